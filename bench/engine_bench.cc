@@ -3,7 +3,6 @@
 // tensor is split into that many calls: all are submitted, then all are waited for and taken. With
 // --completions each call has a completion that takes it, and the program sleeps until the last
 // one.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "farandole/engine.h"
 #include "job.h"
 #include "measure.h"
@@ -78,7 +78,7 @@ class Caller {
       const std::size_t end = elements * (piece + 1) / pieces;
       Submission call;
       call.operation = Operation::kAllreduce;
-      call.name = fmt::format("model.layers.{}.weight", piece);
+      call.name = format_text("model.layers.{}.weight", piece);
       call.dtype = options_.dtype;
       call.shape = {static_cast<std::int64_t>(end - begin)};
       call.input = input + begin * shape.element_bytes;

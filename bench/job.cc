@@ -1,6 +1,5 @@
 #include "job.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <atomic>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "ranks.h"
 #include "rendezvous/store_server.h"
 #include "transport/shm/segment.h"
@@ -35,7 +35,7 @@ bool in_job(int ranks, const std::function<bool(int rank, int rendezvous)>& func
   const auto server = StoreServer::create("the bench").value();
   std::vector<Descriptor> ends;
   for (int rank = 0; rank < ranks; ++rank)
-    ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
+    ends.push_back(server->add_client(format_text("rank {}", rank)).value());
   return in_processes(ranks + 1, [&](int rank) {
     if (rank == ranks) return serve(*server, left, ranks);
     const bool good = function(rank, ends[static_cast<std::size_t>(rank)].get());

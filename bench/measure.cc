@@ -1,6 +1,5 @@
 #include "measure.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -11,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <utility>
+
+#include "base/format.h"
 
 namespace farandole::bench {
 namespace {
@@ -194,10 +195,10 @@ std::string row_of_result(const BenchOptions& options, const BenchRank& bench_ra
   const double algbw = static_cast<double>(result.bytes) / p50;
   const double busbw = algbw * bus_factor(options, bench_rank.ranks);
   if (!options.json)
-    return fmt::format("{:>11} {:>12.3f} {:>12.3f} {:>10.3f} {:>10.3f} {:>8} {}\n", result.bytes,
+    return format_text("{:>11} {:>12.3f} {:>12.3f} {:>10.3f} {:>10.3f} {:>8} {}\n", result.bytes,
                        p50 / 1e3, p99 / 1e3, algbw, busbw, result.nanoseconds.size(),
                        result.verified ? "yes" : "WRONG");
-  return fmt::format(
+  return format_text(
       R"({{"library": "{}", "operation": "{}", "bytes": {}, "ranks": {}, "dtype": "{}", )"
       R"("memory": "{}", "consume": {}, "tight": {}, "in_place": {}, "repetitions": {}, )"
       R"("p50_us": {:.4f}, "p99_us": {:.4f}, "algbw_gbps": {:.4f}, "busbw_gbps": {:.4f}, )"
@@ -223,7 +224,7 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
   bool good = true;
   if (prints && !options.json)
     print_now(
-        fmt::format("{} {} {} ranks {}{}\n{:>11} {:>12} {:>12} {:>10} {:>10} {:>8} verified\n",
+        format_text("{} {} {} ranks {}{}\n{:>11} {:>12} {:>12} {:>10} {:>10} {:>8} verified\n",
                     options.library, options.operation, bench_rank.ranks,
                     row_of(options.dtype).name, options.consume ? " consume" : "", "bytes",
                     "p50 us", "p99 us", "algbw GB/s", "busbw GB/s", "repeats"));

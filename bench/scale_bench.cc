@@ -1,7 +1,6 @@
 // Measures what grows with the number of ranks, also with far more ranks than cores: how long a job
 // takes to its first barrier, a small allreduce, and the processor time of ranks that only wait.
 // Prints a row of a table for each number of ranks that it is given.
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "farandole/engine.h"
 #include "job.h"
 #include "shared_results.h"
@@ -67,12 +67,12 @@ class Rank {
     barrier();
     const double first_barrier = milliseconds_since(begin);
     const double formation = processor_time_of_all() - processor_time;
-    std::string row = fmt::format("| {:5} | {:7.0f} | {:13.0f} | {:17.2f} |", ranks_, created,
+    std::string row = format_text("| {:5} | {:7.0f} | {:13.0f} | {:17.2f} |", ranks_, created,
                                   first_barrier, formation);
     row += measure_group();
     row += measure_allreduce();
     for (const Idle idle : {Idle::kBetweenCalls, Idle::kWaiting, Idle::kSubmitted})
-      row += fmt::format(" {:7.3f} |", measure_idle(idle));
+      row += format_text(" {:7.3f} |", measure_idle(idle));
     if (rank_ == 0) std::puts(row.c_str());
     std::fflush(stdout);
     barrier();
@@ -141,7 +141,7 @@ class Rank {
     barrier();
     const double milliseconds = milliseconds_since(begin);
     CHECK(engine_->remove_group(group).ok(), "nobody leaves a benchmark early");
-    return fmt::format(" {:9.1f} |", milliseconds);
+    return format_text(" {:9.1f} |", milliseconds);
   }
 
   std::string measure_allreduce() {
@@ -155,7 +155,7 @@ class Rank {
     barrier();
     const auto sum = static_cast<float>(ranks_);  // exact for kRanksMax ranks
     CHECK((output_ == std::array{sum, 2 * sum}), "the result of the allreduce is right");
-    return fmt::format(" {:9.1f} | {:12.1f} | {:11.2f} |", 1e3 * milliseconds_since(begin) / kCalls,
+    return format_text(" {:9.1f} | {:12.1f} | {:11.2f} |", 1e3 * milliseconds_since(begin) / kCalls,
                        1e6 * (processor_time_of_all() - processor_time) / kCalls / ranks_,
                        static_cast<double>(shared_.sleeps) / kCalls / ranks_);
   }

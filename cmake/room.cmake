@@ -13,15 +13,6 @@ if(FARANDOLE_DEVELOPER)
   target_compile_options(farandole_flags INTERFACE -Werror)
 endif()
 
-# Releases use fmt as a header-only library. Developers link it, because with a sanitizer, compiling
-# fmt in every file takes ten times as long as compiling the file itself.
-add_library(farandole_fmt INTERFACE)
-if(FARANDOLE_DEVELOPER)
-  target_link_libraries(farandole_fmt INTERFACE fmt::fmt)
-else()
-  target_link_libraries(farandole_fmt INTERFACE fmt::fmt-header-only)
-endif()
-
 # Most of our processes end by _exit or abort and so skip the exit handler that writes the coverage
 # counts. All programs link farandole_flags, so all get the replacements.
 if(FARANDOLE_COVERAGE)
@@ -33,6 +24,9 @@ endif()
 
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
+# Only base compiles fmt's code, so the others need its headers and no library.
+target_include_directories(farandole_public SYSTEM INTERFACE
+  $<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>)
 
 # The headers that most files include are precompiled once for the rooms and once for the tests
 # (docs/decisions/0034). GCC requires the same flags in every file that uses a precompiled header;
@@ -42,8 +36,8 @@ set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 if(FARANDOLE_DEVELOPER)
   add_library(farandole_room_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
   target_compile_options(farandole_room_headers PRIVATE ${farandole_pch_flags})
-  target_link_libraries(farandole_room_headers PRIVATE farandole_flags farandole_fmt)
-  target_precompile_headers(farandole_room_headers PRIVATE <fmt/format.h> <algorithm> <atomic>
+  target_link_libraries(farandole_room_headers PRIVATE farandole_flags)
+  target_precompile_headers(farandole_room_headers PRIVATE <fmt/core.h> <algorithm> <atomic>
     <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string> <thread> <variant>
     <vector>)
 endif()
@@ -57,9 +51,8 @@ function(farandole_room)
   target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
-  # Only rooms with exactly the libraries, and so the definitions, of the precompiled headers can
-  # use them.
-  if(FARANDOLE_DEVELOPER AND ROOM_LIBRARIES STREQUAL "farandole_fmt" AND NOT ROOM_OWN_OPTIONS)
+  # The definitions of a library would differ from those of the precompiled headers.
+  if(FARANDOLE_DEVELOPER AND NOT ROOM_LIBRARIES AND NOT ROOM_OWN_OPTIONS)
     target_compile_options(${room} PRIVATE ${farandole_pch_flags})
     target_precompile_headers(${room} REUSE_FROM farandole_room_headers)
   endif()

@@ -1,8 +1,6 @@
 #include "bench_options.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +13,7 @@
 #include <system_error>
 
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "whole_number.h"
@@ -51,7 +50,7 @@ leaves its results. The exit code is 1 if a result was wrong.
 
 Status rejection(std::string_view what, const std::string& word, const std::string& known) {
   return Status::fix_call(
-      fmt::format("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), known));
+      format_text("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), known));
 }
 
 Result<Operation> operation_named(const std::string& word) {
@@ -62,7 +61,7 @@ Result<Operation> operation_named(const std::string& word) {
   }
   if (word.empty())
     return Status::fix_call("which operation? For example `farandole bench allreduce -n 2`");
-  return rejection("the operation", word, fmt::format("{}", fmt::join(known, ", ")));
+  return rejection("the operation", word, join_text(known, ", "));
 }
 
 // Accepts all types except bool, which has no sum.
@@ -73,7 +72,7 @@ Result<DType> dtype_named(const std::string& word) {
     if (row.name == word) return row.dtype;
     known.push_back(row.name);
   }
-  return rejection("the --dtype", word, fmt::format("{}", fmt::join(known, ", ")));
+  return rejection("the --dtype", word, join_text(known, ", "));
 }
 
 Result<std::size_t> size_in(const std::string& word) {
@@ -86,7 +85,7 @@ Result<std::size_t> size_in(const std::string& word) {
   if (error == std::errc() && is_unit && size > 0 && size <= kSizeMax >> shift)
     return size << shift;
   return Status::fix_call(
-      fmt::format("--sizes: \"{}\" is not a size; write bytes, from 1 to 1024G, with K, M or G for "
+      format_text("--sizes: \"{}\" is not a size; write bytes, from 1 to 1024G, with K, M or G for "
                   "1024, 1024^2 and 1024^3, such as --sizes 8,1K,64M",
                   make_visible(word)));
 }
@@ -140,7 +139,7 @@ Result<BenchPlan> BenchOptions::plan() const {
   const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.valid()) return plan;
   return Status::fix_call(
-      fmt::format("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",
+      format_text("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",
                   make_visible(json_), std::strerror(errno)));
 }
 
@@ -149,7 +148,7 @@ Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error)
-    return Status::stop(fmt::format("cannot find the path of this program ({}); is /proc mounted?",
+    return Status::stop(format_text("cannot find the path of this program ({}); is /proc mounted?",
                                     error.message()));
   JobOptions job;
   job.workers = plan.ranks;

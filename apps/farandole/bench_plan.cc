@@ -1,9 +1,9 @@
 #include "bench_plan.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <nlohmann/json.hpp>
+
+#include "base/format.h"
 
 namespace farandole {
 
@@ -26,22 +26,22 @@ std::string size_text(std::size_t bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return fmt::format("{} {}", bytes, kUnits[unit]);
+  return format_text("{} {}", bytes, kUnits[unit]);
 }
 
 std::string bench_title(const BenchPlan& plan) {
-  return fmt::format("{} of {} on {} rank{}, in {} memory{}", row_of(plan.operation).name,
+  return format_text("{} of {} on {} rank{}, in {} memory{}", row_of(plan.operation).name,
                      row_of(plan.dtype).name, plan.ranks, plan.ranks == 1 ? "" : "s",
                      plan.heap ? "heap" : "ordinary", plan.consume ? ", results read" : "");
 }
 
 std::string bench_heading() {
-  return fmt::format("{:>10}{:>12}{:>12}{:>14}{:>14}  verified", "size", "p50 us", "p99 us",
+  return format_text("{:>10}{:>12}{:>12}{:>14}{:>14}  verified", "size", "p50 us", "p99 us",
                      "algbw GB/s", "busbw GB/s");
 }
 
 std::string bench_line(const BenchPlan& plan, const BenchRow& row) {
-  return fmt::format("{:>10}{:>12.2f}{:>12.2f}{:>14.3f}{:>14.3f}  {}", size_text(row.bytes),
+  return format_text("{:>10}{:>12.2f}{:>12.2f}{:>14.3f}{:>14.3f}  {}", size_text(row.bytes),
                      row.p50_us, row.p99_us, row.algbw_gbps(),
                      row.algbw_gbps() * bus_factor(plan.operation, plan.ranks),
                      row.verified ? "yes" : "NO");

@@ -1,7 +1,6 @@
 #include "bench_worker.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "bench_pattern.h"
 #include "farandole/engine.h"
@@ -97,7 +97,7 @@ class BenchWorker {
     if (plan_.heap) {
       auto memory = engine_.allocate(bytes);
       if (!memory.ok() || engine_.is_shared(memory->get(), bytes)) return memory;
-      return Status::fix_call(fmt::format(
+      return Status::fix_call(format_text(
           "the heap that the ranks share has no room for {}; choose smaller --sizes, raise "
           "FARANDOLE_HEAP_BYTES (or `ulimit -v`, from which the size of the heap follows), or "
           "measure --memory ordinary",
@@ -106,7 +106,7 @@ class BenchWorker {
     auto* const memory = new (std::align_val_t{kAlignment}, std::nothrow) std::byte[bytes];
     if (memory == nullptr)
       return Status::stop(
-          fmt::format("no memory for {}; choose smaller --sizes", size_text(bytes)));
+          format_text("no memory for {}; choose smaller --sizes", size_text(bytes)));
     return Memory(
         memory, [](std::byte* owned) { ::operator delete[](owned, std::align_val_t{kAlignment}); });
   }
@@ -226,7 +226,7 @@ class BenchWorker {
     const Descriptor file(::open(plan_.json.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.valid() && ::write(file.get(), text.data(), text.size()) == std::ssize(text))
       return {};
-    return Status::stop(fmt::format("cannot write {}; is there room on the disk?", plan_.json));
+    return Status::stop(format_text("cannot write {}; is there room on the disk?", plan_.json));
   }
 
   std::string colored(const std::string& text, Color color) const {
@@ -240,7 +240,7 @@ class BenchWorker {
   void show_progress(std::size_t bytes, std::size_t done, std::size_t count) {
     if (!shows_progress_ || Clock::now() - shown_ < kProgressPeriod) return;
     shown_ = Clock::now();
-    const std::string counted = count > 0 ? fmt::format("{} of {}", done, count) : "warming up";
+    const std::string counted = count > 0 ? format_text("{} of {}", done, count) : "warming up";
     std::fprintf(stderr, "%10s  %-24s\r", size_text(bytes).c_str(), counted.c_str());
     std::fflush(stderr);
   }

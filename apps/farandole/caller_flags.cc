@@ -1,13 +1,13 @@
 #include "caller_flags.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <limits>
 #include <sstream>
 #include <vector>
 
+#include "base/format.h"
 #include "base/try.h"
 #include "whole_number.h"
 
@@ -19,7 +19,7 @@ Result<int> open_descriptor(const char* flag, const std::string& text) {
                                                       std::numeric_limits<int>::max()));
   if (::fcntl(number, F_GETFD) >= 0) return number;
   return Status::fix_call(
-      fmt::format("{} is \"{}\"; {} is not an open descriptor", flag, text, number));
+      format_text("{} is \"{}\"; {} is not an open descriptor", flag, text, number));
 }
 
 // Returns −1 for a flag that was not given.
@@ -37,7 +37,7 @@ Result<std::vector<int>> list(const char* flag, const std::string& text, std::si
     numbers.push_back(number);
   }
   if (numbers.size() == wanted) return numbers;
-  return Status::fix_call(fmt::format("{} is \"{}\"; {} descriptors are needed, not {}", flag, text,
+  return Status::fix_call(format_text("{} is \"{}\"; {} descriptors are needed, not {}", flag, text,
                                       wanted, numbers.size()));
 }
 

@@ -1,6 +1,5 @@
 #include "doctor.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 #include "doctor_check.h"
 #include "doctor_frameworks.h"
@@ -65,12 +65,12 @@ std::string as_table(const std::vector<Row>& rows, bool colors) {
   for (const Row& row : rows) width = std::max(width, row.name.size());
   std::string text;
   for (const Row& row : rows) {
-    const std::string state = fmt::format("{:<13}", row.state().name);
-    text += fmt::format("{:<{}}  {}  {}\n", row.name, width,
+    const std::string state = format_text("{:<13}", row.state().name);
+    text += format_text("{:<{}}  {}  {}\n", row.name, width,
                         colors ? in_color(state, row.state().color) : state,
                         in_one_line(row.finding.found));
     if (!row.finding.advice.empty())
-      text += fmt::format("{:{}}  to do: {}\n", "", width + 15, in_one_line(row.finding.advice));
+      text += format_text("{:{}}  to do: {}\n", "", width + 15, in_one_line(row.finding.advice));
   }
   return text;
 }

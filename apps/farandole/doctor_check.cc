@@ -1,7 +1,6 @@
 #include "doctor_check.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "base/process_end.h"
 
 namespace farandole {
@@ -108,7 +108,7 @@ std::vector<Finding> same_finding_for_all(const Check& check, const std::string&
 
 std::vector<Finding> cannot_try(const Check& check, const char* call) {
   return same_finding_for_all(check,
-                              fmt::format("cannot be tried: {}: {}", call, ::strerror(errno)),
+                              format_text("cannot be tried: {}: {}", call, ::strerror(errno)),
                               "look at `ulimit -u` and `ulimit -n`");
 }
 
@@ -130,7 +130,7 @@ std::vector<Finding> findings_of(const Check& check) {
   const auto bytes = read_all(ours);
   if (!bytes) {
     end_group(child);
-    return same_finding_for_all(check, fmt::format("no answer within {} s", kTimeLimit.count()),
+    return same_finding_for_all(check, format_text("no answer within {} s", kTimeLimit.count()),
                                 "");
   }
   int status = 0;

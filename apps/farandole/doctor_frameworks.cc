@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "base/process_end.h"
 #include "launcher/stack_capture.h"
 
@@ -31,26 +31,26 @@ using VersionCall = int (*)(int*);
 Finding version_in(const char* library, const char* call, std::string (*text)(int)) {
   void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr)
-    return {Health::kNotInstalled, fmt::format("{}; {}", ::dlerror(), kNoGpuYet), ""};
+    return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kNoGpuYet), ""};
   const auto version = reinterpret_cast<VersionCall>(::dlsym(loaded, call));
   int number = 0;
   if (version == nullptr || version(&number) != 0)
     return {Health::kDoesNotWork,
-            fmt::format("{} loads, but {} fails; {}", library, call, kNoGpuYet), ""};
-  return {Health::kWorks, fmt::format("{}: version {}; {}", library, text(number), kNoGpuYet), ""};
+            format_text("{} loads, but {} fails; {}", library, call, kNoGpuYet), ""};
+  return {Health::kWorks, format_text("{}: version {}; {}", library, text(number), kNoGpuYet), ""};
 }
 
 // The number 12040 is CUDA 12.4.
 Finding cuda() {
   return version_in("libcuda.so.1", "cuDriverGetVersion", [](int number) {
-    return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+    return format_text("{}.{}", number / 1000, number % 1000 / 10);
   });
 }
 
 // The number 22005 is NCCL 2.20.5.
 Finding nccl() {
   return version_in("libnccl.so.2", "ncclGetVersion", [](int number) {
-    return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+    return format_text("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
   });
 }
 
@@ -69,7 +69,7 @@ std::string content_of(const Descriptor& file) {
 }
 
 Program cannot_start(const char* call) {
-  return {126 << 8, "", fmt::format("{}: {}", call, ::strerror(errno))};
+  return {126 << 8, "", format_text("{}: {}", call, ::strerror(errno))};
 }
 
 // Runs a program from PATH to its end. Exit code 127 means that the program does not exist, and 126
@@ -108,7 +108,7 @@ std::string last_line(std::string text) {
 std::string failure_text(const Program& program) {
   if (program.status == 0) return "its answer is not that of a Python";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
-  return fmt::format("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
+  return format_text("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
 }
 
 struct FrameworkRow {
@@ -163,7 +163,7 @@ using Json = nlohmann::json;
 
 Finding of_python(const Json& answer) {
   return {Health::kWorks,
-          fmt::format("{} at {}", answer["python"].get<std::string>(),
+          format_text("{} at {}", answer["python"].get<std::string>(),
                       answer["path"].get<std::string>()),
           ""};
 }
@@ -175,14 +175,14 @@ Finding of_package(const Json& answer) {
   if (version.empty())
     return {
         Health::kNotInstalled, "this Python has no package farandole",
-        fmt::format("install it with `{} -m pip`, or activate the environment that has it", path)};
+        format_text("install it with `{} -m pip`, or activate the environment that has it", path)};
   if (!error.empty())
-    return {Health::kDoesNotWork, fmt::format("{}; import farandole: {}", version, error),
+    return {Health::kDoesNotWork, format_text("{}; import farandole: {}", version, error),
             "install it again"};
   std::string frontends;
   for (const auto& name : answer["frontends"])
     frontends += (frontends.empty() ? "" : ", ") + name.get<std::string>();
-  return {Health::kWorks, fmt::format("{}, with frontends: {}", version, frontends), ""};
+  return {Health::kWorks, format_text("{}, with frontends: {}", version, frontends), ""};
 }
 
 Finding of_framework(const Json& answer, const FrameworkRow& row) {
@@ -191,7 +191,7 @@ Finding of_framework(const Json& answer, const FrameworkRow& row) {
   if (version.empty()) return {Health::kNotInstalled, "not in this Python", ""};
   const auto& frontends = answer["frontends"];
   if (std::find(frontends.begin(), frontends.end(), Json(frontend)) != frontends.end())
-    return {Health::kWorks, fmt::format("{}: import farandole.{}", version, frontend), ""};
+    return {Health::kWorks, format_text("{}: import farandole.{}", version, frontend), ""};
   if (!answer["farandole"].get<std::string>().empty())
     return {Health::kLimited, version + ": there is no frontend for it yet", ""};
   return {Health::kLimited, version + ": this Python has no package farandole", ""};

@@ -1,7 +1,6 @@
 #include "doctor_kernel.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,6 +25,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "system_files.h"
 
 namespace farandole {
@@ -41,13 +41,13 @@ Finding failed(const char* call) {
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
   if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
   if (errno == EAGAIN) advice = "look at `ulimit -u`";
-  return {Health::kDoesNotWork, fmt::format("{}: {}", call, std::strerror(errno)), advice};
+  return {Health::kDoesNotWork, format_text("{}: {}", call, std::strerror(errno)), advice};
 }
 
 Finding kernel() {
   utsname name{};
   if (::uname(&name) != 0) return failed("uname");
-  return {Health::kWorks, fmt::format("{} {} on {}", name.sysname, name.release, name.machine), ""};
+  return {Health::kWorks, format_text("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
 // Starts a child that runs `role` and exits with its result.
@@ -240,14 +240,14 @@ Finding worker_terminals() {
       Descriptor(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC)).valid())
     return {Health::kWorks, "posix_openpt: workers can have a terminal", ""};
   return {
-      Health::kLimited, fmt::format("posix_openpt: {}", std::strerror(errno)),
+      Health::kLimited, format_text("posix_openpt: {}", std::strerror(errno)),
       "mount /dev/pts, or start jobs with their output in a pipe: `farandole run … 2>&1 | cat`"};
 }
 
 std::string why_not_readable() {
   const auto scope = file_number("/proc/sys/kernel/yama/ptrace_scope");
   if (scope && *scope > 0)
-    return fmt::format("/proc/sys/kernel/yama/ptrace_scope is {}; 0 would allow it", *scope);
+    return format_text("/proc/sys/kernel/yama/ptrace_scope is {}; 0 would allow it", *scope);
   return "in a container, its seccomp profile must allow process_vm_readv, or it needs "
          "--cap-add=SYS_PTRACE";
 }

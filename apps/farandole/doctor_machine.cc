@@ -1,6 +1,5 @@
 #include "doctor_machine.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -20,6 +19,7 @@
 
 #include "base/cores.h"
 #include "base/descriptor.h"
+#include "base/format.h"
 #include "base/knobs.h"
 #include "launcher/descriptor_need.h"
 #include "launcher/heap_share.h"
@@ -35,8 +35,8 @@ constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 std::string size_text(std::int64_t bytes) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   if (bytes >= kGiB)
-    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
-  return fmt::format("{} {}", bytes < kKiB * kKiB ? bytes / kKiB : bytes / (kKiB * kKiB),
+    return format_text("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
+  return format_text("{} {}", bytes < kKiB * kKiB ? bytes / kKiB : bytes / (kKiB * kKiB),
                      bytes < kKiB * kKiB ? "KiB" : "MiB");
 }
 
@@ -58,7 +58,7 @@ Finding cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int affinity = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : usable;
-  const std::string found = fmt::format("{} of {} usable", usable, present);
+  const std::string found = format_text("{} of {} usable", usable, present);
   if (usable >= present) return {Health::kWorks, found, ""};
   if (usable < affinity)
     return {Health::kLimited, found + ": the cpu quota of the control group",
@@ -73,7 +73,7 @@ Finding memory() {
   const auto available = number_after(info, "MemAvailable");
   if (!total || !available)
     return {Health::kLimited, "/proc/meminfo cannot be read", "mount /proc"};
-  const std::string found = fmt::format("{} in the machine, {} available", size_text(*total * kKiB),
+  const std::string found = format_text("{} in the machine, {} available", size_text(*total * kKiB),
                                         size_text(*available * kKiB));
   const auto group = smallest_limit({.controller = "memory",
                                      .limit = "memory.max",
@@ -83,21 +83,21 @@ Finding memory() {
   if (!group || group->limit >= *total * kKiB)
     return {Health::kWorks, found + "; no limit of a control group", ""};
   return {Health::kLimited,
-          fmt::format("{}; the control group may use {} and uses {}", found,
+          format_text("{}; the control group may use {} and uses {}", found,
                       size_text(group->limit), size_text(group->used)),
-          fmt::format("beyond that the kernel kills workers; the limit is in {}", group->path)};
+          format_text("beyond that the kernel kills workers; the limit is in {}", group->path)};
 }
 
 Finding shared_memory_folder() {
   struct statvfs facts{};
   if (::statvfs("/dev/shm", &facts) != 0)
-    return {Health::kLimited, fmt::format("{}; Farandole does not need it", std::strerror(errno)),
+    return {Health::kLimited, format_text("{}; Farandole does not need it", std::strerror(errno)),
             "PyTorch's DataLoader with workers needs it: mount a tmpfs there"};
   const auto block = static_cast<std::int64_t>(facts.f_frsize);
   const std::int64_t size = static_cast<std::int64_t>(facts.f_blocks) * block;
   const std::int64_t left = static_cast<std::int64_t>(facts.f_bavail) * block;
   const std::string found =
-      fmt::format("{}, {} free; Farandole does not need it", size_text(size), size_text(left));
+      format_text("{}, {} free; Farandole does not need it", size_text(size), size_text(left));
   if (left >= std::int64_t{1} << 30) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
           "PyTorch's DataLoader with workers may need more: `docker run --shm-size=8g`"};
@@ -135,7 +135,7 @@ bool shared_memory_gets_huge_pages() {
 Finding huge_pages() {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   const bool works = shared_memory_gets_huge_pages();
-  const std::string found = fmt::format(
+  const std::string found = format_text(
       "shared memory {} (shmem_enabled: {}); transparent: {}; explicit: {} free",
       works ? "gets them when asked" : "has none",
       chosen_word(file_text(folder + "shmem_enabled").value_or("")),
@@ -149,7 +149,7 @@ Finding huge_pages() {
 }
 
 Finding for_workers(std::int64_t workers, const std::string& found, const std::string& advice) {
-  const std::string about = fmt::format("{}: enough for about {} {}", found, workers,
+  const std::string about = format_text("{}: enough for about {} {}", found, workers,
                                         workers == 1 ? "worker" : "workers");
   if (workers < 1) return {Health::kDoesNotWork, about, advice};
   return {workers < usable_cores() ? Health::kLimited : Health::kWorks, about,
@@ -163,7 +163,7 @@ Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
   if (::getrlimit(resource, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
   const std::int64_t soft = soft_limit(limit);
   if (soft == kNoLimit) return {Health::kWorks, "unlimited (" + name + ")", ""};
-  return {Health::kLimited, fmt::format("{} ({})", size_text(soft), name), advice};
+  return {Health::kLimited, format_text("{} ({})", size_text(soft), name), advice};
 }
 
 Finding address_space() {
@@ -184,9 +184,9 @@ Finding shared_heap() {
   if (!knobs.ok()) return {Health::kLimited, knobs.status().message(), ""};
   const std::int64_t chosen = knobs->integer(Knob::kHeapBytes);
   const std::int64_t given = chosen != 0 ? chosen : default_heap_bytes(ranks);
-  const std::string found = fmt::format(
+  const std::string found = format_text(
       "{} for each rank{}; only what is used costs memory", size_text(given),
-      chosen != 0 ? " (FARANDOLE_HEAP_BYTES)" : fmt::format(", if there are {}", ranks));
+      chosen != 0 ? " (FARANDOLE_HEAP_BYTES)" : format_text(", if there are {}", ranks));
   const auto memory = number_after(file_text("/proc/meminfo").value_or(""), "MemTotal");
   if (chosen != 0 || !memory || given >= *memory * kKiB) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
@@ -206,7 +206,7 @@ Finding open_files() {
                soft - kWorkersOwn);
   return for_workers(
       std::clamp<std::int64_t>(workers, 0, kWorkersMax),
-      fmt::format("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),
+      format_text("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),
       "raise them: `ulimit -n 65536`, or in /etc/security/limits.conf");
 }
 
@@ -240,7 +240,7 @@ Finding processes() {
   if (group) least = std::min(least, {group->limit - group->used, group->path});
   const std::int64_t left = std::max<std::int64_t>(0, least.first);
   return for_workers(std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
-                     fmt::format("room for {} processes and threads by {}", left, least.second),
+                     format_text("room for {} processes and threads by {}", left, least.second),
                      "raise `ulimit -u`, or the pids limit of the container");
 }
 
@@ -249,10 +249,10 @@ Finding locked_memory() {
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   const std::int64_t soft = soft_limit(limit);
-  const std::string found = fmt::format(
+  const std::string found = format_text(
       "limit {}; not used yet", soft == kNoLimit ? std::string("unlimited") : size_text(soft));
   if (::mlock(buffer.data(), buffer.size()) == 0) return {Health::kWorks, found, ""};
-  return {Health::kLimited, fmt::format("{}; mlock of 64 KiB: {}", found, std::strerror(errno)),
+  return {Health::kLimited, format_text("{}; mlock of 64 KiB: {}", found, std::strerror(errno)),
           "raise `ulimit -l`"};
 }
 

@@ -1,9 +1,8 @@
 #include "knob_table.h"
 
-#include <fmt/format.h>
-
 #include <string>
 
+#include "base/format.h"
 #include "base/knobs.h"
 
 namespace farandole {
@@ -12,7 +11,7 @@ namespace {
 std::string values_of(const KnobRow& row) {
   switch (row.type) {
     case KnobType::kInteger:
-      return fmt::format("{} to {}", row.min, row.max);
+      return format_text("{} to {}", row.min, row.max);
     case KnobType::kSwitch:
       return "0 or 1";
     case KnobType::kChoice:
@@ -31,7 +30,7 @@ std::string in_cell(std::string text) {
 }
 
 std::string code(std::string_view text) {
-  return text.empty() ? std::string() : fmt::format("`{}`", text);
+  return text.empty() ? std::string() : format_text("`{}`", text);
 }
 
 std::string plain(std::string_view text) { return std::string(text); }
@@ -39,7 +38,7 @@ std::string plain(std::string_view text) { return std::string(text); }
 // Returns the older names of a knob. `shown` formats the name of a variable.
 std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
   std::string text = shown(row.old_name);
-  if (!row.old_off.empty()) text += fmt::format(", and {} for 0", shown(row.old_off));
+  if (!row.old_off.empty()) text += format_text(", and {} for 0", shown(row.old_off));
   return text;
 }
 
@@ -48,11 +47,11 @@ std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)
 std::string knob_table_text() {
   std::string text;
   for (const KnobRow& row : knob_rows()) {
-    text += fmt::format("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
+    text += format_text("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
                         values_of(row), row.default_value.empty() ? "none" : row.default_value);
-    if (!row.flag.empty()) text += fmt::format("    flag of `farandole run`: {}\n", row.flag);
+    if (!row.flag.empty()) text += format_text("    flag of `farandole run`: {}\n", row.flag);
     if (!row.old_name.empty())
-      text += fmt::format("    also understood: {}\n", old_names(row, plain));
+      text += format_text("    also understood: {}\n", old_names(row, plain));
   }
   return text;
 }
@@ -62,7 +61,7 @@ std::string knob_table_markdown() {
       "| Variable | Flag of `farandole run` | Values | Default | Meaning | Also understood |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const KnobRow& row : knob_rows())
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
+    text += format_text("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
                         in_cell(values_of(row)), code(row.default_value),
                         in_cell(std::string(row.help)), old_names(row, code));
   return text;

@@ -1,10 +1,10 @@
 #include "rank_list.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -28,10 +28,10 @@ Result<std::set<int>> parse_rank_list(std::string_view text, int workers) {
     const auto last = dash == part.size() ? first : parse_rank(part.substr(dash + 1));
     if (!first || !last || *first > *last)
       return Status::fix_call(
-          fmt::format("\"{}\" is neither a rank such as 3 nor a range such as 2-3", part));
+          format_text("\"{}\" is neither a rank such as 3 nor a range such as 2-3", part));
     if (*last >= workers)
       return Status::fix_call(
-          fmt::format("rank {} is not in this job of {} {}; its last rank is {}", *last, workers,
+          format_text("rank {} is not in this job of {} {}; its last rank is {}", *last, workers,
                       workers == 1 ? "worker" : "workers", workers - 1));
     for (int rank = *first; rank <= *last; ++rank) ranks.insert(rank);
     if (end == text.size()) return ranks;

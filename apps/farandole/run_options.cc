@@ -1,13 +1,12 @@
 #include "run_options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <utility>
 
+#include "base/format.h"
 #include "base/knobs.h"
 #include "base/try.h"
 #include "base/visible_text.h"
@@ -92,17 +91,17 @@ Result<std::pair<std::string, std::string>> variable(const std::string& text) {
   std::string name = text.substr(0, equals);
   if (!is_variable_name(name))
     return Status::fix_call(
-        fmt::format("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
+        format_text("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
   if (const auto ours = overriding_variable(name); !ours.empty())
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, ours));
   if (equals != std::string::npos) return std::pair(std::move(name), text.substr(equals + 1));
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
     return Status::fix_call(
-        fmt::format("-x {0}: {0} is not set here; set it, or write `-x {0}=VALUE`", name));
+        format_text("-x {0}: {0} is not set here; set it, or write `-x {0}=VALUE`", name));
   return std::pair(std::move(name), std::string(value));
 }
 
@@ -153,7 +152,7 @@ void RunOptions::add_knobs() {
   for (const KnobRow& row : knob_rows()) {
     if (row.flag.empty()) continue;
     const std::string flag(row.flag);
-    const std::string help = fmt::format("{} Sets {}; default {}.", row.help, row.name,
+    const std::string help = format_text("{} Sets {}; default {}.", row.help, row.name,
                                          row.default_value.empty() ? "none" : row.default_value);
     if (row.type == KnobType::kSwitch)
       command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
@@ -170,7 +169,7 @@ Status RunOptions::check_words(const std::vector<std::string>& words) const {
     const CLI::Option* ours = command_->get_option_no_throw(words[i]);
     const std::string_view hint = hint_for_foreign_flag(words[i]);
     if (ours == nullptr && !hint.empty())
-      return Status::fix_call(fmt::format("{} is a flag of horovodrun; here, {}", words[i], hint));
+      return Status::fix_call(format_text("{} is a flag of horovodrun; here, {}", words[i], hint));
     // The next word is the value of this flag.
     if (ours != nullptr && ours->get_items_expected_max() > 0) ++i;
   }
@@ -195,13 +194,13 @@ Result<OutputOptions> RunOptions::output(int workers) const {
   auto prefix = LinePrefix::parse(prefix_);
   if (!prefix.ok())
     return Status::fix_call(
-        fmt::format("--prefix \"{}\": {}", make_visible(prefix_), prefix.status().message()));
+        format_text("--prefix \"{}\": {}", make_visible(prefix_), prefix.status().message()));
   output.prefix = *std::move(prefix);
   if (command_->count("--tag-rank") > 0) {
     auto ranks = parse_rank_list(shown_ranks_, workers);
     if (!ranks.ok())
       return Status::fix_call(
-          fmt::format("--tag-rank \"{}\": {}", shown_ranks_, ranks.status().message()));
+          format_text("--tag-rank \"{}\": {}", shown_ranks_, ranks.status().message()));
     output.shown_ranks = *std::move(ranks);
   }
   if (command_->count("--output-dir") > 0 && folder_.empty())

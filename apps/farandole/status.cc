@@ -1,6 +1,5 @@
 #include "status.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 #include "launcher/colors.h"
 #include "launcher/job_list.h"
@@ -116,7 +116,7 @@ int run_status(const std::string& job, bool as_json) {
   JobList list = running_jobs();
   for (const pid_t pid : list.unreadable)
     print_error(
-        fmt::format("the job of process {} cannot be read; it may be of another version of "
+        format_text("the job of process {} cannot be read; it may be of another version of "
                     "Farandole, whose own `farandole status` can show it",
                     pid));
   if (wanted != 0) std::erase_if(list.jobs, [&](const auto& one) { return one.pid != wanted; });
@@ -125,7 +125,7 @@ int run_status(const std::string& job, bool as_json) {
   else
     std::fputs(as_tables(list.jobs).c_str(), stdout);
   if (!list.jobs.empty()) return 0;
-  print_error(wanted != 0 ? fmt::format("no job {} of yours runs on this host", wanted)
+  print_error(wanted != 0 ? format_text("no job {} of yours runs on this host", wanted)
                           : "no job of yours runs on this host");
   return 1;
 }

@@ -1,7 +1,5 @@
 #include "system_files.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -9,6 +7,8 @@
 #include <sstream>
 #include <utility>
 #include <vector>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -34,8 +34,8 @@ std::string own_cgroup(std::string_view controller) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string listed = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const std::string wanted = controller.empty() ? ",," : fmt::format(",{},", controller);
+    const std::string listed = format_text(",{},", line.substr(first + 1, second - first - 1));
+    const std::string wanted = controller.empty() ? ",," : format_text(",{},", controller);
     if (listed.find(wanted) != std::string::npos) return line.substr(second + 1);
   }
   return "/";
@@ -43,10 +43,10 @@ std::string own_cgroup(std::string_view controller) {
 
 std::optional<CgroupLimit> smaller(std::optional<CgroupLimit> best, const std::string& folder,
                                    std::string_view limit_name, std::string_view used_name) {
-  const std::string path = fmt::format("{}/{}", folder, limit_name);
+  const std::string path = format_text("{}/{}", folder, limit_name);
   const auto limit = file_number(path);
   if (!limit || *limit >= kNoLimit || (best && best->limit <= *limit)) return best;
-  return CgroupLimit{*limit, file_number(fmt::format("{}/{}", folder, used_name)).value_or(0),
+  return CgroupLimit{*limit, file_number(format_text("{}/{}", folder, used_name)).value_or(0),
                      path};
 }
 
@@ -83,7 +83,7 @@ std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
   for (const std::string& step : steps_to(own_cgroup("")))
     best = smaller(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
   for (const std::string& step : steps_to(own_cgroup(files.controller)))
-    best = smaller(std::move(best), fmt::format("/sys/fs/cgroup/{}{}", files.controller, step),
+    best = smaller(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
                    files.old_limit, files.old_used);
   return best;
 }

@@ -1,8 +1,8 @@
 #include "whole_number.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
+
+#include "base/format.h"
 
 namespace farandole {
 
@@ -12,7 +12,7 @@ Result<int> whole_number(std::string_view flag, const std::string& text, int min
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (error == std::errc() && rest == end && number >= min && number <= max) return number;
   return Status::fix_call(
-      fmt::format("{} is \"{}\"; it must be a whole number from {} to {}", flag, text, min, max));
+      format_text("{} is \"{}\"; it must be a whole number from {} to {}", flag, text, min, max));
 }
 
 }  // namespace farandole

@@ -2,10 +2,9 @@
 // public C++ interface nor from a thread of ours.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <new>
 
+#include "base/format.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -18,7 +17,7 @@ auto catch_bad_alloc(What what, Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "{}: there is no memory left (malloc failed); look at `ulimit -v` and the memory limit of "
         "the container",
         what()));

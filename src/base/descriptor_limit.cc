@@ -1,11 +1,12 @@
 #include "base/descriptor_limit.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <limits>
+
+#include "base/format.h"
 
 namespace farandole {
 
@@ -34,7 +35,7 @@ DescriptorCount count_descriptors(int needed) {
 Status check_descriptors(std::string_view who, int needed) {
   const DescriptorCount room = count_descriptors(needed);
   if (room.free >= needed) return {};
-  return Status::stop(fmt::format(
+  return Status::stop(format_text(
       "{} needs {} more file descriptors, but has {} open and a limit of {}; raise `ulimit -n` to "
       "at least {}",
       who, needed, room.open, room.limit, room.open + needed));
@@ -43,7 +44,7 @@ Status check_descriptors(std::string_view who, int needed) {
 std::string descriptor_advice() {
   constexpr int kSome = 8;
   const DescriptorCount room = count_descriptors(kSome);
-  return fmt::format(
+  return format_text(
       "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", room.open,
       room.limit, room.open + kSome);
 }

@@ -1,12 +1,12 @@
 #include "base/foreign_launcher.h"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <charconv>
 #include <string_view>
 
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -77,7 +77,7 @@ Result<int> number_of(const Environment& environment, const Launcher& launcher, 
   if (text.empty()) return otherwise;
   if (const auto number = leading_number(text)) return *number;
   return Status::fix_call(
-      fmt::format("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,
+      format_text("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,
                   launcher.name));
 }
 
@@ -90,12 +90,12 @@ Result<RankTopology> topology_of(const Environment& environment, const Launcher&
   FARANDOLE_TRY_ASSIGN(topology.local_size,
                        number_of(environment, launcher, launcher.local_size, topology.size));
   if (topology.size < 1 || topology.rank >= topology.size)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
         "to run alone.",
         launcher.rank, topology.rank, launcher.size, topology.size, launcher.name));
   if (topology.local_size != topology.size || topology.local_rank != topology.rank)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "{} has started rank {} of {} as number {} of {} on this host: jobs over several hosts are "
         "not possible yet; start all ranks on one host",
         launcher.name, topology.rank, topology.size, topology.local_rank, topology.local_size));
@@ -108,7 +108,7 @@ std::string peer_process(std::string_view descriptor) {
   socklen_t bytes = sizeof(peer);
   const auto number = leading_number(descriptor);
   if (!number || ::getsockopt(*number, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return {};
-  return fmt::format("\nprocess={}", peer.pid);
+  return format_text("\nprocess={}", peer.pid);
 }
 
 Result<std::string> rendezvous_id_of(const Environment& environment, const Launcher& launcher) {
@@ -116,16 +116,16 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   std::string looked_for;
   for (const char* const name : launcher.job) {
     if (*name == '\0') continue;
-    looked_for += fmt::format("{}{}", looked_for.empty() ? "" : ", ", name);
+    looked_for += format_text("{}{}", looked_for.empty() ? "" : ", ", name);
     const std::string_view text = text_of(environment, name);
-    if (!text.empty()) known += fmt::format("\n{}={}", name, text);
+    if (!text.empty()) known += format_text("\n{}={}", name, text);
   }
   if (launcher.socket != nullptr) {
-    looked_for += fmt::format(", {}", launcher.socket);
+    looked_for += format_text(", {}", launcher.socket);
     known += peer_process(text_of(environment, launcher.socket));
   }
-  if (!known.empty()) return fmt::format("{}{}", launcher.name, known);
-  return Status::fix_call(fmt::format(
+  if (!known.empty()) return format_text("{}{}", launcher.name, known);
+  return Status::fix_call(format_text(
       "{} and {} are set, as by {}, but no variable that tells this job from other jobs (one of "
       "{}): start the job with `farandole run`, or unset both to run alone",
       launcher.rank, launcher.size, launcher.name, looked_for));

@@ -1,7 +1,5 @@
 #include "base/knobs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -9,6 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -228,11 +227,11 @@ bool is_text(const KnobRow& row) {
 std::string allowed_values(const KnobRow& row) {
   switch (row.type) {
     case KnobType::kInteger:
-      return fmt::format("a whole number from {} to {}", row.min, row.max);
+      return format_text("a whole number from {} to {}", row.min, row.max);
     case KnobType::kSwitch:
       return "0 or 1";
     case KnobType::kChoice:
-      return fmt::format("one of {}", row.choices);
+      return format_text("one of {}", row.choices);
     case KnobType::kText:
       return "text";
   }
@@ -268,7 +267,7 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
   }
   if (fits) return value;
   return Status::fix_call(
-      fmt::format("{} is \"{}\"; it must be {}", variable, text, allowed_values(row)));
+      format_text("{} is \"{}\"; it must be {}", variable, text, allowed_values(row)));
 }
 
 Knobs::Source Knobs::source_of(const KnobRow& row, const Environment& environment) {

@@ -5,6 +5,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
+
+#include "base/format.h"
 namespace farandole {
 namespace {
 
@@ -36,13 +38,13 @@ std::string pattern_for(const Log::Options& options) {
 Result<Level> level_named(std::string_view name) {
   for (const LevelRow& row : kLevels)
     if (row.name == name) return row.level;
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "`{}` is not a log level; use trace, debug, info, warning, error or fatal", name));
 }
 
 struct Log::Parts {
   explicit Parts(const Options& options)
-      : prefix(options.tag.empty() ? "farandole" : fmt::format("farandole {}", options.tag)),
+      : prefix(options.tag.empty() ? "farandole" : format_text("farandole {}", options.tag)),
         logger("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     logger.set_pattern(pattern_for(options));
     logger.set_level(row_of(options.level).spdlog_level);
@@ -60,7 +62,7 @@ Log::~Log() = default;
 void Log::operator()(Level level, std::string_view text) const {
   const LevelRow& row = row_of(level);
   if (!parts_->logger.should_log(row.spdlog_level)) return;
-  parts_->logger.log(row.spdlog_level, fmt::format("{} {}: {}", parts_->prefix, row.name, text));
+  parts_->logger.log(row.spdlog_level, format_text("{} {}: {}", parts_->prefix, row.name, text));
 }
 
 }  // namespace farandole

@@ -1,8 +1,5 @@
 #include "base/signature.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,6 +7,7 @@
 #include <tuple>
 
 #include "base/digest.h"
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -20,9 +18,9 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
   const auto& row = row_of(signature.operation);
   const auto name = shortened(signature.name, kNameShownBytesMax);
   if (!std::isfinite(scale))
-    return fmt::format("{} `{}`: the {} is {}; it must be finite", row.name, name, which, scale);
+    return format_text("{} `{}`: the {} is {}; it must be finite", row.name, name, which, scale);
   if (!row.reduces && scale != 1)
-    return fmt::format("{} `{}`: the {} is {}; without a reduction it must be 1", row.name, name,
+    return format_text("{} `{}`: the {} is {}; without a reduction it must be 1", row.name, name,
                        which, scale);
   return {};
 }
@@ -87,11 +85,11 @@ std::string problem_of(const Signature& signature) {
   const auto& name = signature.name;
   if (name.empty()) return "the name is empty";
   if (name.size() > kNameBytesMax) {
-    return fmt::format("the name `{}` has {} bytes, at most {} are allowed", shortened(name, 80),
+    return format_text("the name `{}` has {} bytes, at most {} are allowed", shortened(name, 80),
                        name.size(), kNameBytesMax);
   }
   const auto of_name = [&name](std::string_view problem, std::int64_t value) {
-    return fmt::format("`{}`: {} ({})", shortened(name, kNameShownBytesMax), problem, value);
+    return format_text("`{}`: {} ({})", shortened(name, kNameShownBytesMax), problem, value);
   };
   if (static_cast<std::size_t>(signature.operation) >= kOperations.size())
     return of_name("this number is not an operation", static_cast<int>(signature.operation));
@@ -105,13 +103,13 @@ std::string problem_of(const Signature& signature) {
     return of_name("the text of its call error is too long",
                    static_cast<int>(signature.call_error.size()));
   if (signature.dimensions.size() > kDimensionsMax) {
-    return fmt::format("`{}` has {} dimensions, at most {} are allowed",
+    return format_text("`{}` has {} dimensions, at most {} are allowed",
                        shortened(name, kNameShownBytesMax), signature.dimensions.size(),
                        kDimensionsMax);
   }
   if (!byte_count(signature.dtype, signature.dimensions))
-    return fmt::format("`{}` has the shape [{}], which no tensor has",
-                       shortened(name, kNameShownBytesMax), fmt::join(signature.dimensions, ", "));
+    return format_text("`{}` has the shape [{}], which no tensor has",
+                       shortened(name, kNameShownBytesMax), join_text(signature.dimensions, ", "));
   const auto problem = problem_of_scale(signature, "prescale", signature.prescale);
   return problem.empty() ? problem_of_scale(signature, "postscale", signature.postscale) : problem;
 }

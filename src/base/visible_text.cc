@@ -1,10 +1,10 @@
 #include "base/visible_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -94,9 +94,9 @@ std::string make_visible(std::string_view text) {
     if (character.code == '\t')
       visible += "    ";
     else if (!character.valid || (character.code < 0x100 && is_in(character.code, kControls)))
-      visible += fmt::format("\\x{:02x}", character.code);
+      visible += format_text("\\x{:02x}", character.code);
     else if (is_in(character.code, kControls))
-      visible += fmt::format("\\u{:04x}", character.code);
+      visible += format_text("\\u{:04x}", character.code);
     else
       visible += text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);

@@ -1,11 +1,10 @@
 #include "coordination/agreement.h"
 
-#include <fmt/format.h>
-
 #include <deque>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "coordination/coordinator.h"
 #include "coordination/follower.h"
 
@@ -34,7 +33,7 @@ class Agreement::Parts {
   Status receive(int from, std::span<const std::byte> message) {
     const auto status = dispatch(from, message);
     if (status.ok()) return status;
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "rank {} got a control message from rank {} that is wrong: {}. Do all ranks run the same "
         "version of Farandole?",
         rank_of(member_), rank_of(from), status.message()));
@@ -63,7 +62,7 @@ class Agreement::Parts {
     if (from == member_) return Status::stop("it comes from this rank itself");
     if (coordinator_) return coordinator_->receive(from, message);
     if (from != kCoordinator)
-      return Status::stop(fmt::format("only rank {} decides here", rank_of(kCoordinator)));
+      return Status::stop(format_text("only rank {} decides here", rank_of(kCoordinator)));
     return follower_.receive(message, now_);
   }
 

@@ -1,7 +1,5 @@
 #include "coordination/coordinator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -10,6 +8,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "coordination/decision.h"
 
@@ -51,7 +50,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
 Status Coordinator::apply(int /*from*/, const Raise& item) {
   if (replan_) return {};
   if (item.generation != generation_)
-    return Status::stop(fmt::format("it raises in generation {}, the current one is {}",
+    return Status::stop(format_text("it raises in generation {}, the current one is {}",
                                     item.generation, generation_));
   stop(item);
   return {};
@@ -65,7 +64,7 @@ void Coordinator::stop(Raise raise) {
 Status Coordinator::apply(int from, const Report& item) {
   if (!replan_ || item.generation != generation_)
     return Status::stop(
-        fmt::format("it reports for generation {}, but was not asked to", item.generation));
+        format_text("it reports for generation {}, but was not asked to", item.generation));
   FARANDOLE_TRY(replan_->add(from, item));
   if (replan_->is_complete()) answer();
   return {};
@@ -125,7 +124,7 @@ Status Coordinator::apply(int from, const AnnounceInFull& item) {
 
 Status Coordinator::apply(int from, const AnnounceById& item) {
   if (item.id > id_defined_last_)
-    return Status::stop(fmt::format("it announces the id {}, the last that was given is {}",
+    return Status::stop(format_text("it announces the id {}, the last that was given is {}",
                                     item.id, id_defined_last_));
   const auto* known = names_.find(item.id);
   if (known == nullptr) {  // forgotten while the announcement was on its way
@@ -137,7 +136,7 @@ Status Coordinator::apply(int from, const AnnounceById& item) {
 
 Status Coordinator::apply(int from, const AnnounceAgain& item) {
   if (member(from).announcements_due == 0)
-    return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
+    return Status::stop(format_text("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
   --member(from).announcements_due;
   FARANDOLE_TRY(record_announcement_in_full(from, item.signature, item.context));
@@ -166,7 +165,7 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
 Status Coordinator::record_announcement_in_full(int from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
-    return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
+    return Status::stop(format_text("it announces `{}` in full, which has the id {}",
                                     shortened(signature.name, kNameShownBytesMax), id));
   return record_announcement(from, signature, 0, context);
 }
@@ -179,7 +178,7 @@ Status Coordinator::record_announcement(int from, const Signature& signature, st
   const auto size = members_.size();
   auto& candidates = pending_[signature.name];
   if (std::ranges::any_of(candidates, [&](const auto& one) { return one.announced_by[index]; }))
-    return Status::stop(fmt::format("it announces `{}` a second time",
+    return Status::stop(format_text("it announces `{}` a second time",
                                     shortened(signature.name, kNameShownBytesMax)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())

@@ -1,13 +1,12 @@
 #include "coordination/follower.h"
 
-#include <fmt/format.h>
-
 #include <string_view>
 #include <utility>
 #include <variant>
 
 #include "base/check.h"
 #include "base/digest.h"
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -119,10 +118,10 @@ Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
 
 Status Follower::apply(const Define& item) {
   if (item.id <= id_defined_last_)
-    return Status::stop(fmt::format("it gives the id {} to `{}`, after id {} was given", item.id,
+    return Status::stop(format_text("it gives the id {} to `{}`, after id {} was given", item.id,
                                     name_for_texts(item.signature), id_defined_last_));
   if (const auto id = names_.id_of(digest_of(item.signature)); id != 0)
-    return Status::stop(fmt::format("it gives the id {} to `{}`, which has the id {}", item.id,
+    return Status::stop(format_text("it gives the id {} to `{}`, which has the id {}", item.id,
                                     name_for_texts(item.signature), id));
   names_.define(item.id, item.signature);
   id_defined_last_ = item.id;
@@ -134,9 +133,9 @@ Status Follower::apply(const Define& item) {
 Status Follower::apply(const Forget& item) {
   const auto* interned = names_.find(item.id);
   if (interned == nullptr)
-    return Status::stop(fmt::format("it forgets the id {}, which has no signature", item.id));
+    return Status::stop(format_text("it forgets the id {}, which has no signature", item.id));
   if (plan_.fragment_of(interned->digest) != nullptr)
-    return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
+    return Status::stop(format_text("it forgets the id {}, which is planned", item.id));
   const auto slot = find_announced(interned->name_digest, interned->signature.name);
   names_.forget(item.id);
   if (slot == InFlight::kNone || in_flight_[slot].announced_id != item.id) return {};
@@ -159,7 +158,7 @@ Status Follower::apply(const Issue& item) {
   const auto* interned = names_.find(item.id);
   if (interned == nullptr)
     return Status::stop(
-        fmt::format("step {} has the id {}, which has no signature", item.sequence, item.id));
+        format_text("step {} has the id {}, which has no signature", item.sequence, item.id));
   Step step;
   step.step_number = {item.generation, item.sequence};
   step.identity = interned->digest;
@@ -172,7 +171,7 @@ Status Follower::apply(const Issue& item) {
   } else if (slot == InFlight::kNone && joined) {
     step.signature_if_joined = interned->signature;
   } else {
-    return Status::stop(fmt::format("step {} is `{}`, which rank {} has not announced like this",
+    return Status::stop(format_text("step {} is `{}`, which rank {} has not announced like this",
                                     item.sequence, name_for_texts(interned->signature), rank_));
   }
   issued_.push_back({std::move(step), slot});
@@ -181,10 +180,10 @@ Status Follower::apply(const Issue& item) {
 
 Status Follower::expect_next(std::uint32_t generation, std::uint32_t sequence) {
   if (mode_ != Mode::kLearn || stopped_)
-    return Status::stop(fmt::format("it decides number {} at a wrong time", sequence));
+    return Status::stop(format_text("it decides number {} at a wrong time", sequence));
   const std::uint32_t expected = ++sequence_issued_last_;
   if (generation == generation_ && sequence == expected) return {};
-  return Status::stop(fmt::format("it decides number {} of generation {}, expected is {} of {}",
+  return Status::stop(format_text("it decides number {} of generation {}, expected is {} of {}",
                                   sequence, generation, expected, generation_));
 }
 
@@ -199,7 +198,7 @@ Status Follower::apply(const Reject& item) {
   } else if (join_ && !join_->released) {
     issued_.push_back({NoOp{step_number}, InFlight::kNone});
   } else {
-    return Status::stop(fmt::format("it rejects `{}`, which rank {} has not announced",
+    return Status::stop(format_text("it rejects `{}`, which rank {} has not announced",
                                     shortened(item.name, kNameShownBytesMax), rank_));
   }
   return {};
@@ -208,7 +207,7 @@ Status Follower::apply(const Reject& item) {
 Status Follower::apply(const ReleaseAll& item) {
   FARANDOLE_TRY(expect_next(item.generation, item.sequence));
   if (!join_ || join_->released)
-    return Status::stop(fmt::format("it releases rank {}, which has not joined", rank_));
+    return Status::stop(format_text("it releases rank {}, which has not joined", rank_));
   join_->released = true;
   issued_.push_back(
       {Release{{item.generation, item.sequence}, join_->call_id, item.last_rank}, InFlight::kNone});
@@ -217,7 +216,7 @@ Status Follower::apply(const ReleaseAll& item) {
 
 Status Follower::apply(const Stop& item) {
   if (stopped_ || item.generation != generation_)
-    return Status::stop(fmt::format("it stops generation {}, rank {} {} {}", item.generation, rank_,
+    return Status::stop(format_text("it stops generation {}, rank {} {} {}", item.generation, rank_,
                                     stopped_ ? "has stopped in" : "is in", generation_));
   stopped_ = true;
   const auto* const step = std::get_if<Step>(&decision_);
@@ -272,7 +271,7 @@ Status Follower::apply(const Follow& item) {
   if (mode_ != Mode::kLearn || stopped_ || item.generation != generation_ ||
       item.sequence != sequence_issued_last_ || plan_.find(item.fragment) == nullptr)
     return Status::stop(
-        fmt::format("it begins fragment {} after number {} of generation {}, rank {} "
+        format_text("it begins fragment {} after number {} of generation {}, rank {} "
                     "expects no plan there",
                     item.fragment, item.sequence, item.generation, rank_));
   mode_ = Mode::kPlan;
@@ -293,14 +292,14 @@ Status Follower::apply_edit(const Edit& edit) {
 
 Status Follower::problem_of_answer(const Answer& item) const {
   if (!stopped_ || item.generation != generation_ + 1)
-    return Status::stop(fmt::format("it begins generation {}, rank {} {} {}", item.generation,
+    return Status::stop(format_text("it begins generation {}, rank {} {} {}", item.generation,
                                     rank_, stopped_ ? "has stopped in" : "is in", generation_));
   if (item.fragment != 0 && plan_.find(item.fragment) == nullptr)
     return Status::stop(
-        fmt::format("it goes on with fragment {}, which does not exist", item.fragment));
+        format_text("it goes on with fragment {}, which does not exist", item.fragment));
   const std::uint32_t ahead = item.common_prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
-  return Status::stop(fmt::format("it says that number {} is entered by all, rank {} has {} {}",
+  return Status::stop(format_text("it says that number {} is entered by all, rank {} has {} {}",
                                   item.common_prefix, rank_, entered_ ? "entered" : "completed",
                                   completed_ + (entered_ ? 1U : 0U)));
 }

@@ -1,12 +1,11 @@
 #include "coordination/messages.h"
 
-#include <fmt/format.h>
-
 #include <bit>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "coordination/limits.h"
 
 namespace farandole {
@@ -136,12 +135,12 @@ struct ItemValidator {
   }
   std::string operator()(const Raise& item) const {
     if (item.cause > Raise::Cause::kMissingEdge)
-      return fmt::format("a raise has the cause {}", static_cast<int>(item.cause));
+      return format_text("a raise has the cause {}", static_cast<int>(item.cause));
     auto problem = problem_of_list(item.ready);
     return problem.empty() ? problem_of_edge_kind(item.edge_kind) : problem;
   }
   std::string operator()(const Report& item) const {
-    if (item.entered > 1) return fmt::format("a report has the entered flag {}", item.entered);
+    if (item.entered > 1) return format_text("a report has the entered flag {}", item.entered);
     return {};
   }
   std::string operator()(const Define& item) const {
@@ -152,13 +151,13 @@ struct ItemValidator {
   std::string operator()(const Issue& item) const { return problem_of_id(item.id); }
   std::string operator()(const Reject& item) const {
     if (item.name.empty() || item.name.size() > kNameBytesMax)
-      return fmt::format("a rejection has a name of {} bytes", item.name.size());
+      return format_text("a rejection has a name of {} bytes", item.name.size());
     if (item.text.empty() || item.text.size() > kRejectionTextBytesMax)
-      return fmt::format("a rejection has a text of {} bytes", item.text.size());
+      return format_text("a rejection has a text of {} bytes", item.text.size());
     return {};
   }
   std::string operator()(const ReleaseAll& item) const {
-    if (item.last_rank < 0) return fmt::format("a release names the rank {}", item.last_rank);
+    if (item.last_rank < 0) return format_text("a release names the rank {}", item.last_rank);
     return {};
   }
   std::string operator()(const AddBucket& item) const {
@@ -172,17 +171,17 @@ struct ItemValidator {
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)
-      return fmt::format("the join `{}` comes with a signature",
+      return format_text("the join `{}` comes with a signature",
                          shortened(signature.name, kNameShownBytesMax));
     return problem;
   }
   static std::string problem_of_list(const std::vector<std::uint32_t>& list) {
-    return list.size() > kListMax ? fmt::format("a list has {} numbers", list.size())
+    return list.size() > kListMax ? format_text("a list has {} numbers", list.size())
                                   : std::string();
   }
   static std::string problem_of_edge_kind(EdgeKind kind) {
     if (kind >= EdgeKind::kSameSuperstep && kind <= EdgeKind::kBoth) return {};
-    return fmt::format("an edge has the kind {}", static_cast<int>(kind));
+    return format_text("an edge has the kind {}", static_cast<int>(kind));
   }
   static std::string problem_of_id(std::uint32_t id) {
     return id == 0 ? "an item has the id 0" : std::string();
@@ -207,12 +206,12 @@ template <class Item>
 Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) {
   if (message.size() > kMessageBytesMax)
     return Status::stop(
-        fmt::format("it has {} bytes, at most {} are allowed", message.size(), kMessageBytesMax));
+        format_text("it has {} bytes, at most {} are allowed", message.size(), kMessageBytesMax));
   ByteReader reader(message);
   const auto found = reader.get<Kind>();
   if (!reader.ok()) return Status::stop("it is empty");
   if (found != kind)
-    return Status::stop(fmt::format("its kind is {} where {} ({}) are expected",
+    return Status::stop(format_text("its kind is {} where {} ({}) are expected",
                                     static_cast<int>(found), static_cast<int>(kind),
                                     name_of(kind)));
   if (reader.at_end()) return Status::stop("it contains no item");
@@ -223,11 +222,11 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
     auto item = read_item<Item>(reader, static_cast<std::size_t>(tag),
                                 std::make_index_sequence<std::variant_size_v<Item>>());
     if (!item)
-      return Status::stop(fmt::format("item {} has the unknown tag {}", items.size() + 1, tag));
+      return Status::stop(format_text("item {} has the unknown tag {}", items.size() + 1, tag));
     if (!reader.ok())
-      return Status::stop(fmt::format("item {} (tag {}) is cut off", items.size() + 1, tag));
+      return Status::stop(format_text("item {} (tag {}) is cut off", items.size() + 1, tag));
     if (const auto problem = std::visit(ItemValidator(), *item); !problem.empty())
-      return Status::stop(fmt::format("item {} (tag {}): {}", items.size() + 1, tag, problem));
+      return Status::stop(format_text("item {} (tag {}): {}", items.size() + 1, tag, problem));
     items.push_back(*std::move(item));
   }
   return items;

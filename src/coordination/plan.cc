@@ -1,8 +1,8 @@
 #include "coordination/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "base/format.h"
 
 namespace farandole {
 
@@ -12,10 +12,10 @@ Status Plan::apply(const AddBucket& edit) {
   for (const auto id : edit.ids) {
     const auto* interned = names_.find(id);
     if (interned == nullptr)
-      return Status::stop(fmt::format("it plans the id {}, which has no signature", id));
+      return Status::stop(format_text("it plans the id {}, which has no signature", id));
     if (fragment_of(interned->digest) != nullptr ||
         std::ranges::find(bucket.ids, id) != bucket.ids.end())
-      return Status::stop(fmt::format("it plans the id {} a second time", id));
+      return Status::stop(format_text("it plans the id {} a second time", id));
     bucket.ids.push_back(id);
     bucket.signatures.push_back(interned);
     identity.add(*interned);
@@ -35,7 +35,7 @@ Status Plan::apply(const DropFragment& edit) {
   const auto found = fragments_.find(edit.fragment);
   if (found == fragments_.end())
     return Status::stop(
-        fmt::format("it drops the fragment {}, which does not exist", edit.fragment));
+        format_text("it drops the fragment {}, which does not exist", edit.fragment));
   for (const auto& bucket : found->second.buckets) {
     for (const auto* interned : bucket.signatures) {
       fragments_by_digest_.erase(interned->digest);
@@ -53,7 +53,7 @@ Status Plan::apply(const AddEdge& edit) {
   const auto from = fragments_.find(edit.from);
   const auto* to = find(edit.to);
   if (from == fragments_.end() || to == nullptr)
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "it says that fragment {} follows {}, but one of them does not exist", edit.to, edit.from));
   auto& known = from->second.successors;
   const auto same = std::ranges::find(known, to, &Edge::to);

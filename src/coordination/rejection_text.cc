@@ -1,7 +1,5 @@
 #include "coordination/rejection_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/rank_names.h"
 #include "base/visible_text.h"
 #include "coordination/messages.h"
@@ -40,7 +39,7 @@ std::string shape_of(const Signature& signature) {
     separator = ", ";
   }
   for (const auto dimension : signature.dimensions) {
-    text += fmt::format("{}{}", separator, dimension);
+    text += format_text("{}{}", separator, dimension);
     separator = ", ";
   }
   return text + "]";
@@ -61,8 +60,8 @@ constexpr std::array<Attribute, 8> kAttributes = {{
      has_tensor},
     {"reduce op", [](const Signature& s) { return std::string(name_of(s.reduce_op)); }, reduces},
     {"root rank", [](const Signature& s) { return std::to_string(s.root_rank); }, is_rooted},
-    {"prescale", [](const Signature& s) { return fmt::format("{}", s.prescale); }, reduces},
-    {"postscale", [](const Signature& s) { return fmt::format("{}", s.postscale); }, reduces},
+    {"prescale", [](const Signature& s) { return format_text("{}", s.prescale); }, reduces},
+    {"postscale", [](const Signature& s) { return format_text("{}", s.postscale); }, reduces},
     {"shape", shape_of, has_tensor, true},
 }};
 
@@ -96,7 +95,7 @@ Attributes columns_of(const std::vector<Variant>& variants, const Attributes& di
 // because other properties are then not comparable.
 std::string difference_text(const Attributes& differing) {
   if (differing.size() == 1 || differing.front()->name == "operation")
-    return fmt::format("the {} differs", differing.front()->name);
+    return format_text("the {} differs", differing.front()->name);
   std::string text;
   for (std::size_t index = 0; index < differing.size(); ++index) {
     if (index > 0) text += index + 1 == differing.size() ? " and " : ", ";
@@ -110,7 +109,7 @@ std::string short_rank_list(std::vector<int> ranks) {
   std::ranges::sort(ranks);
   auto whole = name_ranks(ranks);
   if (whole.size() <= kRanksBytesMax) return whole;
-  const auto count = fmt::format(" … ({} ranks)", ranks.size());
+  const auto count = format_text(" … ({} ranks)", ranks.size());
   return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
 }
 
@@ -121,7 +120,7 @@ std::string minority_of(const std::vector<Variant>& variants) {
   for (const auto& variant : std::span(variants).subspan(1))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
   if (others.size() >= variants.front().ranks.size()) return {};
-  return fmt::format("; {} {} at odds with the others", short_rank_list(others),
+  return format_text("; {} {} at odds with the others", short_rank_list(others),
                      others.size() == 1 ? "is" : "are");
 }
 
@@ -136,7 +135,7 @@ std::string table_of(const std::vector<TableRow>& rows) {
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i)
-      line += fmt::format("{}{}{:{}}", i == 0 ? "  " : "   ", row[i], "",
+      line += format_text("{}{}{:{}}", i == 0 ? "  " : "   ", row[i], "",
                           widths[i] - farandole::columns_of(row[i]));
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
@@ -161,7 +160,7 @@ std::string rest_of(std::span<const Variant> variants) {
   std::vector<int> ranks;
   for (const auto& variant : variants)
     ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
-  return fmt::format("  and {} more {}: {}\n", variants.size(),
+  return format_text("  and {} more {}: {}\n", variants.size(),
                      variants.size() == 1 ? "variant" : "variants", short_rank_list(ranks));
 }
 
@@ -180,10 +179,10 @@ std::string rejection_text(std::vector<Variant> variants) {
   const auto& first = variants.front().signature;
   const bool other_operations = differing.front()->name == "operation";
   const auto of_operation =
-      other_operations ? std::string() : fmt::format("{} ", row_of(first.operation).name);
+      other_operations ? std::string() : format_text("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
   const auto rest = std::span(variants).subspan(shown);
-  return fmt::format(
+  return format_text(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
       of_operation, shortened(first.name, kNameShownBytesMax), difference_text(differing),
@@ -200,13 +199,13 @@ std::string call_error_text(std::vector<Variant> variants) {
   const auto shown = std::min(variants.size(), kCallErrorsShownMax);
   std::string text;
   for (const auto& [signature, ranks] : std::span(variants).first(shown))
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks),
+    text += format_text("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks),
                         signature.call_error);
   if (shown == variants.size()) return text;
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(shown))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
-  return text + fmt::format("\nsimilar problems on {}", short_rank_list(std::move(others)));
+  return text + format_text("\nsimilar problems on {}", short_rank_list(std::move(others)));
 }
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
@@ -216,11 +215,11 @@ std::string joined_text(const Signature& signature, const std::vector<int>& join
     if (row.runs_joined) operations_left.push_back(row.name);
   const auto& row = row_of(signature.operation);
   const bool one = joined_ranks.size() == 1;
-  return fmt::format(
+  return format_text(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
       "goes on. Call {0} before the first rank joins, or after join has returned",
       row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
-      one ? "has" : "have", fmt::join(operations_left, ", "));
+      one ? "has" : "have", join_text(operations_left, ", "));
 }
 
 }  // namespace farandole

@@ -1,7 +1,5 @@
 #include "coordination/rejection_text.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "coordination/messages.h"
 
 namespace farandole {
@@ -34,7 +33,7 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
 std::string mismatch(const std::string& which, const std::string& differing,
                      const std::vector<std::string>& table) {
   return which + " was submitted differently on different ranks: " + differing + "\n  " +
-         fmt::format("{}", fmt::join(table, "\n  ")) +
+         join_text(table, "\n  ") +
          "\nSubmit the same on every rank, or give different tensors different names";
 }
 

@@ -1,10 +1,10 @@
 #include "coordination/replan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
+
+#include "base/format.h"
 
 namespace farandole {
 
@@ -25,7 +25,7 @@ Status Replan::add(int member, const Report& report) {
     const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
                           (ahead == kOneBehind && report.entered == 1);
     if (possible) continue;
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "it reports {} completed and {} entered, rank {} reported {} and {}", report.completed,
         report.entered, ranks_[index], other->completed, other->entered));
   }

@@ -1,12 +1,11 @@
 #include "diagnosis/call_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string_view>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 
 namespace farandole {
@@ -26,26 +25,26 @@ std::string name_of(const FlightCall& call) {
 }  // namespace
 
 std::string title_of(const FlightCall& call) {
-  return fmt::format("{} `{}`", row_of(call.operation).name, name_of(call));
+  return format_text("{} `{}`", row_of(call.operation).name, name_of(call));
 }
 
 std::string describe(const FlightCall& call) {
   std::string details;
   if (row_of(call.operation).output_rule != OutputRule::kNone)
-    details = fmt::format(
+    details = format_text(
         "{}, {} element{}", row_of(call.dtype).name,
         with_commas(static_cast<std::uint64_t>(std::max<std::int64_t>(call.elements, 0))),
         call.elements == 1 ? "" : "s");
   if (call.group != kWorld)
-    details += fmt::format("{}group {}", details.empty() ? "" : ", ", call.group);
-  return details.empty() ? title_of(call) : fmt::format("{} ({})", title_of(call), details);
+    details += format_text("{}group {}", details.empty() ? "" : ", ", call.group);
+  return details.empty() ? title_of(call) : format_text("{} ({})", title_of(call), details);
 }
 
 std::string describe(Duration time) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-  if (ms < 1000) return fmt::format("{} ms", ms);
-  if (ms < 100'000) return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
-  return fmt::format("{} min {} s", ms / 60'000, ms % 60'000 / 1000);
+  if (ms < 1000) return format_text("{} ms", ms);
+  if (ms < 100'000) return format_text("{}.{} s", ms / 1000, ms % 1000 / 100);
+  return format_text("{} min {} s", ms / 60'000, ms % 60'000 / 1000);
 }
 
 std::string with_commas(std::uint64_t number) {
@@ -57,7 +56,7 @@ std::string with_commas(std::uint64_t number) {
 
 std::string count_of_calls(std::uint64_t number) {
   if (number == 0) return "no call";
-  return fmt::format("{} call{}", with_commas(number), number == 1 ? "" : "s");
+  return format_text("{} call{}", with_commas(number), number == 1 ? "" : "s");
 }
 
 }  // namespace farandole

@@ -1,12 +1,12 @@
 #include "diagnosis/failure_box.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 #include "diagnosis/call_text.h"
 
@@ -49,7 +49,7 @@ std::string how_it_ended(const Failure& failure) {
 }
 
 std::string headline(const Failure& failure) {
-  const std::string who = fmt::format("rank {} (pid {}) ", failure.rank, failure.pid);
+  const std::string who = format_text("rank {} (pid {}) ", failure.rank, failure.pid);
   if (has_raised(failure)) return who + make_visible(failure.end.record.reason);
   if (failure.ended_by_us)
     return who + "has left the job while others still needed it: " +
@@ -58,7 +58,7 @@ std::string headline(const Failure& failure) {
 }
 
 std::string processes(std::int64_t count) {
-  return fmt::format("{} process{}", count, count == 1 ? "" : "es");
+  return format_text("{} process{}", count, count == 1 ? "" : "es");
 }
 
 std::string memory_note(const WorkerEnd& end) {
@@ -122,7 +122,7 @@ class Box {
   void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
   // Adds a label with a text beside it. The text may use several lines.
   void row(std::string_view label, std::string_view text) {
-    std::string begin = fmt::format("{:<12}", label);
+    std::string begin = format_text("{:<12}", label);
     for (const auto& part : wrap(text, inside() - static_cast<int>(begin.size()))) {
       put(begin + part, false);
       begin.assign(begin.size(), ' ');
@@ -151,7 +151,7 @@ void add_traceback(Box& box, const std::string& traceback) {
   if (lines.empty()) return;
   const std::size_t skipped = lines.size() - std::min(lines.size(), kTracebackLinesMax);
   box.add("");
-  if (skipped > 0) box.add(fmt::format("… {} more line{}", skipped, skipped == 1 ? "" : "s"));
+  if (skipped > 0) box.add(format_text("… {} more line{}", skipped, skipped == 1 ? "" : "s"));
   for (std::size_t i = skipped; i < lines.size(); ++i) box.add(lines[i]);
 }
 
@@ -169,7 +169,7 @@ std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& sty
     box.add("");
     box.add_cut("the others: " + failure.others);
   }
-  box.border("╰", fmt::format("exit code {}", failure.exit_code), "╯");
+  box.border("╰", format_text("exit code {}", failure.exit_code), "╯");
   return box.take();
 }
 

@@ -1,7 +1,5 @@
 #include "diagnosis/job_status.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/rank_names.h"
 #include "base/visible_text.h"
 #include "diagnosis/call_text.h"
@@ -64,22 +63,22 @@ std::string size_of(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; size >= 1023.5 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
   const bool whole = unit == 0 || size >= 99.95;
-  return fmt::format("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
+  return format_text("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
 }
 
 // Returns "12.3 s", "83 min" or "2.0 h": shorter than describe(), which writes minutes and seconds.
 std::string time_of(Duration time) {
   const double seconds = std::chrono::duration<double>(time).count();
-  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
-  return seconds < 6000 ? fmt::format("{:.0f} min", seconds / 60)
-                        : fmt::format("{:.1f} h", seconds / 3600);
+  if (seconds < 100) return format_text("{:.1f} s", seconds);
+  return seconds < 6000 ? format_text("{:.0f} min", seconds / 60)
+                        : format_text("{:.1f} h", seconds / 3600);
 }
 
 std::string share_of(const RankStatus& rank) {
   if (!rank.time_in_job || rank.time_in_job->count() == 0) return "–";
   const auto share = static_cast<double>(rank.counts.blocked.count()) /
                      static_cast<double>(rank.time_in_job->count());
-  return fmt::format("{:.0f} %", 100 * std::min(share, 1.0));
+  return format_text("{:.0f} %", 100 * std::min(share, 1.0));
 }
 
 // Adds a line for each call that waits for other ranks. Ranks that wait in the same call share a
@@ -93,7 +92,7 @@ void add_waits(const JobStatus& job, Lines& lines) {
   }
   for (const auto& [key, ranks] : waiting) {
     const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front())];
-    lines.add(fmt::format("{} {} for {} in {}", name_ranks(ranks),
+    lines.add(format_text("{} {} for {} in {}", name_ranks(ranks),
                           ranks.size() == 1 ? "waits" : "wait", name_ranks(first.waits_for),
                           describe(*first.call)));
   }
@@ -103,7 +102,7 @@ void add_waits(const JobStatus& job, Lines& lines) {
 
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
   Lines lines(style);
-  lines.add(fmt::format("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
+  lines.add(format_text("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
                         job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
                         describe(std::max(job.read_at - job.started, Duration()))),
             kBold);
@@ -111,7 +110,7 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
   lines.add("rank     pid      calls    bytes   waited share  now");
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const RankStatus& one = job.ranks[rank];
-    lines.add_row(fmt::format("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ", rank, one.pid,
+    lines.add_row(format_text("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ", rank, one.pid,
                               with_commas(one.counts.calls), size_of(one.counts.bytes),
                               time_of(one.counts.blocked), share_of(one)),
                   describe(one, job.read_at), color_of(one.state));

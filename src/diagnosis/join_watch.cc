@@ -1,9 +1,8 @@
 #include "diagnosis/join_watch.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/rank_names.h"
 
 namespace farandole {
@@ -28,7 +27,7 @@ std::optional<std::string> JoinWatch::check(const std::vector<WatchedWorker>& wo
       outside.push_back(static_cast<int>(rank));
   if (outside.empty()) return std::nullopt;
   const bool one = outside.size() == 1;
-  return fmt::format(
+  return format_text(
       "{} {} been running for a minute without calling farandole's init(); until {} it, {} "
       "independently of the others",
       name_ranks(outside), one ? "has" : "have", one ? "it calls" : "they call",
@@ -42,11 +41,11 @@ std::optional<std::string> never_joined(const std::vector<WatchedWorker>& worker
     if (is_outside(workers[rank])) outside.push_back(static_cast<int>(rank));
   if (outside.empty()) return std::nullopt;
   if (outside.size() == workers.size())
-    return fmt::format(
+    return format_text(
         "no worker of this job called farandole's init(): the {} processes ran independently of "
         "each other; to train together, the program must call hvd.init()",
         workers.size());
-  return fmt::format(
+  return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "
       "of the job must call hvd.init()",
       name_ranks(outside));

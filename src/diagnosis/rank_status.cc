@@ -1,10 +1,9 @@
 #include "diagnosis/rank_status.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "base/process_end.h"
 #include "base/rank_names.h"
 #include "base/visible_text.h"
@@ -83,7 +82,7 @@ std::string describe(const RankStatus& status, TimePoint now) {
     case RankState::kWaits:
       return "waits " + time + " for " + name_ranks(status.waits_for);
     case RankState::kRuns:
-      return fmt::format("in {} for {}", row_of(status.call->operation).name, time);
+      return format_text("in {} for {}", row_of(status.call->operation).name, time);
     case RankState::kJoined:
       return "has joined " + time + " ago";
     case RankState::kStopped:

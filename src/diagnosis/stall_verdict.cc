@@ -1,13 +1,12 @@
 #include "diagnosis/stall_verdict.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "base/format.h"
 #include "base/process_end.h"
 #include "base/rank_names.h"
 #include "base/visible_text.h"
@@ -38,7 +37,7 @@ class Reporter {
   bool too_long(TimePoint began) const { return waited(began) >= limits_.limit; }
   std::string name(int rank) const {
     const WatchedWorker& who = snapshot_.worker(rank);
-    return fmt::format("rank {} ({}, pid {})", rank, make_visible(who.host), who.pid);
+    return format_text("rank {} ({}, pid {})", rank, make_visible(who.host), who.pid);
   }
 
   std::vector<int> stopped(const std::vector<int>& ranks) const;
@@ -111,7 +110,7 @@ std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& wai
   if (ranks.empty()) return " no other rank is in it";
   std::string time = describe(least);
   if (const std::string longest = describe(most); longest != time) time += " to " + longest;
-  return fmt::format("  {} {} been waiting in it for {}", name_ranks(ranks),
+  return format_text("  {} {} been waiting in it for {}", name_ranks(ranks),
                      ranks.size() == 1 ? "has" : "have", time);
 }
 
@@ -123,7 +122,7 @@ std::string Reporter::last_call_of(int rank) const {
     if (!call.in_flight() && (last == nullptr || call.changed >= last->changed)) last = &call;
   if (last == nullptr)
     return "it has made no call since init(), " + describe(snapshot_.now() - report.since) + " ago";
-  return fmt::format("its last call, {}, {} {} ago", title_of(*last),
+  return format_text("its last call, {}, {} {} ago", title_of(*last),
                      last->state == CallState::kDone ? "finished" : "failed",
                      describe(snapshot_.now() - last->changed));
 }
@@ -140,7 +139,7 @@ std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexpl
   const FlightLife life = who.report.life;
   if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
   if (who.stopped_by != 0)
-    return fmt::format("is stopped ({}); `kill -CONT {}` lets it go on",
+    return format_text("is stopped ({}); `kill -CONT {}` lets it go on",
                        signal_name(who.stopped_by), who.pid);
   if (life == FlightLife::kLeft)
     return "has left the job (" + make_visible(who.report.reason) + ")" + after_calls(rank);
@@ -150,7 +149,7 @@ std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexpl
   const FlightCall* const own = snapshot_.blocking_call(rank);
   const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
   if (!awaited.empty())
-    return fmt::format("waits in {} for {}", describe(*own), name_ranks(awaited));
+    return format_text("waits in {} for {}", describe(*own), name_ranks(awaited));
   unexplained = true;
   return life == FlightLife::kOutside ? "has not called init()" : "";
 }
@@ -160,13 +159,13 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const FlightCall* call,
                          const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kRanksShownMax) {
-      verdict.lines.push_back(fmt::format("  … and {} more ranks", ranks.size() - i));
+      verdict.lines.push_back(format_text("  … and {} more ranks", ranks.size() - i));
       return;
     }
     bool unexplained = false;
     std::string text = activity_of(ranks[i], call, unexplained);
     if (text.empty()) text = missing_what + last_call_of(ranks[i]);
-    verdict.lines.push_back(fmt::format("  {} {}", name(ranks[i]), text));
+    verdict.lines.push_back(format_text("  {} {}", name(ranks[i]), text));
     if (unexplained) verdict.unexplained.push_back(ranks[i]);
   }
 }
@@ -192,13 +191,13 @@ void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) c
   verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
   for (std::size_t i = 0; i < cycle.size() && i < kRanksShownMax; ++i) {
     const FlightCall& call = *snapshot_.blocking_call(cycle[i]);
-    verdict.lines.push_back(fmt::format("  {} has been waiting for {} in {} for {}", name(cycle[i]),
+    verdict.lines.push_back(format_text("  {} has been waiting for {} in {} for {}", name(cycle[i]),
                                         describe(waited(call.submitted)), describe(call),
                                         name_ranks(snapshot_.missing(call))));
     verdict.unexplained.push_back(cycle[i]);
   }
   if (cycle.size() > kRanksShownMax)
-    verdict.lines.push_back(fmt::format("  … and {} more ranks", cycle.size() - kRanksShownMax));
+    verdict.lines.push_back(format_text("  … and {} more ranks", cycle.size() - kRanksShownMax));
   verdict.lines.push_back(
       "  all ranks of a group must make the same blocking calls, in the same order");
 }

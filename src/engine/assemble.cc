@@ -1,13 +1,12 @@
 #include "engine/assemble.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/allocation.h"
 #include "base/check.h"
 #include "base/cores.h"
 #include "base/digest.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "engine/process_context.h"
 #include "rendezvous/job_name.h"
@@ -20,18 +19,18 @@ namespace {
 Status check_topology(const EngineOptions& options) {
   const RankTopology& topology = options.topology;
   if (topology.size < 1 || topology.rank < 0 || topology.rank >= topology.size)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "rank {} is outside a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
         "`farandole run`",
         topology.rank, topology.size));
   if (topology.local_size < 1 || topology.local_rank < 0 ||
       topology.local_rank >= topology.local_size)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "local rank {} is outside its host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
         topology.local_rank, topology.local_size));
   if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty())
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
         "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
         topology.size, topology.size));
@@ -44,7 +43,7 @@ Result<std::shared_ptr<Store>> open_store_by_id(const EngineOptions& options) {
   const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
                         options.interrupted};
   // The name contains the user id, because all users of a host share these names.
-  return open_named_store(fmt::format("farandole.{}.{:016x}", ::getuid(), digest.value()),
+  return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()),
                           options.topology.size, limit);
 }
 
@@ -133,7 +132,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   parts->log =
       std::make_unique<Log>(Log::Options{.level = level,
                                          .hide_time = options.log_hide_time,
-                                         .tag = fmt::format("rank {}", options.topology.rank)});
+                                         .tag = format_text("rank {}", options.topology.rank)});
   parts->store = std::move(store);
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
@@ -153,14 +152,14 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   parts->formation = *std::move(formed);
   std::unique_ptr<Engine> engine;
   const auto what_failed = [&] {
-    return fmt::format("rank {} cannot start", options.topology.rank);
+    return format_text("rank {} cannot start", options.topology.rank);
   };
   const Status started = catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
     start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
-                  fmt::format("joined a job of {} with {} groups, as process {}",
+                  format_text("joined a job of {} with {} groups, as process {}",
                               options.topology.size, parts->formation.ranks_of.size(), ::getpid()));
     engine = std::make_unique<Engine>(std::move(parts));
     return {};

@@ -2,7 +2,6 @@
 // waits.
 #include "engine/completions.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/format.h"
 #include "engine/job_in_test.h"
 
 namespace farandole {
@@ -72,7 +72,7 @@ TEST(Completions, RunWithoutAWaitingThread) {
 class Chain {
  public:
   Chain(Engine& engine, int number, int calls)
-      : engine_(engine), name_(fmt::format("chain.{}", number)), calls_(calls) {}
+      : engine_(engine), name_(format_text("chain.{}", number)), calls_(calls) {}
 
   void start() { submit(); }
   void wait() { done_.wait(); }
@@ -123,7 +123,7 @@ TEST(Completions, ChainsOfCallsRunWhileOtherThreadsWait) {
         }
         for (int turn = 0; turn < calls; ++turn) {
           std::vector<float> values = {static_cast<float>(turn % 1000)};
-          ASSERT_EQ(allreduce(engine, values, fmt::format("thread.{}", number)), Status());
+          ASSERT_EQ(allreduce(engine, values, format_text("thread.{}", number)), Status());
           ASSERT_EQ(values[0], static_cast<float>(2 * (turn % 1000)));
         }
       });

@@ -2,13 +2,12 @@
 // well-formed but invalid are announced, so that every rank gets the same error.
 #include "farandole/engine.h"
 
-#include <fmt/format.h>
-
 #include <new>
 #include <utility>
 
 #include "base/allocation.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "engine/assemble.h"
 #include "engine/completions.h"
@@ -19,7 +18,7 @@ namespace farandole {
 namespace {
 
 Status forked_child_error(int rank) {
-  return Status::stop(fmt::format(
+  return Status::stop(format_text(
       "called in a forked child of rank {}: only the process that called init() can use farandole",
       rank));
 }
@@ -28,7 +27,7 @@ Status forked_child_error(int rank) {
 // progress, so such a function could wait forever.
 Status check_may_block(std::string_view what) {
   if (!Completions::is_running_here()) return {};
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "{} was called from the completion of a call, which must not block; call it from another "
       "thread",
       what));
@@ -42,7 +41,7 @@ Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Su
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
     if (!ranks)
-      return Status::fix_call(fmt::format(
+      return Status::fix_call(format_text(
           "there is no group {}; groups are given to init() on all ranks, or added later",
           batch[i].group));
     FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
@@ -67,19 +66,19 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   const auto what_failed = [&] {
-    return fmt::format("a call of rank {} was not submitted", parts.topology.rank);
+    return format_text("a call of rank {} was not submitted", parts.topology.rank);
   };
   const Status status = catch_bad_alloc(
       what_failed, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
-  return Status::fix_call(fmt::format("rank {}: {}", parts.topology.rank, status.message()));
+  return Status::fix_call(format_text("rank {}: {}", parts.topology.rank, status.message()));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   const auto what_failed = [&] {
-    return fmt::format("rank {} cannot join the job", options.topology.rank);
+    return format_text("rank {} cannot join the job", options.topology.rank);
   };
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
@@ -136,7 +135,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   std::vector<Handle> handles;
   const auto what_failed = [&] {
-    return fmt::format("a batch of rank {} was not submitted", parts_->topology.rank);
+    return format_text("a batch of rank {} was not submitted", parts_->topology.rank);
   };
   FARANDOLE_TRY(catch_bad_alloc(what_failed, [&] {
     handles.resize(batch.size());
@@ -170,7 +169,7 @@ void Engine::drop(Handle handle) {
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   const auto what_failed = [&] {
-    return fmt::format("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
+    return format_text("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
   };
   return catch_bad_alloc(what_failed, [&] { return parts_->formation.heap->allocate(bytes); });
 }
@@ -183,7 +182,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("start_timeline()"));
   const auto what_failed = [&] {
-    return fmt::format("rank {} has no timeline", parts_->topology.rank);
+    return format_text("rank {} has no timeline", parts_->topology.rank);
   };
   return catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));

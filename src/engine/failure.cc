@@ -1,7 +1,6 @@
 #include "engine/failure.h"
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "submission/submission_check.h"
 #include "submission/submission_table.h"
 
@@ -10,20 +9,20 @@ namespace farandole {
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids) {
   const auto rank_with_pid = [&pids](int rank) {
-    return fmt::format("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
+    return format_text("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
   };
   std::uint32_t first_ticket = ended.dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.dead_rank)
     failure = {Status::rebuild_group(
-                   fmt::format("{} has died; this job is over: shut down, and start it again",
+                   format_text("{} has died; this job is over: shut down, and start it again",
                                rank_with_pid(*ended.dead_rank))),
                *ended.dead_rank};
   for (const int rank : ranks) {
     const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];
     if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
     first_ticket = leave->ticket;
-    failure = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make "
+    failure = {Status::rebuild_group(format_text("{} has left the job ({}); all ranks must make "
                                                  "the same calls before any of them leaves",
                                                  rank_with_pid(rank), leave->reason)),
                rank};
@@ -41,10 +40,10 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
   const std::string name = title(oldest->submission);
   return GiveUpReason{
       Status::rebuild_group(
-          fmt::format("{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
+          format_text("{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
                       "launcher's report says for which",
                       name, limit.count())),
-      fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
+      format_text("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
                   limit.count())};
 }
 

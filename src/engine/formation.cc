@@ -1,8 +1,6 @@
 #include "engine/formation.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "collective/group.h"
 #include "collective/group_memory.h"
@@ -26,6 +25,13 @@
 
 namespace farandole {
 namespace {
+
+// "[[0, 1], [1, 2]]"
+std::string list_of(const std::vector<std::vector<int>>& groups) {
+  std::vector<std::string> lists;
+  for (const auto& ranks : groups) lists.push_back(format_text("[{}]", join_text(ranks, ", ")));
+  return format_text("[{}]", join_text(lists, ", "));
+}
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
@@ -38,7 +44,7 @@ Result<Descriptor> open_own_process() {
   auto process =
       Descriptor::beyond_standard(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process.valid())
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
         "and room for one descriptor per worker ({})",
         std::strerror(errno), descriptor_advice()));
@@ -66,13 +72,13 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
   for (const auto& ranks : options.groups) {
     FARANDOLE_TRY(check_group(ranks, options.topology.size));
     if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
-      return Status::fix_call(fmt::format(
+      return Status::fix_call(format_text(
           "the group [{}] is given twice (the world counts as given); name each group once",
-          fmt::join(ranks, ", ")));
+          join_text(ranks, ", ")));
     groups.push_back(ranks);
   }
   if (groups.size() > kGroupsMax)
-    return Status::fix_call(fmt::format("{} groups are too many; at most {} are possible",
+    return Status::fix_call(format_text("{} groups are too many; at most {} are possible",
                                         options.groups.size(), kGroupsMax - 1));
   return groups;
 }
@@ -93,7 +99,7 @@ class FormationProtocol {
   }
 
   Status check_limits() const {
-    return check_descriptors(fmt::format("rank {}", rank()), descriptors_needed(size()));
+    return check_descriptors(format_text("rank {}", rank()), descriptors_needed(size()));
   }
 
   Status choose_groups(Formation& formation) {
@@ -179,7 +185,7 @@ class FormationProtocol {
   int size() const { return options_.topology.size; }
 
   std::string failure_text(const Status& status) const {
-    return fmt::format("rank {} could not start: {}", rank(), status.message());
+    return format_text("rank {} could not start: {}", rank(), status.message());
   }
 
   static Status read_result(const StoreValue& value) {
@@ -198,7 +204,7 @@ class FormationProtocol {
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
     auto segment = take_segment(store_, key, bytes, limit_);
     if (segment.status().code() != StatusCode::kRetry) return segment;
-    return timeout_error(fmt::format("shared memory (`{}`)", key), segment.status());
+    return timeout_error(format_text("shared memory (`{}`)", key), segment.status());
   }
 
   std::vector<std::string> member_keys() const {
@@ -222,7 +228,7 @@ class FormationProtocol {
     FARANDOLE_TRY_ASSIGN(const auto result, store_.wait(keys::complete(epoch_), limit_));
     FARANDOLE_TRY(read_result(result));
     return Status::fix_call(
-        fmt::format("rank {} of {} came when the others had already formed the job without it; "
+        format_text("rank {} of {} came when the others had already formed the job without it; "
                     "FARANDOLE_SIZE must be the same in all workers",
                     rank(), size()));
   }
@@ -232,7 +238,7 @@ class FormationProtocol {
     FARANDOLE_TRY(compare(other, record));
     if (member.descriptors.size() != 2)
       return Status::stop(
-          fmt::format("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
+          format_text("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
                       "of Farandole?",
                       other, member.descriptors.size()));
     FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(member.descriptors[1]));
@@ -242,11 +248,11 @@ class FormationProtocol {
   Status compare(int other, const keys::MemberRecord& record) const {
     if (record.size != size())
       return Status::fix_call(
-          fmt::format("rank {} was started with size {}, rank {} with size {}; FARANDOLE_SIZE must "
+          format_text("rank {} was started with size {}, rank {} with size {}; FARANDOLE_SIZE must "
                       "be the same in all workers",
                       rank(), size(), other, record.size));
     if (record.bucket_bytes != options_.bucket_bytes)
-      return Status::fix_call(fmt::format(
+      return Status::fix_call(format_text(
           "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
           "in all workers",
           rank(), options_.bucket_bytes, other, record.bucket_bytes));
@@ -255,14 +261,14 @@ class FormationProtocol {
       const std::int64_t theirs = found == record.frontend_settings.end() ? 0 : found->second;
       if (theirs != mine)
         return Status::fix_call(
-            fmt::format("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
+            format_text("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
                         rank(), variable, mine, other, theirs));
     }
     if (record.groups != options_.groups)
       return Status::fix_call(
-          fmt::format("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
+          format_text("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
                       "the same groups in the same order",
-                      rank(), options_.groups, other, record.groups));
+                      rank(), list_of(options_.groups), other, list_of(record.groups)));
     return {};
   }
 
@@ -273,13 +279,13 @@ class FormationProtocol {
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
       if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
-    return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
+    return format_text("rank{} {}", missing.size() > 1 ? "s" : "", join_text(missing, ", "));
   }
 
   Status timeout_error(const std::string& what, const Status& status) const {
     const bool interrupted = options_.interrupted && options_.interrupted();
     if (status.code() != StatusCode::kRetry || interrupted) return status;
-    return Status::rebuild_group(fmt::format(
+    return Status::rebuild_group(format_text(
         "rank {} waited {} s for {}, in vain: do all workers call init() equally often? A slow "
         "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
         rank(), std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count(),
@@ -310,14 +316,14 @@ Status check_group(const std::vector<int>& ranks, int size) {
   const bool ascending =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!ranks.empty() && ascending && (ranks.front() < 0 || ranks.back() >= size))
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "the group [{}] names rank {}, which is not one of this job (0 to {})",
-        fmt::join(ranks, ", "), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
+        join_text(ranks, ", "), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
   if (ranks.empty() || !ascending)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "the group [{}] is not an ascending list of ranks of this job (0 to {}); name each member "
         "once, the smallest first",
-        fmt::join(ranks, ", "), size - 1));
+        join_text(ranks, ", "), size - 1));
   return {};
 }
 
@@ -333,7 +339,7 @@ Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& k
   FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
   if (value.descriptors.size() != 1)
     return Status::stop(
-        fmt::format("`{}` came with {} descriptors instead of 1; do all ranks run the same version "
+        format_text("`{}` came with {} descriptors instead of 1; do all ranks run the same version "
                     "of Farandole?",
                     key, value.descriptors.size()));
   return Segment::attach(value.descriptors.front(), bytes);
@@ -351,7 +357,7 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
     return protocol.complete();
   };
   const auto what_failed = [&] {
-    return fmt::format("rank {} cannot join", options.topology.rank);
+    return format_text("rank {} cannot join", options.topology.rank);
   };
   const Status status = catch_bad_alloc(what_failed, join);
   if (!status.ok()) protocol.announce_failure(status);

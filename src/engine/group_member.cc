@@ -1,6 +1,5 @@
 #include "engine/group_member.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "collective/group_memory.h"
 #include "submission/submission_check.h"
 
@@ -113,7 +113,7 @@ Status status_of_finished(const Record& record) {
   const OperationRow& row = row_of(record.submission.operation);
   if (row.output_rule != OutputRule::kReceived || record.outcome.received) return {};
   const auto& rows = record.outcome.received_rows;
-  return Status::stop(fmt::format(
+  return Status::stop(format_text(
       "no memory for the result of {}: {} rows of {} bytes; the other ranks got theirs",
       title(record.submission), std::accumulate(rows.begin(), rows.end(), std::int64_t{0}),
       row_bytes(record.submission)));
@@ -216,7 +216,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   decision_ = nullptr;
   for (Record* const record : in_flight_)
     record->outcome.status = Status::rebuild_group(
-        fmt::format("{} cannot finish: {}", title(record->submission), status.message()));
+        format_text("{} cannot finish: {}", title(record->submission), status.message()));
   finish_ended(finished);
 }
 

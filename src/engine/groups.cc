@@ -1,8 +1,5 @@
 #include "engine/groups.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -10,6 +7,7 @@
 
 #include "base/allocation.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "collective/group_memory.h"
 #include "rendezvous/keys.h"
@@ -23,7 +21,7 @@ constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
 std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("[{}]", fmt::join(ranks, ", "));
+  return format_text("[{}]", join_text(ranks, ", "));
 }
 
 Bytes bytes_of(const Status& status) {
@@ -37,10 +35,10 @@ Bytes bytes_of(const Status& status) {
 Status status_in(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
-  const std::string text = fmt::format("rank {}: {}", rank, reader.get_text());
+  const std::string text = format_text("rank {}: {}", rank, reader.get_text());
   if (!reader.ok() || !reader.at_end())
     return Status::stop(
-        fmt::format("rank {} says nothing that belongs to a change of groups", rank));
+        format_text("rank {} says nothing that belongs to a change of groups", rank));
   if (code == StatusCode::kOk) return {};
   if (code != StatusCode::kFixCall) return Status::stop(text);
   return Status::fix_call(text);
@@ -102,7 +100,7 @@ auto Groups::run_exclusively(Change change) -> decltype(change()) {
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(
-        fmt::format("rank {} has no memory left to change the groups (malloc failed); it has left "
+        format_text("rank {} has no memory left to change the groups (malloc failed); it has left "
                     "the job. Look at `ulimit -v` and the memory limit of the container",
                     rank()));
     dependencies_.progress.give_up(
@@ -133,7 +131,7 @@ Status Groups::begin_change() {
   if (!abandoned_input_) return {};
   end_change();
   return Status::rebuild_group(
-      fmt::format("a change of groups was interrupted on rank {}, and the others still wait for "
+      format_text("a change of groups was interrupted on rank {}, and the others still wait for "
                   "it: shut down, and start the job again",
                   rank()));
 }
@@ -157,7 +155,7 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
 Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
                                                   const std::string& publish_as) {
   const auto members = static_cast<int>(ranks.size());
-  const auto what_failed = [this] { return fmt::format("rank {} cannot add a group", rank()); };
+  const auto what_failed = [this] { return format_text("rank {} cannot add a group", rank()); };
   FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(what_failed, [&] {
     return publish_as.empty() ? Status()
                               : publish_group(dependencies_.store, publish_as, members,
@@ -175,11 +173,11 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
 }
 
 Status Groups::remove_now(GroupId group) {
-  FARANDOLE_TRY(check_same_request(fmt::format("removes group {}", group)));
+  FARANDOLE_TRY(check_same_request(format_text("removes group {}", group)));
   if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
   const auto ranks = find(group);
   if (!ranks)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "there is no group {} to remove: it was never added, or removed before", group));
   const Status closed = dependencies_.progress.close_group(group);
   const Status status = first_error_of_all(closed);
@@ -200,9 +198,9 @@ Status Groups::check_new(const std::vector<int>& ranks) {
   for (const auto& [id, known] : *table)
     if (*known == ranks)
       return Status::fix_call(
-          fmt::format("the group {} exists already, as number {}", list_of(ranks), id));
+          format_text("the group {} exists already, as number {}", list_of(ranks), id));
   if (table->size() < kGroupsMax) return {};
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "there are {} groups already, which is the most that is possible; remove one first",
       table->size()));
 }
@@ -234,7 +232,7 @@ Status Groups::check_same_request(const std::string& request) {
   for (int other = 1; other < size(); ++other)
     if (text_of(other) != text_of(0))
       return Status::fix_call(
-          fmt::format("rank 0 {}, rank {} {}; all ranks must add and remove the same groups in the "
+          format_text("rank 0 {}, rank {} {}; all ranks must add and remove the same groups in the "
                       "same order",
                       text_of(0), other, text_of(other)));
   return {};

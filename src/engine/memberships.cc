@@ -1,12 +1,12 @@
 #include "engine/memberships.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/format.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -35,7 +35,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   if (member != members_.end() && !(*member)->ended()) return (*member)->submit(record);
   record.outcome.status =
       member == members_.end()
-          ? Status::fix_call(fmt::format("group {} was removed before {} could begin", group,
+          ? Status::fix_call(format_text("group {} was removed before {} could begin", group,
                                          title(record.submission)))
           : *(*member)->ended();
   finished.push_back(&record);

@@ -1,10 +1,10 @@
 #include "engine/process_context.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 
 #include <utility>
 
+#include "base/format.h"
 #include "base/try.h"
 #include "rendezvous/store_client.h"
 #include "timeline/flight_record.h"
@@ -51,7 +51,7 @@ Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor) {
   auto segment = Segment::attach(borrowed, FlightRecorder::bytes_needed());
   (void)borrowed.release();
   if (segment.ok()) return segment;
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is {}, which is not the launcher's memory ({}); only "
       "`farandole run` sets it, and a program that a worker starts must not join its job",
       descriptor, segment.status().message()));

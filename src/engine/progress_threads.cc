@@ -1,11 +1,10 @@
 #include "engine/progress_threads.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
+#include "base/format.h"
 #include "base/thread_setup.h"
 #include "base/try.h"
 
@@ -40,7 +39,7 @@ Status ProgressThreads::start() {
     thread_ = std::thread(&ProgressThreads::run, this);
   } catch (const std::system_error& error) {
     return Status::stop(
-        fmt::format("cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of "
+        format_text("cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of "
                     "the container, or, since a thread needs room for its stack, `ulimit -v`",
                     error.what()));
   }

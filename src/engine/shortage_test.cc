@@ -3,7 +3,6 @@
 // ways: the job succeeds; both ranks get an error; or the process aborts and reports that it has no
 // memory left. A failed CHECK or a hang fails the test.
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -32,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "base/try.h"
 #include "farandole/engine.h"
 #include "rendezvous/store_server.h"
@@ -307,7 +307,7 @@ class ShortageTest : public ::testing::Test {
         const auto statuses = run_with_failure({kind, nth, error}, failing_rank, job_);
         const auto mine = static_cast<std::size_t>(failing_rank);
         const bool reached = job_.reports[mine].fired || !WIFEXITED(statuses[mine]);
-        SCOPED_TRACE(fmt::format("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
+        SCOPED_TRACE(format_text("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
                                  failing_rank, job_.reports[mine].text.data(),
                                  job_.reports[1 - mine].text.data()));
         judge(statuses, mine);

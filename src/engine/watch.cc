@@ -1,6 +1,5 @@
 #include "engine/watch.h"
 
-#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/thread_setup.h"
 #include "base/try.h"
 
@@ -31,7 +31,7 @@ Status Watch::start() {
   stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
   epoll_ = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
   if (!stop_event_.valid() || !epoll_.valid())
-    return Status::stop(fmt::format("cannot make an {} ({}); raise `ulimit -n`",
+    return Status::stop(format_text("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
                                     std::strerror(errno)));
   FARANDOLE_TRY(add(stop_event_.get(), kStopEvent));
@@ -40,7 +40,7 @@ Status Watch::start() {
   try {
     thread_ = std::thread(&Watch::run, this);
   } catch (const std::system_error& error) {
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "cannot start the watch thread ({}); raise `ulimit -u` or the pids limit of the container, "
         "or, since a thread needs room for its stack, `ulimit -v`",
         error.what()));
@@ -54,7 +54,7 @@ Status Watch::add(int descriptor, std::uint32_t data) {
   interest.data.u32 = data;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0) return {};
   return Status::stop(
-      fmt::format("cannot watch the other workers (epoll_ctl: {}); the limit is in "
+      format_text("cannot watch the other workers (epoll_ctl: {}); the limit is in "
                   "/proc/sys/fs/epoll/max_user_watches",
                   std::strerror(errno)));
 }
@@ -91,7 +91,7 @@ void Watch::process_ended(int rank) {
   if (doorbells_.has_left(rank)) return;  // a rank that has left may end
   doorbells_.close(rank);
   try {
-    log_(Level::kInfo, fmt::format("rank {} has died", rank));
+    log_(Level::kInfo, format_text("rank {} has died", rank));
   } catch (const std::bad_alloc&) {
     return;  // only the log line is lost
   }

@@ -1,7 +1,5 @@
 #include "launcher/agent.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -21,6 +19,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
+#include "base/format.h"
 #include "base/rank_names.h"
 #include "base/try.h"
 #include "diagnosis/join_watch.h"
@@ -171,15 +170,13 @@ Status Agent::start_all() {
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
                                   descriptors_needed(workers)));
   FARANDOLE_TRY(watch_own_descriptors());
-  FARANDOLE_TRY_ASSIGN(
-      sheet_,
-      JobSheet::create({.foreground = ::getppid(),
-                        .agent = ::getpid(),
-                        .started = now(),
-                        .host = output_.host(),
-                        .command = fmt::format("{}", fmt::join(setup_.options.command, " ")),
-                        .workers = {}},
-                       workers));
+  FARANDOLE_TRY_ASSIGN(sheet_, JobSheet::create({.foreground = ::getppid(),
+                                                 .agent = ::getpid(),
+                                                 .started = now(),
+                                                 .host = output_.host(),
+                                                 .command = join_text(setup_.options.command, " "),
+                                                 .workers = {}},
+                                                workers));
   const auto inherited = inherited_environment();
   announce_threads(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));

@@ -1,6 +1,6 @@
 #include "launcher/caller_report.h"
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace farandole {
 
@@ -8,16 +8,16 @@ CallerReport::CallerReport(Poller& poller, std::uint64_t tag, int descriptor)
     : poller_(poller), tag_(tag), wanted_(descriptor >= 0), sink_(descriptor) {}
 
 void CallerReport::worker_started(int rank, pid_t pid) {
-  write_line(fmt::format("started {} {}\n", rank, pid));
+  write_line(format_text("started {} {}\n", rank, pid));
 }
 
 void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
   const bool killed = how.signal != 0;
-  write_line(fmt::format("ended {} {} {}\n", rank, killed ? "signal" : "code",
+  write_line(format_text("ended {} {} {}\n", rank, killed ? "signal" : "code",
                          killed ? how.signal : how.code));
 }
 
-void CallerReport::first_cause(int rank) { write_line(fmt::format("cause {}\n", rank)); }
+void CallerReport::first_cause(int rank) { write_line(format_text("cause {}\n", rank)); }
 
 void CallerReport::write_line(std::string_view line) {
   if (!wanted_) return;

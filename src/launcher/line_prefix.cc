@@ -1,12 +1,10 @@
 #include "launcher/line_prefix.h"
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <ctime>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 
 namespace farandole {
@@ -23,7 +21,9 @@ std::string time_text(const LineOrigin& origin) {
   const auto since = std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
   std::tm local{};
   ::localtime_r(&seconds, &local);
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", local, since.count() % 1000);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+  return format_text("{}.{:03}", text.data(), since.count() % 1000);
 }
 
 constexpr std::array<FieldRow, 6> kFields{{
@@ -44,7 +44,7 @@ std::size_t field_named(std::string_view name) {
 
 Status single_brace(char brace) {
   return Status::fix_call(
-      fmt::format("a single `{0}` stands alone; write a field as {{rank}}, and the character `{0}` "
+      format_text("a single `{0}` stands alone; write a field as {{rank}}, and the character `{0}` "
                   "itself as {0}{0}",
                   brace));
 }
@@ -56,7 +56,7 @@ LinePrefix::LinePrefix() : parts_{{"[", kNoField}, {"", field_named("rank")}, {"
 std::string LinePrefix::field_names() {
   std::string names;
   for (const FieldRow& row : kFields)
-    names += fmt::format("{}{{{}}}", names.empty() ? "" : ", ", row.name);
+    names += format_text("{}{{{}}}", names.empty() ? "" : ", ", row.name);
   return names;
 }
 
@@ -84,7 +84,7 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
     const std::size_t field = field_named(name);
     if (field == kNoField)
       return Status::fix_call(
-          fmt::format("there is no field {{{}}}; the fields are {}", name, field_names()));
+          format_text("there is no field {{{}}}; the fields are {}", name, field_names()));
     prefix.parts_.push_back({"", field});
     pattern.remove_prefix(end + 1);
   }

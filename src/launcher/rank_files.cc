@@ -1,7 +1,6 @@
 #include "launcher/rank_files.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 2> kNames{"stdout", "stderr"};
 
 Status cannot(std::string_view what, const std::string& path, const std::string& why) {
   return Status::fix_call(
-      fmt::format("--output-dir: cannot {} `{}`: {}; nothing was started", what, path, why));
+      format_text("--output-dir: cannot {} `{}`: {}; nothing was started", what, path, why));
 }
 
 Status make_folder(const std::string& path) {
@@ -65,10 +65,10 @@ Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
   files.folder_ = folder;
   const std::size_t width = std::to_string(workers - 1).size();
   for (int rank = 0; rank < workers; ++rank) {
-    const std::string rank_folder = fmt::format("{}/rank.{:0{}}", folder, rank, width);
+    const std::string rank_folder = format_text("{}/rank.{:0{}}", folder, rank, width);
     FARANDOLE_TRY(make_folder(rank_folder));
     for (const std::string_view name : kNames) {
-      const std::string path = fmt::format("{}/{}", rank_folder, name);
+      const std::string path = format_text("{}/{}", rank_folder, name);
       FARANDOLE_TRY_ASSIGN(Descriptor file, make_file(path));
       files.files_.push_back({path, std::move(file)});
     }
@@ -85,7 +85,7 @@ std::optional<std::string> RankFiles::write(int rank, std::size_t stream, std::s
   file.descriptor.reset();
   if (std::exchange(failed_, true)) return std::nullopt;
   const std::string why = failure != 0 ? std::strerror(failure) : "somebody has removed the file";
-  return fmt::format(
+  return format_text(
       "cannot write `{}` any more: {}; it ends here, and so may others in `{}`; the job goes on",
       file.path, why, folder_);
 }

@@ -1,6 +1,5 @@
 #include "rendezvous/job_name.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/try.h"
 #include "rendezvous/keys.h"
 
@@ -16,7 +16,7 @@ namespace farandole {
 Result<std::string> job_name(Store& store) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   ByteWriter writer;
-  writer.put_text(fmt::format("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
+  writer.put_text(format_text("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
   // The error is ignored: either another rank was first, or the error occurs again in the wait
   // below.
   static_cast<void>(store.set(keys::job_name(), {writer.take(), {}}));

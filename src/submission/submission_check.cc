@@ -1,12 +1,10 @@
 #include "submission/submission_check.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "base/format.h"
 #include "base/try.h"
 #include "collective/two_shot_allreduce.h"
 #include "coordination/agreement.h"
@@ -23,7 +21,7 @@ Status check_enumerations(const Submission& submission) {
   if (operation < kOperations.size() && dtype < kDTypes.size() &&
       reduce_op < kReduceOpNames.size() && find_row(submission.device) != nullptr)
     return {};
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "operation {}, dtype {}, device {} and reduce op {}: one of these numbers is unknown; do "
       "all parts of Farandole have the same version?",
       operation, dtype, static_cast<int>(submission.device), reduce_op));
@@ -31,22 +29,22 @@ Status check_enumerations(const Submission& submission) {
 
 Status check_membership(const Submission& submission, std::span<const int> ranks, int rank) {
   if (!std::binary_search(ranks.begin(), ranks.end(), rank))
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "it is not a member of group {} (ranks {}); only members may call its operations",
-        submission.group, fmt::join(ranks, ", ")));
+        submission.group, join_text(ranks, ", ")));
   return {};
 }
 
 Status check_shape(const Submission& submission) {
   const auto& shape = submission.shape;
   if (shape.size() > kDimensionsMax)
-    return Status::fix_call(fmt::format("{} has {} dimensions; at most {} are possible: reshape it",
+    return Status::fix_call(format_text("{} has {} dimensions; at most {} are possible: reshape it",
                                         title(submission), shape.size(), kDimensionsMax));
   if (byte_count(submission.dtype, shape)) return {};
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "{} has the shape [{}], which no tensor has: each dimension must be 0 or more, and "
       "the whole tensor smaller than 2^62 bytes",
-      title(submission), fmt::join(shape, ", ")));
+      title(submission), join_text(shape, ", ")));
 }
 
 Status check_memory(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -62,7 +60,7 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
   const bool no_input = reads && submission.input == nullptr;
   if (no_input || (writes && submission.output == nullptr))
     return Status::fix_call(
-        fmt::format("{} got a null pointer as {}; give the address of its memory",
+        format_text("{} got a null pointer as {}; give the address of its memory",
                     title(submission), no_input ? "input" : "output"));
   return {};
 }
@@ -75,7 +73,7 @@ Status check_has_rows(const Submission& submission) {
                        submission.operation == Operation::kReducescatter;
   if (!by_rows || !submission.shape.empty()) return {};
   return Status::fix_call(
-      fmt::format("{} got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)",
+      format_text("{} got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)",
                   title(submission)));
 }
 
@@ -86,21 +84,21 @@ Status check_splits(const Submission& submission, std::size_t members) {
   if (splits.empty()) {
     if (rows % static_cast<std::int64_t>(members) == 0) return {};
     return Status::fix_call(
-        fmt::format("{} got {} rows, which {} members cannot share equally; give it splits, the "
+        format_text("{} got {} rows, which {} members cannot share equally; give it splits, the "
                     "number of rows for each member",
                     title(submission), rows, members));
   }
   if (splits.size() != members)
-    return Status::fix_call(fmt::format("{} got {} splits ({}) in a group of {}; give one for each",
-                                        title(submission), splits.size(), fmt::join(splits, ", "),
+    return Status::fix_call(format_text("{} got {} splits ({}) in a group of {}; give one for each",
+                                        title(submission), splits.size(), join_text(splits, ", "),
                                         members));
   std::int64_t rows_left = rows;
   for (const std::int64_t split : splits) {
     if (split < 0 || split > rows_left)
       return Status::fix_call(
-          fmt::format("{} got the splits ({}) for {} rows; each must be 0 or more, and their sum "
+          format_text("{} got the splits ({}) for {} rows; each must be 0 or more, and their sum "
                       "at most the number of rows",
-                      title(submission), fmt::join(splits, ", "), rows));
+                      title(submission), join_text(splits, ", "), rows));
     rows_left -= split;
   }
   return {};
@@ -109,11 +107,11 @@ Status check_splits(const Submission& submission, std::size_t members) {
 Status check_adasum(const Submission& submission, std::size_t members) {
   if (submission.reduce_op != ReduceOp::kAdasum) return {};
   if (submission.operation != Operation::kAllreduce)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "{} got the reduce op adasum, which only allreduce has; call that, or use sum or average",
         title(submission)));
   if (members <= TwoShotAllreduce::kAdasumMembersMax) return {};
-  return Status::fix_call(fmt::format(
+  return Status::fix_call(format_text(
       "{} got the reduce op adasum in a group of {}; it is possible among {} members at "
       "most: use sum or average, or smaller groups",
       title(submission), members, TwoShotAllreduce::kAdasumMembersMax));
@@ -123,10 +121,10 @@ Status check_reduction_of(const Submission& submission, std::size_t members) {
   if (!row_of(submission.operation).reduces) return {};
   FARANDOLE_TRY(check_adasum(submission, members));
   if (const Status status = check_reduction(submission.dtype, submission.reduce_op); !status.ok())
-    return Status::fix_call(fmt::format("{}: {}", title(submission), status.message()));
+    return Status::fix_call(format_text("{}: {}", title(submission), status.message()));
   if (std::isfinite(submission.prescale) && std::isfinite(submission.postscale)) return {};
   return Status::fix_call(
-      fmt::format("{} got the prescale factor {} and the postscale factor {}; both must be finite",
+      format_text("{} got the prescale factor {} and the postscale factor {}; both must be finite",
                   title(submission), submission.prescale, submission.postscale));
 }
 
@@ -135,7 +133,7 @@ Status check_reduction_of(const Submission& submission, std::size_t members) {
 std::string title(const Submission& submission) {
   const std::string_view operation = row_of(submission.operation).name;
   if (submission.name.empty()) return std::string(operation);
-  return fmt::format("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
+  return format_text("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
 }
 
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -144,11 +142,11 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   FARANDOLE_TRY(check_shape(submission));
   if (submission.name.size() > kNameBytesMax)
     return Status::fix_call(
-        fmt::format("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
+        format_text("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
                     shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
   if (submission.name.starts_with(kReservedPrefix) ||
       submission.name.find(kAutomaticInfix) != std::string::npos)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "{} has a reserved name: the names of a program must not begin with `{}` or contain `{}`",
         title(submission), kReservedPrefix, kAutomaticInfix));
   return {};
@@ -163,8 +161,8 @@ Status call_error_of(const Submission& submission, std::span<const int> ranks, i
   if (row_of(submission.operation).rooted &&
       !std::ranges::binary_search(ranks, submission.root_rank))
     return Status::fix_call(
-        fmt::format("{} has root rank {}, which is not one of the group's ranks ({})",
-                    title(submission), submission.root_rank, fmt::join(ranks, ", ")));
+        format_text("{} has root rank {}, which is not one of the group's ranks ({})",
+                    title(submission), submission.root_rank, join_text(ranks, ", ")));
   return {};
 }
 

@@ -1,13 +1,12 @@
 #include "submission/submission_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
 #include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -25,7 +24,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   GroupCalls& calls = groups_[submission.group];
   if (calls.joined)
     return Status::fix_call(
-        fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
+        format_text("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
@@ -39,7 +38,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     record.interned = calls.names.acquire(record.submission);
     if (record.interned == nullptr)
       rejection = Status::fix_call(
-          fmt::format("`{}` is in use by an earlier call whose result was not waited for: keep "
+          format_text("`{}` is in use by an earlier call whose result was not waited for: keep "
                       "the handle of that call and wait for it first, or give this call another "
                       "name (the name of a call whose handle was dropped stays in use)",
                       record.submission.name));
@@ -101,7 +100,7 @@ void SubmissionTable::Indices::release(std::int64_t index) noexcept {
 void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
   record.automatic_index = calls.automatic_indices[submission.operation].acquire();
-  submission.name = fmt::format("{}{}{}", row_of(submission.operation).name, kAutomaticInfix,
+  submission.name = format_text("{}{}{}", row_of(submission.operation).name, kAutomaticInfix,
                                 *record.automatic_index);
 }
 

@@ -1,10 +1,9 @@
 #include "submission/submissions.h"
 
-#include <fmt/format.h>
-
 #include <new>
 #include <utility>
 
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -14,18 +13,18 @@ namespace {
 Status outcome_error(Handle handle, const Record* record) {
   if (record == nullptr)
     return Status::fix_call(
-        fmt::format("the handle {} is unknown: its result was taken already, or it is not ours; "
+        format_text("the handle {} is unknown: its result was taken already, or it is not ours; "
                     "take each result once",
                     handle));
   if (record->finished) return {};
-  return Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
+  return Status::retry(format_text("`{}` is not done yet", record->submission.name));
 }
 
 }  // namespace
 
 Status Submissions::close_group(GroupId group) {
   if (const auto calls = table_.not_taken(group); calls > 0)
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "group {} has calls that were not waited for ({}): keep the handle of each call "
         "and wait for it before the group is removed (a group cannot be removed after "
         "the handle of one of its calls was dropped)",
@@ -89,7 +88,7 @@ Status Submissions::rejection_of(GroupId group) const {
   if (const auto over = over_.find(group); over != over_.end()) return over->second;
   if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
   return Status::fix_call(
-      fmt::format("group {} is being removed; no more calls can be made in it", group));
+      format_text("group {} is being removed; no more calls can be made in it", group));
 }
 
 bool Submissions::poll(Handle handle) {

@@ -1,7 +1,5 @@
 #include "timeline/timeline.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/allocation.h"
+#include "base/format.h"
 #include "base/thread_setup.h"
 #include "base/try.h"
 
@@ -39,7 +38,7 @@ Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles
   if (control->closed)
     return Status::fix_call("the engine is shut down; call init() before a timeline is started");
   stop_writer();
-  const auto what = [&] { return fmt::format("the timeline cannot be written to `{}`", path); };
+  const auto what = [&] { return format_text("the timeline cannot be written to `{}`", path); };
   return catch_bad_alloc(what, [&] { return open(path, job, mark_cycles); });
 }
 
@@ -62,7 +61,7 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
     writer_ = std::thread(&Timeline::run, this);
   } catch (const std::system_error& error) {
     file_->close();
-    return Status::stop(fmt::format(
+    return Status::stop(format_text(
         "cannot start the thread of the timeline ({}); raise `ulimit -u` or the pids limit of the "
         "container",
         error.what()));

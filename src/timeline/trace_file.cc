@@ -1,7 +1,6 @@
 #include "timeline/trace_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -91,7 +92,7 @@ constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 
 std::string cannot(const std::string& path, std::string_view why) {
-  return fmt::format("the timeline cannot be written to `{}`: {}", path, why);
+  return format_text("the timeline cannot be written to `{}`: {}", path, why);
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 #include "timeline/trace_text.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <iterator>
 #include <utility>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 
 namespace farandole {
@@ -45,13 +43,13 @@ std::string arguments_of(const TraceEvent& event) {
   if (row_of(event.operation).output_rule == OutputRule::kNone) return {};
   auto bytes = static_cast<std::int64_t>(row_of(event.dtype).bytes);
   for (const std::int64_t dimension : event.shape) bytes *= dimension;
-  return fmt::format(R"("dtype":"{}","shape":"[{}]","bytes":{})", row_of(event.dtype).name,
-                     fmt::join(event.shape, ", "), bytes);
+  return format_text(R"("dtype":"{}","shape":"[{}]","bytes":{})", row_of(event.dtype).name,
+                     join_text(event.shape, ", "), bytes);
 }
 
 // A track's name begins with the operation. Automatic names of calls already begin with it.
 std::string name_of_track(const TraceEvent& event) {
-  const std::string begin = fmt::format("{}.", row_of(event.operation).name);
+  const std::string begin = format_text("{}.", row_of(event.operation).name);
   return (event.name.starts_with(begin) ? "" : begin) + std::string(event.name);
 }
 
@@ -72,7 +70,7 @@ bool skip_number(std::string_view& text, std::int64_t& number) {
 }  // namespace
 
 std::string TraceHead::text() const {
-  return fmt::format("{}{}{}{}{}{}{}", kHeadBegin, job, kHeadClock,
+  return format_text("{}{}{}{}{}{}{}", kHeadBegin, job, kHeadClock,
                      zero.time_since_epoch() / std::chrono::nanoseconds(1), kHeadEpoch, epoch_us,
                      kHeadEnd);
 }
@@ -101,8 +99,8 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, 
   open_.clear();
   for (Track& track : shared_tracks_) track.busy = false;
   describe("process_name", rank_.rank,
-           fmt::format(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
-  describe("process_sort_index", rank_.rank, fmt::format(R"("sort_index":{})", rank_.rank));
+           format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
+  describe("process_sort_index", rank_.rank, format_text(R"("sort_index":{})", rank_.rank));
 }
 
 void TraceText::add(const TraceEvent& event) {
@@ -121,20 +119,20 @@ void TraceText::mark_lost(TimePoint since, std::size_t calls) {
   end_all(since, R"("unknown":true)");
   write_instant(
       since, "CALLS_LEFT_OUT",
-      fmt::format(R"("calls":{},"reason":"they came faster than they can be written")", calls));
+      format_text(R"("calls":{},"reason":"they came faster than they can be written")", calls));
 }
 
 void TraceText::end(TimePoint now) {
   end_all(now, R"("unfinished":true)");
   if (left_out_ > 0)
     write_instant(now, "CALLS_LEFT_OUT",
-                  fmt::format(R"("calls":{},"reason":"the timeline was full")", left_out_));
+                  format_text(R"("calls":{},"reason":"the timeline was full")", left_out_));
 }
 
 void TraceText::submitted(const TraceEvent& event) {
   if (bytes_ >= bytes_max_) {
     if (!std::exchange(is_full_, true))
-      write_instant(event.time, "TIMELINE_IS_FULL", fmt::format(R"("bytes":{})", bytes_));
+      write_instant(event.time, "TIMELINE_IS_FULL", format_text(R"("bytes":{})", bytes_));
     ++left_out_;
     return;
   }
@@ -144,7 +142,7 @@ void TraceText::submitted(const TraceEvent& event) {
   call.operation = event.operation;
   call.arguments = arguments_of(event);
   if (call.track->busy)
-    call.arguments += fmt::format(R"({}"tensor":"{}")", call.arguments.empty() ? "" : ",",
+    call.arguments += format_text(R"({}"tensor":"{}")", call.arguments.empty() ? "" : ",",
                                   json_escaped(event.name));
   const std::string name = "NEGOTIATE_" + upper_case(row_of(event.operation).name);
   write_event('B', *call.track, event.time, name, "");
@@ -172,7 +170,7 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   auto& of_group = tracks_[event.group];
   const std::string name = name_of_track(event);
   const std::string in_group =
-      event.group == kWorld ? std::string() : fmt::format(" (group {})", event.group);
+      event.group == kWorld ? std::string() : format_text(" (group {})", event.group);
   auto found = of_group.find(name);
   if (found == of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
@@ -207,33 +205,33 @@ std::int64_t TraceText::thread_of(const Track& track) const {
 
 void TraceText::write_track_name(Track& track, std::string_view name) {
   if (std::exchange(track.named_in_file, files_) == files_) return;
-  describe("thread_name", thread_of(track), fmt::format(R"("name":"{}")", json_escaped(name)));
+  describe("thread_name", thread_of(track), format_text(R"("name":"{}")", json_escaped(name)));
 }
 
 void TraceText::describe(std::string_view what, std::int64_t thread, std::string_view arguments) {
-  write(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}},)", rank_.rank,
+  write(format_text(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}},)", rank_.rank,
                     thread, what, arguments));
 }
 
 void TraceText::write_event(char phase, Track& track, TimePoint time, std::string_view name,
                             std::string_view arguments) {
   track.last = std::max(track.last, time);
-  std::string line = fmt::format(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
+  std::string line = format_text(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
                                  time_text(track.last), rank_.rank, thread_of(track));
-  if (!name.empty()) line += fmt::format(R"(,"name":"{}")", name);
-  if (!arguments.empty()) line += fmt::format(R"(,"args":{{{}}})", arguments);
+  if (!name.empty()) line += format_text(R"(,"name":"{}")", name);
+  if (!arguments.empty()) line += format_text(R"(,"args":{{{}}})", arguments);
   write(line + "},");
 }
 
 void TraceText::write_instant(TimePoint time, std::string_view name, std::string_view arguments) {
-  write(fmt::format(R"({{"ph":"i","ts":{},"pid":{},"tid":{},"name":"{}","s":"p","args":{{{}}}}},)",
+  write(format_text(R"({{"ph":"i","ts":{},"pid":{},"tid":{},"name":"{}","s":"p","args":{{{}}}}},)",
                     time_text(time), rank_.rank, rank_.rank, name, arguments));
 }
 
 // Returns the microseconds since the zero point of the file.
 std::string TraceText::time_text(TimePoint time) const {
   const auto count = std::max<std::int64_t>(0, (time - zero_) / std::chrono::nanoseconds(1));
-  return fmt::format("{}.{:03}", count / 1000, count % 1000);
+  return format_text("{}.{:03}", count / 1000, count % 1000);
 }
 
 void TraceText::write(std::string_view line) {

@@ -1,11 +1,12 @@
 #include "timeline/trace_text.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 #include <vector>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -218,7 +219,7 @@ TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
 TEST_F(TraceTextTest, ManyNamesShareTracks) {
   text_.begin(at(0), 64 << 20, 1);
   for (std::size_t i = 0; i < kTraceTracksMax; ++i)
-    call(i + 1, fmt::format("name {}", i), static_cast<std::int64_t>(i));
+    call(i + 1, format_text("name {}", i), static_cast<std::int64_t>(i));
   text_.add(submitted(5001, "x", 10'000));
   text_.add(submitted(5002, "y \"", 10'001));
   const std::string lines = text_.take();
@@ -226,7 +227,7 @@ TEST_F(TraceTextTest, ManyNamesShareTracks) {
   text_.add(changed(5001, TraceEvent::Kind::kDone, 10'002));
   EXPECT_EQ(count(text_.take(), R"("bytes":4,"tensor":"x")"), 1);
   text_.add(submitted(5003, "z", 10'003));
-  EXPECT_EQ(text_.take(), fmt::format("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
+  EXPECT_EQ(text_.take(), format_text("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
                                       "\"NEGOTIATE_ALLREDUCE\"}},\n",
                                       2 + 4 * (kTraceTracksMax + 1)));
   // Tensors that already had a track of their own keep it.
@@ -235,7 +236,7 @@ TEST_F(TraceTextTest, ManyNamesShareTracks) {
 
 TEST_F(TraceTextTest, AnotherEngineHasThreadsOfItsOwn) {
   text_.begin(at(0), 1 << 20, 2);
-  EXPECT_EQ(count(call(1, "a", 1), fmt::format("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
+  EXPECT_EQ(count(call(1, "a", 1), format_text("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
 }
 
 TEST(TraceHead, IsReadAsItWasWritten) {

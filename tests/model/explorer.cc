@@ -1,7 +1,5 @@
 #include "explorer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
 #include <string_view>

@@ -1,10 +1,9 @@
 #include "flow_job.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 
+#include "base/format.h"
 #include "collective/rounds.h"
 
 namespace farandole::model {
@@ -44,12 +43,12 @@ void FlowJob::allocate_staging() {
       for (std::int64_t part = 0; part < copies_; ++part)
         copy_cells_.push_back(exposes(member) || flow_.is_inline
                                   ? nullptr
-                                  : cell(fmt::format("slot {} copy {}[{}]", slot, part, member),
+                                  : cell(format_text("slot {} copy {}[{}]", slot, part, member),
                                          Site::kData, member));
       for (std::int64_t part = 0; part < results_; ++part)
         result_cells_.push_back(all_expose()
                                     ? nullptr
-                                    : cell(fmt::format("slot {} result {}[{}]", slot, part, member),
+                                    : cell(format_text("slot {} result {}[{}]", slot, part, member),
                                            Site::kData, member));
     }
   }
@@ -61,7 +60,7 @@ void FlowJob::allocate_exposed() {
       for (int slice = 0; slice < slices_; ++slice)
         exposed_cells_.push_back(
             exposes(member)
-                ? cell(fmt::format("memory {}.{}[{}]", window, slice, member), Site::kOther,
+                ? cell(format_text("memory {}.{}[{}]", window, slice, member), Site::kOther,
                        slices_ == 1 || slice == member ? member : Arena::kNoOwner)
                 : nullptr);
 }
@@ -83,7 +82,7 @@ void FlowJob::fix_constants() {
       arena().mark_constant(&line.output, "output",
                             flow_.shape == Shape::kTwoShots ? input : kNowhere);
       if (flow_.is_inline)
-        arena().mark(line.inline_payload.data(), fmt::format("slot {} inline[{}]", slot, member),
+        arena().mark(line.inline_payload.data(), format_text("slot {} inline[{}]", slot, member),
                      Site::kPayload, member);
     }
   }

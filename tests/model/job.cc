@@ -1,15 +1,15 @@
 #include "job.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
+
+#include "base/format.h"
 
 namespace farandole::model {
 namespace {
 
 std::vector<Ghost> ghosts(Arena& arena, const char* name, std::size_t count) {
   std::vector<Ghost> all;
-  for (std::size_t i = 0; i < count; ++i) all.emplace_back(arena, fmt::format("{}[{}]", name, i));
+  for (std::size_t i = 0; i < count; ++i) all.emplace_back(arena, format_text("{}[{}]", name, i));
   return all;
 }
 
@@ -62,10 +62,10 @@ void Job::mark_doorbells() {
   arena_.mark(&header->leavers, "leavers");
   for (int member = 0; member < options_.members; ++member) {
     const auto& line = bell_line(member);
-    arena_.mark(&line.bell, fmt::format("bell[{}]", member), Site::kBell);
-    arena_.mark(&line.asleep, fmt::format("asleep[{}]", member), Site::kAsleep);
-    arena_.mark(&line.left, fmt::format("left[{}]", member));
-    arena_.mark(&line.reason_bytes, fmt::format("reason bytes[{}]", member));
+    arena_.mark(&line.bell, format_text("bell[{}]", member), Site::kBell);
+    arena_.mark(&line.asleep, format_text("asleep[{}]", member), Site::kAsleep);
+    arena_.mark(&line.left, format_text("left[{}]", member));
+    arena_.mark(&line.reason_bytes, format_text("reason bytes[{}]", member));
   }
 }
 
@@ -76,20 +76,20 @@ void Job::mark_board() {
   const auto* lines = reinterpret_cast<typename Board::Line*>(board_);
   const auto mark = [&](const void* place, const std::string& name, Site site,
                         std::uint32_t member) {
-    arena_.mark(place, fmt::format("{}[{}]", name, member), site, static_cast<int>(member));
+    arena_.mark(place, format_text("{}[{}]", name, member), site, static_cast<int>(member));
   };
   for (std::uint32_t member = 0; member < members; ++member) {
     for (std::uint32_t slot = 0; slot < Slots; ++slot) {
       const auto& line = lines[member * Slots + slot];
-      mark(&line.word, fmt::format("slot {} word", slot), Site::kWord, member);
-      mark(&line.identity, fmt::format("slot {} identity", slot), Site::kPayload, member);
-      mark(&line.declared_count, fmt::format("slot {} declared count", slot), Site::kPayload,
+      mark(&line.word, format_text("slot {} word", slot), Site::kWord, member);
+      mark(&line.identity, format_text("slot {} identity", slot), Site::kPayload, member);
+      mark(&line.declared_count, format_text("slot {} declared count", slot), Site::kPayload,
            member);
-      mark(&line.input, fmt::format("slot {} input", slot), Site::kPayload, member);
-      mark(&line.output, fmt::format("slot {} output", slot), Site::kPayload, member);
-      mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);
+      mark(&line.input, format_text("slot {} input", slot), Site::kPayload, member);
+      mark(&line.output, format_text("slot {} output", slot), Site::kPayload, member);
+      mark(&line.phase, format_text("slot {} phase", slot), Site::kPhase, member);
       if (any_member_may_end())
-        mark(&line.abandoned, fmt::format("slot {} abandoned", slot), Site::kOther, member);
+        mark(&line.abandoned, format_text("slot {} abandoned", slot), Site::kOther, member);
     }
   }
   // If no member can die or quit, this word never changes and needs no interleaving.

@@ -1,12 +1,11 @@
 #include "machine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace farandole::model {
 namespace {
@@ -294,7 +293,7 @@ void Machine::commit(Word word, std::uint16_t value, std::size_t who, MachineSta
   if (guard != nullptr && guard->owner != static_cast<int>(who) &&
       state.memory[guard->since.word()] != 0)
     broken_ =
-        fmt::format("{} was written after its owner had it back", scenario_.arena->name_of(word));
+        format_text("{} was written after its owner had it back", scenario_.arena->name_of(word));
   state.memory[word] = value;
 }
 
@@ -320,7 +319,7 @@ std::string Machine::stuck(const MachineState& state) const {
     const Operation& next = automaton_.pending(state.threads[who].local);
     if (!alive(state, who) || next.action == Action::kEnd || scenario_.threads[who].daemon)
       continue;
-    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", scenario_.threads[who].name,
+    text += format_text("{}{} {} {}", text.empty() ? "" : "; ", scenario_.threads[who].name,
                         state.threads[who].asleep != 0 ? "sleeps on" : verb_of(next.action),
                         scenario_.arena->name_of(next.word));
   }
@@ -328,19 +327,19 @@ std::string Machine::stuck(const MachineState& state) const {
 }
 
 std::string Machine::describe(const Choice& choice, const MachineState& state) const {
-  if (choice.kind == Choice::Kind::kDie) return fmt::format("member {} dies", choice.who);
-  if (choice.kind == Choice::Kind::kReap) return fmt::format("member {} is reaped", choice.who);
+  if (choice.kind == Choice::Kind::kDie) return format_text("member {} dies", choice.who);
+  if (choice.kind == Choice::Kind::kReap) return format_text("member {} is reaped", choice.who);
   const Thread& thread = state.threads[choice.who];
   const std::string& name = scenario_.threads[choice.who].name;
   if (choice.kind == Choice::Kind::kDrain) {
     const auto& stored = thread.buffer[choice.entry];
-    return fmt::format("{}'s store of {:#x} to {} is seen", name, values_[stored.value],
+    return format_text("{}'s store of {:#x} to {} is seen", name, values_[stored.value],
                        scenario_.arena->name_of(stored.word));
   }
   const Operation& next = automaton_.pending(thread.local);
   const Value operand =
       next.action == Action::kLoad ? values_[visible(next.word, thread, state)] : next.operand;
-  return fmt::format("{} {} {} ({:#x})", name, verb_of(next.action),
+  return format_text("{} {} {} ({:#x})", name, verb_of(next.action),
                      scenario_.arena->name_of(next.word), operand);
 }
 

@@ -1,13 +1,12 @@
 #include "model_atomics.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "transport/shm/doorbells.h"
 
 namespace farandole::model {
@@ -139,7 +138,7 @@ Word Arena::word_of(const void* place) {
   auto& index = index_[offset / 4];
   if (index < 0) {
     index = static_cast<std::int32_t>(words_.size());
-    words_.push_back({fmt::format("+{}", offset), Site::kOther, kNoOwner});
+    words_.push_back({format_text("+{}", offset), Site::kOther, kNoOwner});
   }
   return static_cast<Word>(index);
 }

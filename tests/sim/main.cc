@@ -4,8 +4,6 @@
 //   --kind any|free|loop|large|names   the kind of jobs; combines with the options above
 //   --workloads [--seeds N]      the cost of typical training programs, summed over N seeds
 //   --scale [--members N]        measures the cost of agreement with up to N members
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/format.h"
 #include "scale.h"
 #include "simulation.h"
 #include "workloads.h"
@@ -84,15 +83,18 @@ std::optional<Arguments> parse(std::span<char* const> words) {
   return arguments;
 }
 
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
 // The text to print if a CHECK stops the program in the middle of a job.
 std::array<char, 100> last_words;
 
 void remember(std::uint64_t seed, Kind kind) {
   const auto name = kKinds.at(static_cast<std::size_t>(kind));
-  const auto written = fmt::format_to_n(
-      last_words.begin(), last_words.size() - 1, "repeat it with: ./dev sim --seed {}{}{}\n", seed,
-      kind == Kind::kAny ? "" : " --kind ", kind == Kind::kAny ? "" : name);
-  *written.out = '\0';
+  const auto text =
+      format_text("repeat it with: ./dev sim --seed {}{}{}\n", seed,
+                  kind == Kind::kAny ? "" : " --kind ", kind == Kind::kAny ? "" : name);
+  last_words = {};
+  text.copy(last_words.data(), last_words.size() - 1);
 }
 
 // It may use stdio although it is a signal handler: only this thread calls abort(), and never in
@@ -134,20 +136,20 @@ int run(const Arguments& arguments) {
     const auto findings =
         simulate({seed, arguments.kind}, arguments.tells_all ? kAloud : kLastLines);
     if (findings.problem) {
-      if (!arguments.tells_all) fmt::print("{}\n", fmt::join(findings.lines, "\n"));
-      fmt::print("FAILED: {}\n{}", *findings.problem, last_words.data());
+      if (!arguments.tells_all) print(join_text(findings.lines, "\n") + "\n");
+      print(format_text("FAILED: {}\n{}", *findings.problem, last_words.data()));
       return 1;
     }
     totals.add(findings);
   }
   const auto& all = totals.all;
-  fmt::print(
+  print(format_text(
       "{} seeds from {}: {} steps ({} joined, {} fused), {} rejections, {} releases, {} rollbacks, "
       "{} messages; {} jobs with a death, {} that fell silent ({} had to); all is well (stories "
       "{:016x})\n",
       arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
       all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.fell_silent,
-      totals.must_fall_silent, totals.number);
+      totals.must_fall_silent, totals.number));
   return 0;
 }
 
@@ -158,19 +160,19 @@ int main(int count, char** words) {
   const auto arguments =
       farandole::sim::parse({words + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
   if (!arguments) {
-    fmt::print(stderr,
-               "usage: {} [--seed S | --seeds N [--first S]] [--kind any|free|loop|large|names]\n"
-               "       {} --workloads [--seeds N]\n"
-               "       {} --scale [--members N]\n",
-               words[0], words[0], words[0]);
+    std::fprintf(stderr,
+                 "usage: %s [--seed S | --seeds N [--first S]] [--kind any|free|loop|large|names]\n"
+                 "       %s --workloads [--seeds N]\n"
+                 "       %s --scale [--members N]\n",
+                 words[0], words[0], words[0]);
     return 2;
   }
   if (arguments->scale) {
-    fmt::print("{}", farandole::sim::scale_report(arguments->members_max));
+    farandole::sim::print(farandole::sim::scale_report(arguments->members_max));
     return 0;
   }
   if (arguments->workloads) {
-    fmt::print("{}", farandole::sim::workload_report(arguments->seeds));
+    farandole::sim::print(farandole::sim::workload_report(arguments->seeds));
     return 0;
   }
   std::signal(SIGABRT, farandole::sim::say_last_words);

@@ -1,7 +1,5 @@
 #include "names_script.h"
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/format.h"
 #include "random_calls.h"
 
 namespace farandole::sim {
@@ -42,7 +41,7 @@ class NamesWriter {
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
-    Call call{group, random_signature(random_, fmt::format("n{}", random_.below(kNames)))};
+    Call call{group, random_signature(random_, format_text("n{}", random_.below(kNames)))};
     call.makers = script_.members(group);
     call.unnamed = unnamed;
     if (unnamed) {
@@ -50,7 +49,7 @@ class NamesWriter {
       int index = 0;
       while (in_use.contains(index)) ++index;
       in_use.insert(index);
-      call.common.name = fmt::format("{}.noname.{}", row_of(call.common.operation).name, index);
+      call.common.name = format_text("{}.noname.{}", row_of(call.common.operation).name, index);
     } else if (!names_in_use_.emplace(group, call.common.name).second) {
       common_.emplace_back(SubmitRejected{group, call.common.name});
       return;

@@ -1,12 +1,12 @@
 #include "random_calls.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <numeric>
 #include <utility>
+
+#include "base/format.h"
 
 namespace farandole::sim {
 
@@ -79,7 +79,7 @@ Signature with_call_error(Random& random, const Signature& signature) {
   return {.name = signature.name,
           .operation = signature.operation,
           .dimensions = {},
-          .call_error = fmt::format("`{}` has call error {}", name, random.below(2))};
+          .call_error = format_text("`{}` has call error {}", name, random.below(2))};
 }
 
 Signature changed(Random& random, Signature signature) {

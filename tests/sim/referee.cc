@@ -1,19 +1,18 @@
 #include "referee.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
 #include <variant>
 
+#include "base/format.h"
+
 namespace farandole::sim {
 namespace {
 
 std::string words(const StepNumber& step_number) {
-  return fmt::format("{}.{}", step_number.generation, step_number.sequence);
+  return format_text("{}.{}", step_number.generation, step_number.sequence);
 }
 
 // Returns a text such as "ranks 0, 1, 3-5", independently of the code under test.
@@ -100,7 +99,7 @@ Referee::Member& Referee::member_of(int group, int worker) {
 void Referee::submitted(int worker, int number, const SubmissionContext& context) {
   auto& part = of(number, worker);
   if (part.outcome != Outcome::kNone)
-    blow(fmt::format("worker {} submits call {} twice", worker, number));
+    blow(format_text("worker {} submits call {} twice", worker, number));
   part = {Outcome::kInFlight, context.waits};
 }
 
@@ -115,18 +114,18 @@ void Referee::entered(int group, int worker, const Entered& what) {
   auto& member = member_of(group, worker);
   const auto& step_number = what.step_number();
   if (member.entered)
-    blow(fmt::format("worker {} enters {} of group {} while it is in {}", worker,
+    blow(format_text("worker {} enters {} of group {} while it is in {}", worker,
                      words(step_number), group, words(member.entered->step_number())));
   if (step_number.sequence != member.completed + 1)
-    blow(fmt::format("worker {} enters {} of group {}, but it has completed {}", worker,
+    blow(format_text("worker {} enters {} of group {}, but it has completed {}", worker,
                      words(step_number), group, member.completed));
   if (is_later(member.generation_last, step_number.generation))
-    blow(fmt::format("worker {} enters {} of group {} after one of generation {}", worker,
+    blow(format_text("worker {} enters {} of group {} after one of generation {}", worker,
                      words(step_number), group, member.generation_last));
   member.generation_last = step_number.generation;
   for (const int call : what.calls)
     if (outcome(worker, call) != Outcome::kInFlight)
-      blow(fmt::format("worker {} enters {} of group {} with call {}, not in flight", worker,
+      blow(format_text("worker {} enters {} of group {} with call {}, not in flight", worker,
                        words(step_number), group, call));
   member.entered = what;
 }
@@ -136,11 +135,11 @@ void Referee::rolled_back(int group, int worker) {
   auto& member = member_of(group, worker);
   ++rollbacks_;
   if (!member.entered) {
-    blow(fmt::format("worker {} rolls back what it has not entered in group {}", worker, group));
+    blow(format_text("worker {} rolls back what it has not entered in group {}", worker, group));
     return;
   }
   if (member.entered->step_number().sequence <= board_of(group).agreed.size())
-    blow(fmt::format("worker {} rolls back {} of group {}, on which all had agreed", worker,
+    blow(format_text("worker {} rolls back {} of group {}, on which all had agreed", worker,
                      words(member.entered->step_number()), group));
   member.entered.reset();
 }
@@ -162,7 +161,7 @@ void Referee::agreed(int group, int worker) {
   if (problem_) return;
   const auto& what = board.agreed[sequence - 1];
   if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
-    blow(fmt::format("worker {} is in {} of group {}, others agreed on {}", worker,
+    blow(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
                      words(entered.step_number()), group, words(what.step_number)));
   for (const int number : what.calls) check_own(worker, number, entered);
 }
@@ -174,20 +173,20 @@ void Referee::check_alike(int group, const Agreed& what) {
   for (std::size_t index = 0; index < members.size(); ++index) {
     const auto& entered = board.members[index].entered;
     if (!entered || !(entered->step_number() == what.step_number))
-      blow(fmt::format("{} of group {} is thought to be everybody's, worker {} is not in it",
+      blow(format_text("{} of group {} is thought to be everybody's, worker {} is not in it",
                        words(what.step_number), group, members[index]));
     else if (entered->identity() != what.identity ||
              (!entered->calls.empty() && entered->calls != what.calls))
-      blow(fmt::format("{} of group {}: worker {} has entered calls {}, others {}",
+      blow(format_text("{} of group {}: worker {} has entered calls {}, others {}",
                        words(what.step_number), group, members[index],
-                       fmt::join(entered->calls, " "), fmt::join(what.calls, " ")));
+                       join_text(entered->calls, " "), join_text(what.calls, " ")));
   }
 }
 
 void Referee::check_new(int group, const Agreed& what) {
   auto& board = board_of(group);
   if (what.calls.empty())
-    blow(fmt::format("{} of group {} is of nobody", words(what.step_number), group));
+    blow(format_text("{} of group {} is of nobody", words(what.step_number), group));
   for (const int number : what.calls) {
     const auto& call = call_of(number);
     check_all_submitted(call, what);
@@ -217,11 +216,11 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not submitted call {}",
+      blow(format_text("{} of group {}: worker {} has not submitted call {}",
                        words(what.step_number), call.group, maker, number));
   for (const int worker : call.joined)
     if (outcome(worker, call.join) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not joined", words(what.step_number),
+      blow(format_text("{} of group {}: worker {} has not joined", words(what.step_number),
                        call.group, worker));
 }
 
@@ -229,7 +228,7 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
 void Referee::check_order(Board& board, int number, const Agreed& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
-    blow(fmt::format("{} of group {} is call {}, out of its order", words(what.step_number),
+    blow(format_text("{} of group {} is call {}, out of its order", words(what.step_number),
                      call_of(number).group, number));
   else
     calls.pop_front();
@@ -240,12 +239,12 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
       std::holds_alternative<Rejection>(decision) || std::holds_alternative<NoOp>(decision);
   if (call.is_join() != std::holds_alternative<Release>(decision))
     blow(
-        fmt::format("{} of group {}: a release is for joins", words(what.step_number), call.group));
+        format_text("{} of group {}: a release is for joins", words(what.step_number), call.group));
   else if (rejects && !call.is_rejected())
-    blow(fmt::format("{} of group {}: the call was to be done", words(what.step_number),
+    blow(format_text("{} of group {}: the call was to be done", words(what.step_number),
                      call.group));
   else if (!rejects && call.is_rejected())
-    blow(fmt::format("{} of group {} was to be rejected", words(what.step_number), call.group));
+    blow(format_text("{} of group {} was to be rejected", words(what.step_number), call.group));
 }
 
 // Calls that a worker submitted before and after a wait must not share a step.
@@ -253,9 +252,9 @@ void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
       if (of(number, maker).waits != of(what.calls.front(), maker).waits)
-        blow(fmt::format("{} of group {}: worker {} has waited between its calls {}",
+        blow(format_text("{} of group {}: worker {} has waited between its calls {}",
                          words(what.step_number), call_of(number).group, maker,
-                         fmt::join(what.calls, " ")));
+                         join_text(what.calls, " ")));
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
@@ -264,10 +263,10 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {
     if (joined != step->signature_if_joined.has_value() || joined != entered.calls.empty())
-      blow(fmt::format("{}: worker {} {} joined", words(step->step_number), worker,
+      blow(format_text("{}: worker {} {} joined", words(step->step_number), worker,
                        joined ? "has" : "has not"));
     else if (joined && !(*step->signature_if_joined == call.common))
-      blow(fmt::format("{}: worker {} gets another signature", words(step->step_number), worker));
+      blow(format_text("{}: worker {} gets another signature", words(step->step_number), worker));
   } else if (const auto* rejection = std::get_if<Rejection>(&entered.decision)) {
     check_rejection(worker, number, *rejection);
   } else if (std::holds_alternative<Release>(entered.decision)) {
@@ -275,13 +274,13 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   }
   if (!std::holds_alternative<Step>(entered.decision) &&
       joined != std::holds_alternative<NoOp>(entered.decision))
-    blow(fmt::format("worker {} {} joined and gets another decision in {}", worker,
+    blow(format_text("worker {} {} joined and gets another decision in {}", worker,
                      joined ? "has" : "has not", words(entered.step_number())));
 }
 
 void Referee::check_release(int group, const Release& release) {
   if (release.last_rank != board_of(group).joined_last)
-    blow(fmt::format("{} of group {} names rank {}, worker {} was the last to join",
+    blow(format_text("{} of group {} names rank {}, worker {} was the last to join",
                      words(release.step_number), group, release.last_rank,
                      board_of(group).joined_last));
 }
@@ -291,11 +290,11 @@ void Referee::check_rejection(int worker, int number, const Rejection& rejection
   const auto& text = rejection.status.message();
   const auto [first, is_new] = rejections_seen_.emplace(number, text);
   if (first->second != text)
-    blow(fmt::format("worker {} is rejected call {}: {}; another saw: {}", worker, number, text,
+    blow(format_text("worker {} is rejected call {}: {}; another saw: {}", worker, number, text,
                      first->second));
   const auto missing = [&](std::string_view what) {
     if (text.find(what) == std::string::npos)
-      blow(fmt::format("worker {}: the rejection does not say `{}`: {}", worker, what, text));
+      blow(format_text("worker {}: the rejection does not say `{}`: {}", worker, what, text));
   };
   if (rejection.status.code() != StatusCode::kFixCall) blow("a rejection that is no kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
@@ -334,7 +333,7 @@ void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) 
     rows_right += call.declared_count(number, maker);
   }
   if (sum != sum_right || rows != rows_right)
-    blow(fmt::format("worker {}: call {} gave the sum {} and {} rows, right is {} and {}", worker,
+    blow(format_text("worker {}: call {} gave the sum {} and {} rows, right is {} and {}", worker,
                      number, sum, rows, sum_right, rows_right));
   end(worker, number, Outcome::kDone);
 }
@@ -348,7 +347,7 @@ void Referee::lost(int worker, int call) { end(worker, call, Outcome::kLost); }
 void Referee::end(int worker, int call, Outcome outcome) {
   auto& current = of(call, worker).outcome;
   if (current != Outcome::kInFlight)
-    blow(fmt::format("worker {}: call {} ends, which was not in flight", worker, call));
+    blow(format_text("worker {}: call {} ends, which was not in flight", worker, call));
   current = outcome;
 }
 
@@ -358,7 +357,7 @@ void Referee::check_end() {
     const auto wanted = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
     for (const int worker : call.makers)
       if (outcome(worker, static_cast<int>(number)) != wanted)
-        blow(fmt::format("worker {}: call {} did not come to its end", worker, number));
+        blow(format_text("worker {}: call {} did not come to its end", worker, number));
   }
   for (const auto& board : boards_)
     for (const auto& member : board.members)

@@ -1,7 +1,5 @@
 #include "scale.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "coordination/agreement.h"
 #include "random.h"
 
@@ -37,7 +36,7 @@ class Cluster {
           std::make_unique<Member>(member, ranks, AgreementOptions{.fusion_bytes = fusion_bytes}));
     for (int tensor = 0; tensor < tensors; ++tensor) {
       Signature signature;
-      signature.name = fmt::format("layer{}.weight", tensor);
+      signature.name = format_text("layer{}.weight", tensor);
       signature.operation = Operation::kAllreduce;
       signature.dtype = DType::kFloat32;
       signature.dimensions = {256};
@@ -225,13 +224,13 @@ std::uint64_t logarithm(int members) {
 }
 
 std::string row(int members, const std::string& name, const StepCost& cost) {
-  return fmt::format("| {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members, name,
+  return format_text("| {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members, name,
                      cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
                      cost.nanoseconds_rank / 1000, cost.nanoseconds_coordinator / 1000);
 }
 
 std::string row(int members, const HorovodModel& model) {
-  return fmt::format("| {} | {} | {} | {} | {} | {} | – | – |\n", members, model.name,
+  return format_text("| {} | {} | {} | {} | {} | {} | – | – |\n", members, model.name,
                      model.messages, model.messages_busiest, model.hops, model.bytes);
 }
 
@@ -280,7 +279,7 @@ HorovodModel horovod_uncached_mpi(int members, int tensors) {
 }
 
 std::string scale_report(int members_max) {
-  std::string text = fmt::format(
+  std::string text = format_text(
       "One training step of {} tensors of 1 KiB; all are submitted, then waited for.\n\n"
       "| members | way | messages | of the busiest member | hops | bytes | µs per rank | µs of the "
       "coordinator |\n| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",

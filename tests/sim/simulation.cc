@@ -1,7 +1,5 @@
 #include "simulation.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -9,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/format.h"
 #include "board.h"
 #include "random.h"
 #include "referee.h"
@@ -45,7 +44,7 @@ class Simulation {
       std::visit([this](const auto& what) { happen(what); }, *next);
       if (!finished_at_ && all_finished()) finished_at_ = timeline_.now();
       if (timeline_.now() > limit)
-        referee_.blow(fmt::format("the job is not over after {} µs", limit));
+        referee_.blow(format_text("the job is not over after {} µs", limit));
     }
     if (!referee_.problem()) check_end();
     if (referee_.problem()) story_.tell(timeline_.now(), "WRONG: {}", *referee_.problem());
@@ -72,7 +71,7 @@ class Simulation {
     for (std::size_t group = 0; group < script_.groups.size(); ++group)
       story_.tell(
           0, "group {}: workers {}; at most {} names, steps of {} bytes, grace {} µs", group,
-          fmt::join(script_.groups[group], " "), script_.options[group].names_max,
+          join_text(script_.groups[group], " "), script_.options[group].names_max,
           script_.options[group].fusion_bytes,
           std::chrono::ceil<std::chrono::microseconds>(script_.options[group].grace).count());
   }
@@ -126,7 +125,7 @@ class Simulation {
     if (!waiting.empty()) {
       const auto many = waiting.size();
       if (many > 6) waiting.resize(6);
-      referee_.blow(fmt::format("deadlock of {}: {}", many, fmt::join(waiting, "; ")));
+      referee_.blow(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
     }
     if (died_ || referee_.problem()) return;
     referee_.check_end();

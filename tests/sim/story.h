@@ -2,13 +2,14 @@
 // have equal stories if and only if their digests are equal.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <string>
 #include <utility>
+
+#include "base/format.h"
 
 namespace farandole::sim {
 
@@ -25,9 +26,7 @@ class Story {
 
   template <class... Arguments>
   void tell(Time now, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
-    auto line = fmt::format("{:>9} µs  ", now);
-    fmt::format_to(std::back_inserter(line), text, std::forward<Arguments>(arguments)...);
-    add(std::move(line));
+    add(format_text("{:>9} µs  ", now) + format_text(text, std::forward<Arguments>(arguments)...));
   }
 
   std::uint64_t number() const { return number_; }
@@ -37,7 +36,7 @@ class Story {
   void add(std::string line) {
     for (const char c : line)  // FNV-1a
       number_ = (number_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    if (telling_.aloud) fmt::print("{}\n", line);
+    if (telling_.aloud) std::puts(line.c_str());
     lines_.push_back(std::move(line));
     if (lines_.size() > telling_.lines_max) lines_.pop_front();
   }

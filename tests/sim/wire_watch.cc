@@ -1,14 +1,12 @@
 #include "wire_watch.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/format.h"
 #include "coordination/messages.h"
 
 namespace farandole::sim {
@@ -18,60 +16,60 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 
 struct ItemWords {
   std::string operator()(const AnnounceInFull& item) const {
-    return fmt::format("announces `{}`", shown(item.signature.name));
+    return format_text("announces `{}`", shown(item.signature.name));
   }
   std::string operator()(const AnnounceById& item) const {
-    return fmt::format("announces id {}", item.id);
+    return format_text("announces id {}", item.id);
   }
   std::string operator()(const AnnounceAgain& item) const {
-    return fmt::format("announces `{}` again", shown(item.signature.name));
+    return format_text("announces `{}` again", shown(item.signature.name));
   }
   std::string operator()(const AnnounceJoin& /*item*/) const { return "joins"; }
   std::string operator()(const Raise& item) const {
     static constexpr std::array<std::string_view, 3> kCauses = {
         "a misprediction", "its bucket waits", "no fragment follows"};
-    return fmt::format("raises a replan of generation {}: {}, fragment {}, bucket {}, ready {}",
+    return format_text("raises a replan of generation {}: {}, fragment {}, bucket {}, ready {}",
                        item.generation, kCauses.at(static_cast<std::size_t>(item.cause)),
-                       item.fragment, item.bucket, fmt::join(item.ready, " "));
+                       item.fragment, item.bucket, join_text(item.ready, " "));
   }
   std::string operator()(const Report& item) const {
-    return fmt::format("reports {}.{} completed, {}", item.generation, item.completed,
+    return format_text("reports {}.{} completed, {}", item.generation, item.completed,
                        item.entered == 0 ? "nothing entered"
-                                         : fmt::format("{:04x} entered", item.identity & 0xffffU));
+                                         : format_text("{:04x} entered", item.identity & 0xffffU));
   }
   std::string operator()(const Define& item) const {
-    return fmt::format("id {} is `{}`", item.id, shown(item.signature.name));
+    return format_text("id {} is `{}`", item.id, shown(item.signature.name));
   }
-  std::string operator()(const Forget& item) const { return fmt::format("forget id {}", item.id); }
+  std::string operator()(const Forget& item) const { return format_text("forget id {}", item.id); }
   std::string operator()(const Issue& item) const {
-    return fmt::format("{}.{} is id {}", item.generation, item.sequence, item.id);
+    return format_text("{}.{} is id {}", item.generation, item.sequence, item.id);
   }
   std::string operator()(const Reject& item) const {
-    return fmt::format("reject `{}`", shown(item.name));
+    return format_text("reject `{}`", shown(item.name));
   }
   std::string operator()(const ReleaseAll& item) const {
-    return fmt::format("release all, rank {} was the last to join", item.last_rank);
+    return format_text("release all, rank {} was the last to join", item.last_rank);
   }
   std::string operator()(const Stop& item) const {
-    return fmt::format("stop generation {}", item.generation);
+    return format_text("stop generation {}", item.generation);
   }
   std::string operator()(const Answer& item) const {
-    return fmt::format(
+    return format_text(
         "generation {} begins after {}, {}", item.generation, item.common_prefix,
-        item.fragment == 0 ? "learn" : fmt::format("plan at fragment {}", item.fragment));
+        item.fragment == 0 ? "learn" : format_text("plan at fragment {}", item.fragment));
   }
   std::string operator()(const AddBucket& item) const {
-    return fmt::format("fragment {} has a bucket of ids {}", item.fragment,
-                       fmt::join(item.ids, " "));
+    return format_text("fragment {} has a bucket of ids {}", item.fragment,
+                       join_text(item.ids, " "));
   }
   std::string operator()(const DropFragment& item) const {
-    return fmt::format("fragment {} is no more", item.fragment);
+    return format_text("fragment {} is no more", item.fragment);
   }
   std::string operator()(const AddEdge& item) const {
-    return fmt::format("fragment {} may follow {}", item.to, item.from);
+    return format_text("fragment {} may follow {}", item.to, item.from);
   }
   std::string operator()(const Follow& item) const {
-    return fmt::format("after {}.{} follow the plan from fragment {}", item.generation,
+    return format_text("after {}.{} follow the plan from fragment {}", item.generation,
                        item.sequence, item.fragment);
   }
 };
@@ -82,7 +80,7 @@ std::string words_of_items(const std::vector<Item>& items) {
   std::string text;
   for (std::size_t index = 0; index < items.size() && index < kShownMax; ++index)
     text += (index > 0 ? ", " : "") + std::visit(ItemWords(), items[index]);
-  if (items.size() > kShownMax) text += fmt::format(" and {} more", items.size() - kShownMax);
+  if (items.size() > kShownMax) text += format_text(" and {} more", items.size() - kShownMax);
   return text;
 }
 
@@ -97,7 +95,7 @@ std::string words_of(const Bytes& message) {
 
 std::string WireWatch::sent(const Envelope& envelope) {
   if (envelope.bytes.size() > kMessageBytesMax)
-    return fmt::format("a message of {} bytes", envelope.bytes.size());
+    return format_text("a message of {} bytes", envelope.bytes.size());
   if (envelope.to != 0) return {};
   const auto announcements = decode_announcements(envelope.bytes);
   if (!announcements.ok()) return announcements.status().message();
@@ -108,7 +106,7 @@ std::string WireWatch::sent(const Envelope& envelope) {
     const bool has_id = std::ranges::any_of(
         known, [&](const auto& name) { return name.second == in_full->signature; });
     if (has_id)
-      return fmt::format("member {} announces `{}` in full, though it knows its id", envelope.from,
+      return format_text("member {} announces `{}` in full, though it knows its id", envelope.from,
                          shortened(in_full->signature.name, 40));
   }
   return {};
@@ -123,7 +121,7 @@ std::string WireWatch::arrived(const Envelope& envelope) {
     if (const auto* define = std::get_if<Define>(&item)) known[define->id] = define->signature;
     if (const auto* forget = std::get_if<Forget>(&item)) known.erase(forget->id);
     if (known.size() > names_max_)
-      return fmt::format("{} names have an id, at most {} may", known.size(), names_max_);
+      return format_text("{} names have an id, at most {} may", known.size(), names_max_);
   }
   return {};
 }

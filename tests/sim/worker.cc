@@ -1,13 +1,11 @@
 #include "worker.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 #include <variant>
 
+#include "base/format.h"
 #include "coordination/messages.h"
 #include "wire_watch.h"
 
@@ -19,7 +17,7 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
 std::string words(const StepNumber& step_number) {
-  return fmt::format("{}.{}", step_number.generation, step_number.sequence);
+  return format_text("{}.{}", step_number.generation, step_number.sequence);
 }
 
 }  // namespace
@@ -187,7 +185,7 @@ bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
     const auto found = seat.in_flight.find(call_id);
     if (found == seat.in_flight.end()) {
       dependencies_.referee.blow(
-          fmt::format("worker {} gets a decision about something not in flight", number_));
+          format_text("worker {} gets a decision about something not in flight", number_));
       return false;
     }
     calls.push_back(found->second.call);
@@ -198,7 +196,7 @@ bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
 void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
   const Time now = dependencies_.timeline.now();
   const auto step_number = words(attempt.entered.step_number());
-  const auto calls = fmt::format("{}", fmt::join(attempt.entered.calls, " "));
+  const auto calls = join_text(attempt.entered.calls, " ");
   const auto& decision = attempt.entered.decision;
   if (const auto* step = std::get_if<Step>(&decision)) {
     dependencies_.story.tell(
@@ -254,7 +252,7 @@ void SimulatedWorker::roll_back(Seat& seat) {
                            number_, words(step_number), seat.group);
   if (seat.attempt->state == Attempt::State::kAgreed)
     dependencies_.referee.blow(
-        fmt::format("worker {} rolls back {} of group {}, which it saw agreed", number_,
+        format_text("worker {} rolls back {} of group {}, which it saw agreed", number_,
                     words(step_number), seat.group));
   seat.attempt.reset();  // the line on the board stays: its generation is over
 }
@@ -363,7 +361,7 @@ void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
     }
   }
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} completes {} of group {}: {}",
-                           number_, words(step_number), seat.group, fmt::join(sums, " "));
+                           number_, words(step_number), seat.group, join_text(sums, " "));
   for (std::size_t index = 0; index < calls.size(); ++index) {
     if (std::holds_alternative<Step>(attempt.entered.decision))
       dependencies_.referee.done(number_, calls[index], sums[index], rows[index]);
@@ -414,7 +412,7 @@ bool SimulatedWorker::act(const SubmitByPoll& action) {
 bool SimulatedWorker::act(const SubmitRejected& action) {
   if (!dead_ && name(action.group, Operation::kAllreduce, action.name).ok())
     dependencies_.referee.blow(
-        fmt::format("worker {}: `{}` is accepted while it is in use", number_, action.name));
+        format_text("worker {}: `{}` is accepted while it is in use", number_, action.name));
   return true;
 }
 
@@ -493,14 +491,14 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
   dependencies_.story.tell(dependencies_.timeline.now(),
                            "worker {} submits call {} to group {}: `{}`{}", number_, number,
                            call.group, shown(call.of(number_).name),
-                           batch == 0 ? "" : fmt::format(", batch {}", batch));
+                           batch == 0 ? "" : format_text(", batch {}", batch));
   const auto record =
       name(call.group, call.of(number_).operation, call.unnamed ? "" : call.of(number_).name);
   if (!record.ok())
     return dependencies_.referee.blow(
-        fmt::format("worker {}: call {}: {}", number_, number, record.status().message()));
+        format_text("worker {}: call {}: {}", number_, number, record.status().message()));
   if ((*record)->submission.name != call.of(number_).name)
-    return dependencies_.referee.blow(fmt::format("worker {}: call {} is named `{}`, not `{}`",
+    return dependencies_.referee.blow(format_text("worker {}: call {} is named `{}`, not `{}`",
                                                   number_, number, (*record)->submission.name,
                                                   call.of(number_).name));
   handles_[static_cast<std::size_t>(number)] = (*record)->handle;
@@ -515,7 +513,7 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
     if (again.code() != StatusCode::kFixCall ||
         again.message().find(call.is_join() ? "after join()" : "is in use") == std::string::npos)
       dependencies_.referee.blow(
-          fmt::format("worker {}: call {} twice is no error", number_, number));
+          format_text("worker {}: call {} twice is no error", number_, number));
   }
   if (batch == 0 && dependencies_.random.chance(50)) send_messages(seat);
 }
@@ -531,11 +529,11 @@ Result<Record*> SimulatedWorker::name(int group, Operation operation, const std:
 }
 
 std::string SimulatedWorker::waiting_for() const {
-  if (finished()) return fmt::format("worker {} has finished", number_);
+  if (finished()) return format_text("worker {} has finished", number_);
   const auto* wait = std::get_if<Wait>(&program()[next_action_]);
-  if (wait == nullptr) return fmt::format("worker {} is in action {}", number_, next_action_);
+  if (wait == nullptr) return format_text("worker {} is in action {}", number_, next_action_);
   const auto& call = dependencies_.script.call(wait->call);
-  return fmt::format("worker {} waits for call {} (`{}` of group {})", number_, wait->call,
+  return format_text("worker {} waits for call {} (`{}` of group {})", number_, wait->call,
                      shown(call.common.name), call.group);
 }
 

@@ -1,7 +1,5 @@
 #include "workloads.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/format.h"
 #include "coordination/messages.h"
 #include "random.h"
 #include "simulation.h"
@@ -75,7 +74,7 @@ class Job {
   Calls calls(const std::string& names, int count, std::int64_t floats = 256 << 10) {
     Calls all;
     for (int number = 0; number < count; ++number)
-      all.push_back(call(fmt::format("{}.{}", names, number), floats));
+      all.push_back(call(format_text("{}.{}", names, number), floats));
     return all;
   }
 
@@ -171,7 +170,7 @@ void mixed_sizes(Job& job) {
     Calls gradients;
     for (int layer = 0; layer < 32; ++layer) {
       const auto floats = layer % 2 == 0 ? 3 << 19 : 4 << 10;  // 6 MiB and 16 KiB
-      gradients.push_back(job.call(fmt::format("gradient.{}", layer), floats));
+      gradients.push_back(job.call(format_text("gradient.{}", layer), floats));
       job.compute(kComputing / 4);
       job.submit({gradients.back()});
     }
@@ -240,7 +239,7 @@ void printing_once_per_epoch(Job& job) {
       job.wait(gradients);
       for (int worker = 1; prints && worker < kWorkers; ++worker) job.wait(worker, loss);
     }
-    job.in_turn({job.call(fmt::format("epoch.{}", epoch), 1)});
+    job.in_turn({job.call(format_text("epoch.{}", epoch), 1)});
   }
 }
 
@@ -291,7 +290,7 @@ void skipped_layers(Job& job) {
     Calls gradients = job.calls("gradient", 8);
     for (int block = 0; block < 3; ++block) {
       if (!job.random().chance(70)) continue;
-      for (const int number : job.calls(fmt::format("block{}", block), 3))
+      for (const int number : job.calls(format_text("block{}", block), 3))
         gradients.push_back(number);
     }
     job.train(gradients);
@@ -333,7 +332,7 @@ void batches(Job& job) {
     std::array<Calls, 4> groups;
     for (int group = 0; group < 4; ++group)
       groups.at(static_cast<std::size_t>(group)) =
-          job.calls(fmt::format("group{}", group), 6, 384 << 10);
+          job.calls(format_text("group{}", group), 6, 384 << 10);
     for (const auto& group : groups) job.submit_batch(group);
     for (const auto& group : groups) job.wait(group);
   }
@@ -349,7 +348,7 @@ void uneven_batches(Job& job) {
       Calls gradients;
       job.submit(extra - 1, join);
       for (int layer = 0; layer < 8; ++layer)
-        gradients.push_back(job.call_of(fmt::format("gradient.{}", layer), makers, join));
+        gradients.push_back(job.call_of(format_text("gradient.{}", layer), makers, join));
       job.train(gradients);
     }
     job.submit(kWorkers - 1, join);
@@ -359,14 +358,14 @@ void uneven_batches(Job& job) {
 
 void no_repetition(Job& job) {
   for (int step = 0; step < 60; ++step) {
-    job.train(job.calls(fmt::format("step{}", step), 8));
+    job.train(job.calls(format_text("step{}", step), 8));
   }
 }
 
 void no_repetition_in_one_order(Job& job) {
   for (int step = 0; step < 60; ++step) {
     job.compute();
-    const auto calls = job.calls(fmt::format("step{}", step), 8);
+    const auto calls = job.calls(format_text("step{}", step), 8);
     job.submit(calls);
     job.wait(calls);
   }
@@ -376,7 +375,7 @@ void two_groups(Job& job) {
   const std::array<int, 2> pairs = {job.add_group({0, 1}), job.add_group({2, 3})};
   for (int step = 0; step < 60; ++step) {
     for (int layer = 0; layer < 4; ++layer) {
-      const auto name = fmt::format("activation.{}", layer);
+      const auto name = format_text("activation.{}", layer);
       job.compute(20);
       for (const int pair : pairs) job.in_turn({job.call(name, 4096, pair)});
     }
@@ -412,7 +411,7 @@ void slow_layers(Job& job) {
 void many_tasks(Job& job) {
   for (int step = 0; step < 120; ++step) {
     auto gradients = job.calls("trunk", 6);
-    const auto head = fmt::format("head{}", job.random().below(6));
+    const auto head = format_text("head{}", job.random().below(6));
     for (const int number : job.calls(head, 3)) gradients.push_back(number);
     job.train(gradients);
   }
@@ -539,7 +538,7 @@ WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds) {
     const auto findings =
         simulate(workload_script(number, seed), seed, Telling{1}, counter(cost.replans));
     if (findings.problem)
-      cost.problems.push_back(fmt::format("seed {}: {}", seed, *findings.problem));
+      cost.problems.push_back(format_text("seed {}: {}", seed, *findings.problem));
     cost.messages += findings.messages;
     cost.steps += findings.steps;
     cost.time += findings.time;
@@ -556,10 +555,10 @@ std::string workload_report(std::uint64_t seeds) {
   for (std::size_t number = 0; number < workloads.size(); ++number) {
     const auto& [name, program] = workloads[number];
     const auto cost = measure_workload(number, seeds);
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", name, program, cost.messages,
+    text += format_text("| {} | {} | {} | {} | {} | {} |\n", name, program, cost.messages,
                         cost.replans, cost.steps, cost.time / 1000);
     for (const auto& problem : cost.problems)
-      problems += fmt::format("WRONG: {}, {}\n", name, problem);
+      problems += format_text("WRONG: {}, {}\n", name, problem);
   }
   return text + problems;
 }

@@ -1,11 +1,10 @@
 #include "device/cpu/reduce.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <vector>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "device/cpu/adasum.h"
 #include "device/cpu/kernels.h"
 
@@ -40,13 +39,13 @@ void reduce_by_adasum(const InstructionSet& set, const Reduction& reduction,
 Status check_reduction(DType dtype, ReduceOp op) {
   if (op == ReduceOp::kAdasum) {
     if (Adasum::exists_for(dtype)) return {};
-    return Status::fix_call(fmt::format(
+    return Status::fix_call(format_text(
         "the {} of {} values is not defined; convert the tensor to float32 first, or use sum",
         name_of(op), row_of(dtype).name));
   }
   if (kernel_for(instruction_sets().back(), {.dtype = dtype, .op = op}, 1) != nullptr) return {};
   return Status::fix_call(
-      fmt::format("the {} of {} values is not defined; use min (true if all are true) or max (true "
+      format_text("the {} of {} values is not defined; use min (true if all are true) or max (true "
                   "if any is), or convert the tensor to float32 first",
                   name_of(op), row_of(dtype).name));
 }

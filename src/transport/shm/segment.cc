@@ -1,7 +1,6 @@
 #include "transport/shm/segment.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <string_view>
 
 #include "base/descriptor_limit.h"
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -30,7 +30,7 @@ std::size_t whole_pages(std::size_t bytes) {
 
 Status call_failed(const char* call, std::size_t bytes, std::string_view what_to_do,
                    int error = errno) {
-  return Status::stop(fmt::format("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
+  return Status::stop(format_text("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
                                   std::strerror(error), what_to_do));
 }
 
@@ -82,7 +82,7 @@ Result<std::shared_ptr<Segment>> Segment::map(const Descriptor& descriptor, std:
 Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t bytes) {
   const std::size_t size = whole_pages(bytes);
   if (size == 0 || size < bytes)
-    return Status::stop(fmt::format("shared memory of {} bytes cannot be made", bytes));
+    return Status::stop(format_text("shared memory of {} bytes cannot be made", bytes));
   auto descriptor =
       Descriptor::beyond_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return call_failed("memfd_create", size, descriptor_advice());
@@ -99,7 +99,7 @@ Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
   struct stat facts{};
   if (::fstat(descriptor.get(), &facts) != 0)
     return Status::stop(
-        fmt::format("a peer's shared memory: fstat failed: {} (its descriptor must "
+        format_text("a peer's shared memory: fstat failed: {} (its descriptor must "
                     "be open)",
                     std::strerror(errno)));
   const auto size = static_cast<std::size_t>(facts.st_size);
@@ -109,7 +109,7 @@ Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
                        "the peer's descriptor must be a memfd; do all ranks run one version?");
   if ((seals & kSeals) != kSeals)
     return Status::stop(
-        fmt::format("a peer's shared memory has the seals {:#x} but needs {:#x}: it could shrink "
+        format_text("a peer's shared memory has the seals {:#x} but needs {:#x}: it could shrink "
                     "while we use it",
                     seals, kSeals));
   return size;
@@ -125,7 +125,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
   FARANDOLE_TRY_ASSIGN(const std::size_t size, sealed_size(descriptor));
   if (size != whole_pages(expected_bytes))
     return Status::stop(
-        fmt::format("a peer's shared memory has {} bytes but {} were expected; do all ranks run "
+        format_text("a peer's shared memory has {} bytes but {} were expected; do all ranks run "
                     "one version?",
                     size, whole_pages(expected_bytes)));
   return map(descriptor, size);

@@ -1,6 +1,5 @@
 #include "transport/shm/shared_heap.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -35,7 +35,7 @@ Result<std::shared_ptr<std::byte>> allocate_private(std::size_t bytes) {
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     return Status::stop(
-        fmt::format("{} bytes cannot be allocated: {} (raise `ulimit -v`, or use "
+        format_text("{} bytes cannot be allocated: {} (raise `ulimit -v`, or use "
                     "less memory)",
                     bytes, std::strerror(errno)));
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory),
@@ -114,7 +114,7 @@ bool SharedHeap::is_taken_back(std::span<const std::byte> memory) const {
 
 Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size = rounded(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
-  if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
+  if (size < bytes) return Status::stop(format_text("{} bytes cannot be allocated", bytes));
   Taken taken;
   if (bytes < kLargeBlockBytes) taken = take_small(size);
   const std::size_t pages = rounded(bytes, kPageBytes);
