@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "coordination/replan.h"
 #include "member.h"
 
 namespace farandole::model {
@@ -40,7 +41,7 @@ void ControlWatch::run() {
     tell(1);
     if (job_->has(Bug::kReportByWatch)) {
       const auto me = static_cast<std::size_t>(member_);
-      job_->reports[me].send(std::max(job_->progress[me].get(), Report{}.packed()));
+      job_->reports[me].send(std::max(job_->progress[me].get(), packed(Report{})));
     }
   } else {
     job_->answer.await(1);
@@ -56,7 +57,7 @@ void ControlWatch::tell(Value message) {
 
 void Coordinator::write_key(ByteWriter& key) const {
   key.put(stage_);
-  for (const Report& report : reports_) key.put(report.packed());
+  for (const Report& report : reports_) key.put(packed(report));
 }
 
 bool Coordinator::finished() const {
@@ -67,27 +68,20 @@ void Coordinator::run() {
   if (stage_ == 0)
     job_->stop.send(1);
   else if (reports_.size() < job_->reports.size())
-    reports_.push_back(Report::unpacked(job_->reports[reports_.size()].await(1)));
+    reports_.push_back(unpacked(job_->reports[reports_.size()].await(1)));
   else
     job_->answer.send(Value{prefix()} + 1);
   ++stage_;
 }
 
 std::uint32_t Coordinator::prefix() const {
-  const auto [least, most] =
-      std::minmax_element(reports_.begin(), reports_.end(),
-                          [](const auto& a, const auto& b) { return a.completed < b.completed; });
-  if (job_->has(Bug::kNaivePrefix)) return least->completed;
-  std::uint32_t prefix = most->completed;
-  while (all_entered_alike(prefix + 1)) ++prefix;
-  return prefix;
-}
-
-bool Coordinator::all_entered_alike(std::uint32_t step) const {
-  return step < job_->options().differ_from &&
-         std::all_of(
-             reports_.begin(), reports_.end(),
-             [&](const Report& report) { return report.entered >= step; });
+  if (job_->has(Bug::kNaivePrefix))
+    return std::ranges::min(reports_, {}, &Report::completed).completed;
+  Replan replan(job_->ranks(), {});
+  for (std::size_t member = 0; member < reports_.size(); ++member)
+    require(job_->arena(), replan.add(static_cast<int>(member), reports_[member]).ok(),
+            "a report contradicts another one");
+  return replan.common_prefix();
 }
 
 void Impatience::write_key(ByteWriter& key) const { key.put(done_); }

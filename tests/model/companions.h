@@ -46,7 +46,8 @@ class ControlWatch final : public CopiedThread<ControlWatch> {
   int stage_ = 0;
 };
 
-// Stops all members, collects their reports and answers with the longest common prefix.
+// Stops all members, collects their reports, and answers with the common prefix that the shipped
+// Replan finds.
 class Coordinator final : public CopiedThread<Coordinator> {
  public:
   explicit Coordinator(Job& job) : job_(&job) {}
@@ -56,7 +57,6 @@ class Coordinator final : public CopiedThread<Coordinator> {
 
  private:
   std::uint32_t prefix() const;
-  bool all_entered_alike(std::uint32_t step) const;
 
   Job* job_;  // borrowed
   std::uint32_t stage_ = 0;

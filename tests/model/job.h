@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "coordination/messages.h"
 #include "model_atomics.h"
 #include "transport/shm/flag_board.h"
 
@@ -148,15 +149,16 @@ class Job {
   bool any_member_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
 };
 
-// How far a member is.
-struct Report {
-  std::uint32_t completed = 0;
-  std::uint32_t entered = 0;
-
-  Value packed() const { return Value{completed + 1} << 32 | entered; }
-  static Report unpacked(Value value) {
-    return {static_cast<std::uint32_t>(value >> 32) - 1, static_cast<std::uint32_t>(value)};
-  }
-};
+// A Report as one value, which is never 0.
+constexpr Value packed(const Report& report) {
+  return Value{report.completed + 1} << 32 | report.identity << 1 | report.entered;
+}
+constexpr Report unpacked(Value value) {
+  Report report = {};
+  report.completed = static_cast<std::uint32_t>(value >> 32) - 1;
+  report.entered = value & 1;
+  report.identity = (value & 0xffffffff) >> 1;
+  return report;
+}
 
 }  // namespace farandole::model

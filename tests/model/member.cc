@@ -287,20 +287,25 @@ template <std::uint32_t Slots>
 Report Member<Slots>::progress() const {
   const bool inside =
       stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMispredicted;
-  return {.completed = step_ - 1, .entered = inside ? step_ : step_ - 1};
+  Report report = {};
+  report.completed = step_ - 1;
+  if (!inside) return report;
+  report.entered = 1;
+  report.identity = job_->identity(number_, generation(), step_);
+  return report;
 }
 
 template <std::uint32_t Slots>
 void Member<Slots>::note_progress() {
   if (job_->has(Bug::kReportByWatch))
-    job_->progress[static_cast<std::size_t>(number_)].set(progress().packed());
+    job_->progress[static_cast<std::size_t>(number_)].set(packed(progress()));
 }
 
 template <std::uint32_t Slots>
 void Member<Slots>::report() {
   reported_ = true;
   if (job_->has(Bug::kReportByWatch)) return;
-  job_->reports[static_cast<std::size_t>(number_)].send(progress().packed());
+  job_->reports[static_cast<std::size_t>(number_)].send(packed(progress()));
 }
 
 template <std::uint32_t Slots>
@@ -314,7 +319,8 @@ void Member<Slots>::follow_answer() {
     job_->rolled_back[step].set(1);
   }
   answered_ = true;
-  if (mine.entered <= prefix_) return;  // the entered step goes on under its own generation
+  // An entered step of the common prefix goes on under its own generation.
+  if (mine.completed + mine.entered <= prefix_) return;
   board_.roll_back();
   met_ = Progress::kPending;
   step_ = prefix_ + 1;

@@ -109,6 +109,7 @@ struct Totals {
   std::uint64_t number = 0;
   Findings all;
   std::uint64_t deaths = 0;
+  std::uint64_t early_leaves = 0;
   std::uint64_t must_fall_silent = 0;
   std::uint64_t fell_silent = 0;
 
@@ -122,6 +123,7 @@ struct Totals {
     all.rollbacks += one.rollbacks;
     all.messages += one.messages;
     deaths += one.any_member_died ? 1U : 0U;
+    early_leaves += one.any_member_left_early ? 1U : 0U;
     must_fall_silent += one.must_fall_silent ? 1U : 0U;
     fell_silent += one.fell_silent ? 1U : 0U;
   }
@@ -145,11 +147,11 @@ int run(const Arguments& arguments) {
   const auto& all = totals.all;
   print(format_text(
       "{} seeds from {}: {} steps ({} joined, {} fused), {} rejections, {} releases, {} rollbacks, "
-      "{} messages; {} jobs with a death, {} that fell silent ({} had to); all is well (stories "
-      "{:016x})\n",
+      "{} messages; {} jobs with a death, {} with an early leave, {} that fell silent ({} had to); "
+      "all is well (stories {:016x})\n",
       arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
-      all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.fell_silent,
-      totals.must_fall_silent, totals.number));
+      all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.early_leaves,
+      totals.fell_silent, totals.must_fall_silent, totals.number));
   return 0;
 }
 

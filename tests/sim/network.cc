@@ -60,6 +60,11 @@ void Network::settle(int group, int member, int writes) {
   }
 }
 
+Time Network::settled_at(int group, int member) const {
+  const auto last = settled_last_.find({group, member});
+  return last == settled_last_.end() ? 0 : last->second;
+}
+
 Envelope Network::take(const Deliver& deliver) {
   auto& messages = channels_[{deliver.group, deliver.from, deliver.to}].messages;
   CHECK(!messages.empty(), "one Deliver for each message");

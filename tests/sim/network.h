@@ -40,11 +40,13 @@ struct Run {
 struct Die {
   int worker;
 };
-struct Learn {  // a survivor is told that a worker has died
+struct Left {  // the others can see that a worker has left in order
   int worker;
-  int dead;
 };
-using Happening = std::variant<Deliver, Settle, Run, Die, Learn>;
+struct Learn {  // a worker looks who has died or left
+  int worker;
+};
+using Happening = std::variant<Deliver, Settle, Run, Die, Left, Learn>;
 
 class Timeline {
  public:
@@ -81,6 +83,8 @@ class Network {
   Envelope take(const Deliver& deliver);
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
   void settle(int group, int member, int writes);
+  // When the others see all writes that a member has made on its board.
+  Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }
 
  private:

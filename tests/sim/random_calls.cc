@@ -87,11 +87,12 @@ Signature changed(Random& random, Signature signature) {
   const auto& row = row_of(signature.operation);
   const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
   switch (part) {
-    case 0:
-      signature.operation =
-          signature.operation == Operation::kBarrier ? Operation::kAllgather : Operation::kBarrier;
-      signature.prescale = signature.postscale = 1;
-      break;
+    case 0: {
+      const bool is_barrier = signature.operation == Operation::kBarrier;
+      return {.name = std::move(signature.name),
+              .operation = is_barrier ? Operation::kAllgather : Operation::kBarrier,
+              .dimensions = {}};
+    }
     case 1:
       if (row.reduces) signature.reduce_op = ReduceOp::kMax;
       signature.dimensions.push_back(77);

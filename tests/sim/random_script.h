@@ -17,5 +17,8 @@ enum class Kind : std::uint8_t {
 };
 
 Script random_script(std::uint64_t seed, Kind kind = Kind::kAny);
+// Every worker leaves at the end of its program, and in some jobs one or two leave before it. The
+// workloads have no leaves: nobody is to do less than the others there.
+void add_leaves(std::uint64_t seed, Script& script);
 
 }  // namespace farandole::sim

@@ -61,7 +61,10 @@ std::uint64_t Entered::identity() const {
   return step == nullptr ? 0 : step->identity;
 }
 
-Referee::Referee(const Script& script) : script_(script) {
+Referee::Referee(const Script& script)
+    : script_(script),
+      waits_(static_cast<std::size_t>(script.workers)),
+      is_cut_short_(script.groups.size()) {
   for (const auto& members : script.groups) {
     boards_.emplace_back();
     boards_.back().members.resize(members.size());
@@ -82,7 +85,7 @@ void Referee::began(int iteration) {
 }
 
 bool Referee::is_nothing_new() const {
-  if (!script_.nothing_new_from || died_) return false;
+  if (!script_.nothing_new_from || died_ || any_group_is_cut_short()) return false;
   return *script_.nothing_new_from == 0 || began_last_ == script_.workers;
 }
 
@@ -92,15 +95,48 @@ void Referee::sent() {
   if (script_.must_fall_silent) blow("a control message, though nothing is new");
 }
 
+void Referee::died(int worker) {
+  died_ = true;
+  ends_.push_back({.worker = worker, .died = true});
+}
+
+void Referee::leaves_early(int worker) {
+  for (int group = 0; group < static_cast<int>(boards_.size()); ++group)
+    if (script_.member_of(group, worker)) is_cut_short_[static_cast<std::size_t>(group)] = true;
+}
+
+bool Referee::any_group_is_cut_short() const {
+  return std::ranges::find(is_cut_short_, true) != is_cut_short_.end();
+}
+
+// A death ends all groups, a leave those that the worker was in, and the first of these is named.
+void Referee::group_ended(int group, int worker, int failed_rank) {
+  const auto first = std::ranges::find_if(ends_, [&](const End& end) {
+    return end.died || (end.worker != worker && script_.member_of(group, end.worker));
+  });
+  if (first == ends_.end())
+    blow(format_text("group {} is over for worker {}, and all its members go on", group, worker));
+  else if (first->worker != failed_rank)
+    blow(format_text("worker {} blames {} for the end of group {}, but {} was the first", worker,
+                     failed_rank, group, first->worker));
+}
+
 Referee::Member& Referee::member_of(int group, int worker) {
   return board_of(group).members[static_cast<std::size_t>(*script_.member_of(group, worker))];
 }
 
-void Referee::submitted(int worker, int number, const SubmissionContext& context) {
+void Referee::submitted(int worker, int number) {
   auto& part = of(number, worker);
   if (part.outcome != Outcome::kNone)
     blow(format_text("worker {} submits call {} twice", worker, number));
-  part = {Outcome::kInFlight, context.waits};
+  part = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
+}
+
+void Referee::observed(int worker, int number) {
+  auto& part = of(number, worker);
+  if (part.outcome == Outcome::kInFlight)
+    blow(format_text("worker {} sees the end of call {}, which is in flight", worker, number));
+  if (!std::exchange(part.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
 }
 
 void Referee::joined(int group, int worker, Time now) {
@@ -155,6 +191,7 @@ void Referee::agreed(int group, int worker) {
     check_alike(group, what);
     if (problem_) return;
     check_new(group, what);
+    if (problem_) return;
     count(what, entered.decision);
     board.agreed.push_back(std::move(what));
   }
@@ -186,7 +223,7 @@ void Referee::check_alike(int group, const Agreed& what) {
 void Referee::check_new(int group, const Agreed& what) {
   auto& board = board_of(group);
   if (what.calls.empty())
-    blow(format_text("{} of group {} is of nobody", words(what.step_number), group));
+    return blow(format_text("{} of group {} is of nobody", words(what.step_number), group));
   for (const int number : what.calls) {
     const auto& call = call_of(number);
     check_all_submitted(call, what);
@@ -342,7 +379,12 @@ void Referee::rejected(int worker, int call) { end(worker, call, Outcome::kRejec
 
 void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone); }
 
-void Referee::lost(int worker, int call) { end(worker, call, Outcome::kLost); }
+void Referee::lost(int worker, int call) {
+  if (!died_ && !is_cut_short_[static_cast<std::size_t>(call_of(call).group)])
+    blow(format_text("worker {} loses call {}, though no member of its group leaves early", worker,
+                     call));
+  end(worker, call, Outcome::kLost);
+}
 
 void Referee::end(int worker, int call, Outcome outcome) {
   auto& current = of(call, worker).outcome;
@@ -354,14 +396,16 @@ void Referee::end(int worker, int call, Outcome outcome) {
 void Referee::check_end() {
   for (std::size_t number = 0; number < script_.calls.size(); ++number) {
     const auto& call = script_.calls[number];
+    if (is_cut_short_[static_cast<std::size_t>(call.group)]) continue;
     const auto wanted = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
     for (const int worker : call.makers)
       if (outcome(worker, static_cast<int>(number)) != wanted)
         blow(format_text("worker {}: call {} did not come to its end", worker, number));
   }
-  for (const auto& board : boards_)
-    for (const auto& member : board.members)
-      if (member.completed != board.agreed.size()) blow("a step did not reach every member");
+  for (std::size_t group = 0; group < boards_.size(); ++group)
+    for (const auto& member : boards_[group].members)
+      if (!is_cut_short_[group] && member.completed != boards_[group].agreed.size())
+        blow("a step did not reach every member");
 }
 
 }  // namespace farandole::sim

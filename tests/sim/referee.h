@@ -38,13 +38,21 @@ class Referee {
   // A program begins an iteration of its loop.
   void began(int iteration);
   // A worker has died: the job has ended, but workers that have not learned it may still raise.
-  void died() { died_ = true; }
+  void died(int worker);
+  // A worker is going to leave before its program has ended, so calls of its groups may be lost.
+  void leaves_early(int worker);
+  void left(int worker) { ends_.push_back({.worker = worker, .died = false}); }
+  // A group is over for a worker, because another worker has ended.
+  void group_ended(int group, int worker, int failed_rank);
+  bool any_group_is_cut_short() const;
   // Whether all programs have reached the part in which nothing is new.
   bool is_nothing_new() const;
   // A control message is sent.
   void sent();
 
-  void submitted(int worker, int number, const SubmissionContext& context);
+  void submitted(int worker, int number);
+  // A program sees that a call has ended.
+  void observed(int worker, int number);
   // A worker submits a join.
   void joined(int group, int worker, Time now);
   // A member enters its next decision, rolls back its entry, finds that all members have entered
@@ -93,10 +101,16 @@ class Referee {
     int joined_last = -1;  // the worker with the latest join; at equal times, the highest worker
     Time joined_at{};
   };
+  // The end of a worker.
+  struct End {
+    int worker;
+    bool died;
+  };
   // One worker's part in one call.
   struct Part {
     Outcome outcome = Outcome::kNone;
     std::uint32_t waits = 0;  // how many waits the worker had made when it submitted the call
+    bool observed = false;
   };
 
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
@@ -125,8 +139,11 @@ class Referee {
   const Script& script_;
   std::vector<Board> boards_;
   std::vector<std::vector<Part>> parts_;        // by call and worker
+  std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
-  int began_last_ = 0;  // how many workers are in the part in which nothing is new
+  int began_last_ = 0;              // how many workers are in the part in which nothing is new
+  std::vector<End> ends_;           // in their order
+  std::vector<bool> is_cut_short_;  // by group: a member leaves early
   bool died_ = false;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;

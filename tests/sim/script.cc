@@ -11,4 +11,24 @@ std::optional<int> Script::member_of(int group, int worker) const {
   return static_cast<int>(found - all.begin());
 }
 
+Submission Script::submission_of(int number, int worker) const {
+  const Call& what = call(number);
+  const Signature& signature = what.of(worker);
+  Submission submission;
+  submission.operation = signature.operation;
+  if (!what.unnamed) submission.name = signature.name;
+  submission.group = static_cast<GroupId>(what.group);
+  submission.dtype = signature.dtype;
+  submission.reduce_op = signature.reduce_op;
+  submission.prescale = signature.prescale;
+  submission.postscale = signature.postscale;
+  submission.root_rank = signature.root_rank;
+  submission.call_error = signature.call_error;
+  if (row_of(signature.operation).shape_rule == ShapeRule::kAllButFirst)
+    submission.shape.push_back(what.declared_count(number, worker));
+  submission.shape.insert(submission.shape.end(), signature.dimensions.begin(),
+                          signature.dimensions.end());
+  return submission;
+}
+
 }  // namespace farandole::sim

@@ -14,6 +14,7 @@
 
 #include "base/signature.h"
 #include "coordination/agreement.h"
+#include "farandole/engine.h"
 #include "story.h"
 
 namespace farandole::sim {
@@ -85,8 +86,11 @@ struct Pause {
 struct Begin {  // begin an iteration of a loop
   int iteration;
 };
-using Action =
-    std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait, Pause, Begin>;
+struct Leave {         // the job, in order; the last action
+  bool in_the_middle;  // although others may wait for this worker; else when its calls have ended
+};
+using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait,
+                            Pause, Begin, Leave>;
 
 struct Death {
   int worker;
@@ -113,6 +117,8 @@ struct Script {
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;
+  // What a worker's program submits for this call.
+  Submission submission_of(int call, int worker) const;
 };
 
 }  // namespace farandole::sim

@@ -24,9 +24,12 @@ class Simulation {
         story_(telling),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
-        dependencies_{script_, bug.flaws, timeline_, random_, network_, boards_, referee_, story_} {
+        pids_(static_cast<std::size_t>(script_.workers)),
+        dependencies_{script_, bug.flaws, timeline_, random_, network_,
+                      boards_, referee_,  story_,    pids_} {
     for (const auto& members : script_.groups)
       boards_.emplace_back(static_cast<int>(members.size()));
+    ended_.leavers.resize(static_cast<std::size_t>(script_.workers));
     for (int number = 0; number < script_.workers; ++number)
       workers_.push_back(std::make_unique<SimulatedWorker>(number, dependencies_));
   }
@@ -60,7 +63,8 @@ class Simulation {
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
-            .any_member_died = died_,
+            .any_member_died = ended_.dead_rank.has_value(),
+            .any_member_left_early = referee_.any_group_is_cut_short(),
             .time = finished_at_.value_or(timeline_.now())};
   }
 
@@ -98,19 +102,35 @@ class Simulation {
 
   void happen(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
-    died_ = true;
-    referee_.died();
+    if (!ended_.dead_rank) {
+      ended_.dead_rank = death.worker;
+      ended_.leavers_before_death = leavers_;
+    }
+    referee_.died(death.worker);
     worker(death.worker).die();
-    bool tells = !dependencies_.flaws.one_survivor_is_not_told;
+    notify_others();
+  }
+
+  void happen(const Left& leave) {
+    const std::uint32_t ticket = ++leavers_;
+    const bool is_backward = dependencies_.flaws.the_last_leaver_is_blamed;
+    ended_.leavers[static_cast<std::size_t>(leave.worker)] = {
+        .ticket = is_backward ? UINT32_MAX - 1 - ticket : ticket, .reason = "enough"};
+    referee_.left(leave.worker);
+    notify_others();
+  }
+
+  void notify_others() {
+    bool forgets_one = dependencies_.flaws.one_survivor_is_not_told;
     for (int other = 0; other < script_.workers; ++other) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
-      if (tells) timeline_.add(timeline_.now() + delay, Learn{other, death.worker});
-      tells = true;
+      if (!forgets_one) timeline_.add(timeline_.now() + delay, Learn{other});
+      forgets_one = false;
     }
   }
 
-  void happen(const Learn& learn) { worker(learn.worker).learn(learn.dead); }
+  void happen(const Learn& learn) { worker(learn.worker).learn(ended_); }
 
   bool all_finished() const {
     for (const auto& one : workers_)
@@ -127,7 +147,7 @@ class Simulation {
       if (many > 6) waiting.resize(6);
       referee_.blow(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
     }
-    if (died_ || referee_.problem()) return;
+    if (ended_.dead_rank || referee_.problem()) return;
     referee_.check_end();
   }
 
@@ -147,16 +167,20 @@ class Simulation {
   Referee referee_;
   Network network_;
   std::vector<SimulatedBoard> boards_;
+  const std::vector<std::int64_t> pids_;
   Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  bool died_ = false;
+  EndedRanks ended_;  // what all can see of it
+  std::uint32_t leavers_ = 0;
   std::optional<Time> finished_at_;
 };
 
 }  // namespace
 
 Findings simulate(const Seed& seed, Telling telling, const Bug& bug) {
-  return simulate(random_script(seed.number, seed.kind), seed.number, telling, bug);
+  Script script = random_script(seed.number, seed.kind);
+  add_leaves(seed.number, script);
+  return simulate(std::move(script), seed.number, telling, bug);
 }
 
 Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug) {

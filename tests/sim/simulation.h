@@ -38,6 +38,7 @@ struct Findings {
   // the job reached the part in which nothing is new, and no message was sent there
   bool fell_silent = false;
   bool any_member_died = false;
+  bool any_member_left_early = false;
   Time time = 0;  // when the last program ended
 };
 

@@ -131,14 +131,16 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   std::uint64_t releases = 0;
   std::uint64_t steps_joined = 0;
   int deaths = 0;
+  int early_leaves = 0;
   int silent = 0;
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     const auto report = simulate({seed}, kLastLines, counter(counts));
     ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
     rejections += report.rejections;
     releases += report.releases;
     steps_joined += report.steps_joined;
     deaths += report.any_member_died ? 1 : 0;
+    early_leaves += report.any_member_left_early ? 1 : 0;
     silent += report.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
@@ -164,6 +166,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(releases, 500U);
   EXPECT_GT(steps_joined, 500U);
   EXPECT_GT(deaths, 50);
+  EXPECT_GT(early_leaves, 30);
   EXPECT_EQ(*counts.group_sizes.begin(), 1U);
   EXPECT_GT(*counts.group_sizes.rbegin(), 60U);
 }

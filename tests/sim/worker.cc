@@ -25,7 +25,6 @@ std::string words(const StepNumber& step_number) {
 SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
     : number_(number),
       dependencies_(dependencies),
-      seen_(dependencies_.script.calls.size()),
       handles_(dependencies_.script.calls.size()),
       is_dropped_(dependencies_.script.calls.size()) {
   const auto& script = dependencies_.script;
@@ -36,6 +35,7 @@ SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
     seat.agreement = std::make_unique<Agreement>(*member, script.members(group),
                                                  script.options[static_cast<std::size_t>(group)]);
     seats_.emplace(group, std::move(seat));
+    submissions_.open_group(static_cast<GroupId>(group));
   }
 }
 
@@ -51,8 +51,9 @@ void SimulatedWorker::wake(Time at_least) {
 }
 
 void SimulatedWorker::receive(const Envelope& envelope) {
-  if (!alive_ || dead_) return;
-  seats_.at(envelope.group).inbox.emplace_back(envelope.from, envelope.bytes);
+  auto& seat = seats_.at(envelope.group);
+  if (!alive_ || is_over(seat)) return;
+  seat.inbox.emplace_back(envelope.from, envelope.bytes);
   wake();
 }
 
@@ -76,31 +77,53 @@ void SimulatedWorker::die() {
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} dies", number_);
 }
 
-void SimulatedWorker::learn(int dead) {
-  if (!alive_ || dead_) return;
+// As Memberships::end_failed_groups(): what all have entered is finished before the groups end.
+// After a death it may be lost, so there members go on as before until they end.
+void SimulatedWorker::learn(const EndedRanks& ended) {
+  const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
+  if (!alive_ || std::ranges::all_of(seats_, has_ended)) return;
   if (dependencies_.timeline.now() < stopped_until_) {
-    dependencies_.timeline.add(stopped_until_, Learn{number_, dead});
+    dependencies_.timeline.add(stopped_until_, Learn{number_});
     return;
   }
-  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} learns that worker {} is dead",
-                           number_, dead);
-  while (progress()) {
-  }
-  dead_ = dead;
+  std::vector<std::pair<Seat*, GroupFailure>> failures;
   for (auto& [group, seat] : seats_) {
-    for (const auto& [call_id, submission] : seat.in_flight)
-      dependencies_.referee.lost(number_, submission.call);
-    seat.attempt.reset();
-    seat.agreement.reset();  // destroyed before what it borrows
-    seat.in_flight.clear();
+    if (is_over(seat)) continue;
+    const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
+    const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
+    const auto failure = failure_of(ended, ranks, number_, dependencies_.pids);
+    if (!failure) continue;
+    failures.emplace_back(&seat, *failure);
+    seat.enters = ended.dead_rank.has_value();
+  }
+  if (failures.empty()) return;
+  while (!dependencies_.flaws.loses_what_all_have_entered && progress()) {
+  }
+  for (const auto& [seat, failure] : failures) {
+    dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
+                             seat->group, number_, failure.status.message());
+    dependencies_.referee.group_ended(seat->group, number_, failure.failed_rank);
+    end(*seat, failure.status);
   }
   wake(resume_at_);
 }
 
+void SimulatedWorker::end(Seat& seat, const Status& status) {
+  seat.attempt.reset();
+  seat.agreement.reset();  // destroyed before what it borrows
+  seat.inbox.clear();
+  submissions_.end_group(static_cast<GroupId>(seat.group), status);
+  for (const auto& [call_id, running] : seat.in_flight) {
+    dependencies_.referee.lost(number_, running.call);
+    submissions_.finish(*running.record);
+  }
+  seat.in_flight.clear();
+}
+
 bool SimulatedWorker::progress() {
   bool again = false;
-  if (dead_) return again;
   for (auto& [group, seat] : seats_) {
+    if (is_over(seat)) continue;
     again = take_messages(seat) || again;
     if (dependencies_.random.chance(50)) send_messages(seat);
     if (seat.agreement->take_rollback()) roll_back(seat);
@@ -122,7 +145,7 @@ bool SimulatedWorker::take_messages(Seat& seat) {
 }
 
 void SimulatedWorker::send_messages(Seat& seat) {
-  if (dead_) return;
+  if (is_over(seat)) return;
   while (auto message = seat.agreement->next_message()) {
     dependencies_.story.tell(dependencies_.timeline.now(),
                              "worker {} sends to member {} of group {}: {}", number_, message->to,
@@ -137,7 +160,7 @@ void SimulatedWorker::send_messages(Seat& seat) {
 
 // Calls tick() too often rather than too late, apart from the delay of a wake-up.
 void SimulatedWorker::look_at_the_time(Seat& seat) {
-  if (dead_ || dependencies_.flaws.never_looks_at_the_time) return;
+  if (is_over(seat) || dependencies_.flaws.never_looks_at_the_time) return;
   const auto now = point(dependencies_.timeline.now());
   auto deadline = seat.agreement->deadline();
   if ((deadline && *deadline <= now) || dependencies_.random.chance(10)) {
@@ -154,7 +177,7 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
 }
 
 bool SimulatedWorker::enter(Seat& seat) {
-  if (seat.attempt) return false;
+  if (seat.attempt || !seat.enters) return false;
   const auto* decision = seat.agreement->next_decision();
   if (decision == nullptr) return false;
   Attempt attempt{.entered = {*decision, {}}};
@@ -274,7 +297,7 @@ bool SimulatedWorker::look(Seat& seat) {
   auto& attempt = *seat.attempt;
   const int members = board(seat).members();
   const int end = 2 * members;
-  const bool is_cut = members > 1 && dependencies_.random.chance(15);
+  const bool is_cut = members > 1 && seat.enters && dependencies_.random.chance(15);
   const int stop = is_cut ? dependencies_.random.between(attempt.looked_at, end - 1) : end;
   int missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
   if (attempt.looked_at == 0) attempt.is_other = false;
@@ -313,7 +336,7 @@ bool SimulatedWorker::look(Seat& seat) {
 bool SimulatedWorker::finish(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
   if (dependencies_.referee.problem()) return false;
-  if (dependencies_.random.chance(10)) {  // the step takes its time
+  if (seat.enters && dependencies_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
@@ -325,11 +348,9 @@ bool SimulatedWorker::finish(Seat& seat) {
   seat.agreement->completed();
   const auto calls = attempt.entered.calls;
   seat.attempt.reset();
-  std::erase_if(seat.in_flight, [&](const auto& entry) {
-    return std::ranges::find(calls, entry.second.call) != calls.end();
-  });
   for (const int call : calls) {
-    table_.finish(*table_.find(handles_[static_cast<std::size_t>(call)]));
+    const auto ended = seat.in_flight.extract(handles_[static_cast<std::size_t>(call)]);
+    submissions_.finish(*ended.mapped().record);
     if (is_dropped_[static_cast<std::size_t>(call)]) release_name(call);
   }
   return true;
@@ -387,60 +408,67 @@ bool SimulatedWorker::step_program() {
 }
 
 bool SimulatedWorker::act(const Submit& action) {
-  submit(action.call, 0, action.twice);
+  const int number = action.call;
+  submit({&number, 1});
+  const auto& call = dependencies_.script.call(number);
+  if (!action.twice || submissions_.is_over(static_cast<GroupId>(call.group))) return true;
+  const Status again = submit_alone(dependencies_.script.submission_of(number, number_));
+  const char* const reason = call.is_join() ? "after join()" : "is in use";
+  if (again.code() != StatusCode::kFixCall || again.message().find(reason) == std::string::npos)
+    dependencies_.referee.blow(
+        format_text("worker {}: call {} twice is no error", number_, number));
   return true;
 }
 
 bool SimulatedWorker::act(const SubmitBatch& action) {
-  ++batch_last_;
-  for (const int call : action.calls) submit(call, batch_last_, false);
+  submit(action.calls);
   return true;
 }
 
-bool SimulatedWorker::is_done(int number) const {
-  return dependencies_.referee.outcome(number_, number) != Outcome::kInFlight;
+// The program looks whether a call has ended; true for one that it has no handle of any more.
+bool SimulatedWorker::poll(int number) {
+  const Handle handle = handles_[static_cast<std::size_t>(number)];
+  if (!submissions_.poll(handle)) return false;
+  if (handle != 0) dependencies_.referee.observed(number_, number);
+  return true;
 }
 
 bool SimulatedWorker::act(const SubmitByPoll& action) {
-  const bool done = is_done(action.polled);
-  if (done) see(action.polled);
-  submit(done ? action.first : action.second, 0, false);
-  submit(done ? action.second : action.first, 0, false);
+  const bool done = poll(action.polled);
+  submit({done ? &action.first : &action.second, 1});
+  submit({done ? &action.second : &action.first, 1});
   return true;
 }
 
 bool SimulatedWorker::act(const SubmitRejected& action) {
-  if (!dead_ && name(action.group, Operation::kAllreduce, action.name).ok())
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  submission.name = action.name;
+  submission.group = static_cast<GroupId>(action.group);
+  if (submit_alone(submission).ok())
     dependencies_.referee.blow(
         format_text("worker {}: `{}` is accepted while it is in use", number_, action.name));
   return true;
 }
 
 bool SimulatedWorker::act(const Poll& action) {
-  if (!is_done(action.call)) return true;
-  see(action.call);
-  if (dependencies_.flaws.polls_release_names) release_name(action.call);
+  if (poll(action.call) && dependencies_.flaws.polls_release_names) release_name(action.call);
   return true;
 }
 
 bool SimulatedWorker::act(const Drop& action) {
   const auto call = static_cast<std::size_t>(action.call);
-  if (!seen_[call]) --seats_.at(dependencies_.script.call(action.call).group).unseen;
-  seen_[call] = true;
-  if (dead_) return true;
-  if (!dependencies_.flaws.dropped_calls_release_names) {
-    table_.drop(handles_[call]);
-  } else if (is_done(action.call)) {
+  if (!dependencies_.flaws.dropped_calls_release_names)
+    submissions_.drop(handles_[call]);
+  else if (poll(action.call))
     release_name(action.call);
-  } else {
+  else
     is_dropped_[call] = true;
-  }
   return true;
 }
 
 bool SimulatedWorker::act(const Wait& action) {
-  if (!is_done(action.call)) return false;
-  see(action.call);
+  if (!poll(action.call)) return false;
   release_name(action.call);
   return true;
 }
@@ -448,7 +476,7 @@ bool SimulatedWorker::act(const Wait& action) {
 // Takes the call's outcome from the table, which makes its name free.
 void SimulatedWorker::release_name(int number) {
   const Handle handle = std::exchange(handles_[static_cast<std::size_t>(number)], 0);
-  if (handle != 0 && !dead_) (void)table_.take(handle);
+  if (handle != 0) (void)submissions_.take(handle);
 }
 
 bool SimulatedWorker::act(const Pause& action) {
@@ -465,67 +493,83 @@ bool SimulatedWorker::act(const Begin& action) {
   return true;
 }
 
-SubmissionContext SimulatedWorker::context(const Seat& seat, std::uint32_t batch) const {
-  return {.waits = dependencies_.flaws.counts_no_waits ? 0 : waits_,
-          .quiescent_points = seat.quiescent_points,
-          .batch = batch};
+// As Memberships::end_by_shutdown(): finishes what all have entered.
+bool SimulatedWorker::act(const Leave& action) {
+  if (!action.in_the_middle && submissions_.in_flight() > 0) return false;
+  if (action.in_the_middle) dependencies_.referee.leaves_early(number_);
+  for (auto& [group, seat] : seats_) seat.enters = false;
+  while (progress()) {
+  }
+  const auto is_running = [](const auto& entry) {
+    const auto& attempt = entry.second.attempt;
+    return attempt && attempt->state == Attempt::State::kAgreed;
+  };
+  if (std::ranges::any_of(seats_, is_running)) return false;
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} leaves", number_);
+  const Time now = dependencies_.timeline.now();
+  Time seen_at = now;
+  for (auto& [group, seat] : seats_) {
+    if (!is_over(seat)) end(seat, Status::rebuild_group("this rank has left"));
+    seen_at = std::max(seen_at, dependencies_.network.settled_at(group, seat.member));
+  }
+  alive_ = false;
+  dependencies_.timeline.add(dependencies_.flaws.leaves_before_its_writes_are_seen ? now : seen_at,
+                             Left{number_});
+  return true;
 }
 
-// Records that the program has seen the end of a call.
-void SimulatedWorker::see(int number) {
-  if (seen_[static_cast<std::size_t>(number)]) return;
-  seen_[static_cast<std::size_t>(number)] = true;
-  ++waits_;
-  --seats_.at(dependencies_.script.call(number).group).unseen;
-}
-
-void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
-  const auto& call = dependencies_.script.call(number);
-  auto& seat = seats_.at(call.group);
-  if (seat.unseen++ == 0) ++seat.quiescent_points;
-  dependencies_.referee.submitted(number_, number, {.waits = waits_});
-  if (dead_) {
-    dependencies_.referee.lost(number_, number);
+// One call, or a batch.
+void SimulatedWorker::submit(std::span<const int> calls) {
+  const auto& script = dependencies_.script;
+  auto& seat = seats_.at(script.call(calls.front()).group);
+  std::vector<Submission> batch;
+  for (const int number : calls) {
+    dependencies_.referee.submitted(number_, number);
+    batch.push_back(script.submission_of(number, number_));
+  }
+  std::vector<Handle> handles(batch.size());
+  const Status status = submissions_.add(batch, handles, point(dependencies_.timeline.now()));
+  if (submissions_.is_over(static_cast<GroupId>(seat.group))) {
+    for (const int number : calls) dependencies_.referee.lost(number_, number);
     return;
   }
+  if (!status.ok())
+    return dependencies_.referee.blow(
+        format_text("worker {}: call {}: {}", number_, calls.front(), status.message()));
+  std::vector<Record*> arrived;
+  submissions_.take_arrived(arrived);
+  for (std::size_t index = 0; index < calls.size(); ++index)
+    begin_call(seat, calls[index], *arrived[index]);
+  if (calls.size() == 1 && dependencies_.random.chance(50)) send_messages(seat);
+}
+
+void SimulatedWorker::begin_call(Seat& seat, int number, Record& record) {
+  const auto& call = dependencies_.script.call(number);
+  const Signature& signature = record.interned->interned.signature;
+  SubmissionContext context = record.context;
   dependencies_.story.tell(dependencies_.timeline.now(),
                            "worker {} submits call {} to group {}: `{}`{}", number_, number,
                            call.group, shown(call.of(number_).name),
-                           batch == 0 ? "" : format_text(", batch {}", batch));
-  const auto record =
-      name(call.group, call.of(number_).operation, call.unnamed ? "" : call.of(number_).name);
-  if (!record.ok())
-    return dependencies_.referee.blow(
-        format_text("worker {}: call {}: {}", number_, number, record.status().message()));
-  if ((*record)->submission.name != call.of(number_).name)
+                           context.batch == 0 ? "" : format_text(", batch {}", context.batch));
+  if (signature.name != call.of(number_).name)
     return dependencies_.referee.blow(format_text("worker {}: call {} is named `{}`, not `{}`",
-                                                  number_, number, (*record)->submission.name,
+                                                  number_, number, signature.name,
                                                   call.of(number_).name));
-  handles_[static_cast<std::size_t>(number)] = (*record)->handle;
-  const auto now = point(dependencies_.timeline.now());
-  auto interned = std::make_unique<InternedSignature>(call.of(number_));
-  seat.agreement->submit(++call_id_last_, *interned, context(seat, batch), now);
-  seat.in_flight.emplace(call_id_last_, Submission{number, std::move(interned)});
+  if (!(signature == call.of(number_)))
+    return dependencies_.referee.blow(
+        format_text("worker {}: call {} has another signature", number_, number));
+  if (dependencies_.flaws.counts_no_waits) context.waits = 0;
+  handles_[static_cast<std::size_t>(number)] = record.handle;
+  seat.in_flight.emplace(record.handle, Running{number, &record});
+  seat.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
   if (call.is_join())
     dependencies_.referee.joined(call.group, number_, dependencies_.timeline.now());
-  if (twice) {
-    const auto again = name(call.group, call.common.operation, call.common.name).status();
-    if (again.code() != StatusCode::kFixCall ||
-        again.message().find(call.is_join() ? "after join()" : "is in use") == std::string::npos)
-      dependencies_.referee.blow(
-          format_text("worker {}: call {} twice is no error", number_, number));
-  }
-  if (batch == 0 && dependencies_.random.chance(50)) send_messages(seat);
 }
 
-// The submission has only the fields that the table needs.
-Result<Record*> SimulatedWorker::name(int group, Operation operation, const std::string& name) {
-  farandole::Submission submission;
-  submission.operation = operation;
-  submission.name = name;
-  submission.group = static_cast<GroupId>(group);
-  submission.shape = {1};
-  return table_.add(submission);
+// Submits what must be rejected.
+Status SimulatedWorker::submit_alone(const Submission& submission) {
+  Handle handle = 0;
+  return submissions_.add({&submission, 1}, {&handle, 1}, point(dependencies_.timeline.now()));
 }
 
 std::string SimulatedWorker::waiting_for() const {

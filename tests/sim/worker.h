@@ -1,6 +1,7 @@
 // SimulatedWorker: one process of the job. It runs its program and plays the engine: it submits to
-// its SubmissionTable, which names and rejects calls, feeds its Agreements, enters their decisions
-// on the boards, checks whether all members have entered alike, and completes the decisions.
+// its Submissions, which names and rejects calls, feeds its Agreements with the calls that have
+// arrived there, enters their decisions on the boards, checks whether all members have entered
+// alike, and completes the decisions.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +10,20 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "board.h"
 #include "coordination/agreement.h"
+#include "engine/failure.h"
 #include "network.h"
 #include "random.h"
 #include "referee.h"
 #include "script.h"
 #include "story.h"
-#include "submission/submission_table.h"
+#include "submission/submissions.h"
 
 namespace farandole::sim {
 
@@ -39,6 +42,10 @@ struct Flaws {
   bool takes_no_notice_of_mispredictions = false;
   bool polls_release_names = false;
   bool dropped_calls_release_names = false;
+  bool leaves_before_its_writes_are_seen = false;
+  bool loses_what_all_have_entered = false;
+  bool a_leave_ends_other_groups = false;
+  bool the_last_leaver_is_blamed = false;
 };
 
 // The objects that the workers share. They must outlive all workers.
@@ -51,6 +58,7 @@ struct Dependencies {
   std::vector<SimulatedBoard>& boards;  // by group
   Referee& referee;
   Story& story;
+  const std::vector<std::int64_t>& pids;  // by worker, for texts
 };
 
 class SimulatedWorker {
@@ -62,19 +70,20 @@ class SimulatedWorker {
   // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
-  // A worker has died, so the job has ended and pending calls are lost.
-  void learn(int dead);
+  // Others have died or left: ends the groups that this concerns, where pending calls are lost.
+  void learn(const EndedRanks& ended);
 
+  // Neither dead nor gone.
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
   // Says what the worker waits for, to describe a deadlock.
   std::string waiting_for() const;
 
  private:
-  // One of this worker's calls, until it ends. The agreement borrows the signature.
-  struct Submission {
+  // One of this worker's calls, until it ends.
+  struct Running {
     int call;
-    std::unique_ptr<InternedSignature> interned;
+    Record* record;  // the agreement borrows its signature
   };
   // A decision that this member has entered, and neither completed nor rolled back.
   struct Attempt {
@@ -90,13 +99,12 @@ class SimulatedWorker {
   struct Seat {
     int group;
     int member;
-    std::unique_ptr<Agreement> agreement = {};
+    std::unique_ptr<Agreement> agreement = {};  // null once the group has ended for us
     std::deque<std::pair<int, Bytes>> inbox = {};
-    std::map<CallId, Submission> in_flight = {};
+    std::map<CallId, Running> in_flight = {};  // by handle
     std::optional<Attempt> attempt = {};
-    std::uint32_t quiescent_points = 0;
-    int unseen = 0;     // submitted calls whose end the program has not seen
-    Time look_at = -1;  // when a Run event is queued for the deadline
+    bool enters = true;  // until its end
+    Time look_at = -1;   // a Run event for the deadline is queued
   };
 
   const std::vector<Action>& program() const;
@@ -116,6 +124,8 @@ class SimulatedWorker {
   Entry entry_of(const Attempt& attempt) const;
   void write(Seat& seat);
   void roll_back(Seat& seat);
+  void end(Seat& seat, const Status& status);
+  bool is_over(const Seat& seat) const { return seat.agreement == nullptr; }
   bool look(Seat& seat);
   bool is_mine(const Seat& seat, const Attempt& attempt, int member);
   bool finish(Seat& seat);
@@ -132,12 +142,12 @@ class SimulatedWorker {
   bool act(const Wait& action);
   bool act(const Pause& action);
   bool act(const Begin& action);
-  void submit(int number, std::uint32_t batch, bool twice);
-  Result<Record*> name(int group, Operation operation, const std::string& name);
-  bool is_done(int number) const;
+  bool act(const Leave& action);
+  void submit(std::span<const int> calls);
+  void begin_call(Seat& seat, int number, Record& record);
+  Status submit_alone(const Submission& submission);
+  bool poll(int number);
   void release_name(int number);
-  SubmissionContext context(const Seat& seat, std::uint32_t batch) const;
-  void see(int number);
 
   int number_;
   Dependencies& dependencies_;
@@ -146,14 +156,9 @@ class SimulatedWorker {
   Time resume_at_ = 0;  // the program pauses until then
   Time stopped_until_ = 0;
   bool alive_ = true;
-  std::optional<int> dead_;  // the worker whose death ended the job
-  std::vector<bool> seen_;   // by call: whether the program has seen its end
-  SubmissionTable table_;
-  std::vector<Handle> handles_;   // by call, until its outcome is taken
+  Submissions submissions_;
+  std::vector<Handle> handles_;   // by call, until it is taken
   std::vector<bool> is_dropped_;  // by call; only for a planted bug
-  std::uint32_t waits_ = 0;
-  std::uint32_t batch_last_ = 0;
-  CallId call_id_last_ = 0;
 };
 
 }  // namespace farandole::sim
