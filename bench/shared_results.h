@@ -1,6 +1,6 @@
-// SharedResults: the memory that the ranks of a benchmark share apart from the measured library. It
-// has a barrier for the start of every repetition, and the table of their times. All libraries are
-// measured with the same code, so the method favours none of them.
+// SharedResults: memory that the ranks of a benchmark share without the library that is measured.
+// It has a barrier for the start of every repetition, and the table of their times. All libraries
+// are measured with the same code, so the method favours none of them.
 #pragma once
 
 #include <array>

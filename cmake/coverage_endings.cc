@@ -1,5 +1,6 @@
 // Replacements of _exit and abort that write the coverage counts first, because these functions
-// skip the exit handlers. The linker option --wrap uses them, only with FARANDOLE_COVERAGE.
+// skip the exit handlers. With FARANDOLE_COVERAGE, the linker option --wrap redirects calls to
+// them.
 extern "C" {
 
 #include <gcov.h>

@@ -23,7 +23,7 @@ std::string values_of(const KnobRow& row) {
 }
 
 // Escapes each bar, which would otherwise end the cell of the table.
-std::string in_cell(std::string text) {
+std::string escape_for_cell(std::string text) {
   for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
     text.replace(at, 1, "\\|");
   return text;
@@ -62,8 +62,8 @@ std::string knob_table_markdown() {
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const KnobRow& row : knob_rows())
     text += format_text("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
-                        in_cell(values_of(row)), code(row.default_value),
-                        in_cell(std::string(row.help)), old_names(row, code));
+                        escape_for_cell(values_of(row)), code(row.default_value),
+                        escape_for_cell(std::string(row.help)), old_names(row, code));
   return text;
 }
 

@@ -246,7 +246,7 @@ class ParameterChecks:
         self.train(model, optimizer)
 
     def check_a_new_job_is_checked_from_its_first_step(self) -> None:
-        """All ranks check at once, also if the optimizer of one rank is new."""
+        """All ranks compare after the first step, even if only some have a new optimizer."""
         self.restart(1000)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

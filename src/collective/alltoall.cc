@@ -56,7 +56,7 @@ std::int64_t Alltoall::staging_bytes() const {
 
 // The layout of the staging memory of a member that stages, and that sends at most `largest` bytes
 // to any other member.
-Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
+Alltoall::PieceLayout Alltoall::layout_of(std::int64_t largest) const {
   const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
   return {.bytes = bytes,
           .parts = {
@@ -65,7 +65,8 @@ Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
               .staging_bytes = staging_bytes()}};
 }
 
-Alltoall::Range Alltoall::piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round) {
+Alltoall::Range Alltoall::piece_of(std::int64_t all, const PieceLayout& pieces,
+                                   std::int64_t round) {
   const std::int64_t begin = std::min(round * pieces.bytes, all);
   return {begin, std::min(pieces.bytes, all - begin)};
 }
@@ -92,7 +93,7 @@ void Alltoall::stage_pieces(std::int64_t round) {
   for (std::size_t to = 0; to < splits.size(); ++to)
     if (static_cast<int>(to) != own) largest = std::max(largest, splits[to] * options_.row_bytes);
   if (largest == 0) return;
-  const Pieces pieces = pieces_of(largest);
+  const PieceLayout pieces = layout_of(largest);
   std::byte* const part =
       entry_barrier.own_staging() + pieces.parts.offset(entry_barrier.identity(), round);
   std::int64_t before = 0;
@@ -212,7 +213,7 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
       whole = entry_barrier.inline_payload(member) + splits_bytes_;
   }
   if (whole != nullptr) return round == 0 ? Copy{whole + sent.before, to, bytes} : Copy{};
-  const Pieces pieces = pieces_of(sent.largest);
+  const PieceLayout pieces = layout_of(sent.largest);
   const Range piece = piece_of(bytes, pieces, round);
   return {entry_barrier.staging(member) + pieces.parts.offset(entry_barrier.identity(), round) +
               group.member * pieces.bytes,

@@ -53,7 +53,7 @@ class Alltoall {
   };
 
   // How a member stages what it sends: one part per round, with a piece for each member.
-  struct Pieces {
+  struct PieceLayout {
     std::int64_t bytes = 0;
     Parts parts = {};
   };
@@ -68,8 +68,8 @@ class Alltoall {
   // after it.
   std::int64_t staging_bytes() const;
   bool is_inline(std::int64_t sent) const;  // whether `sent` bytes fit after the splits
-  Pieces pieces_of(std::int64_t largest) const;
-  static Range piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round);
+  PieceLayout layout_of(std::int64_t largest) const;
+  static Range piece_of(std::int64_t all, const PieceLayout& pieces, std::int64_t round);
 
   void stage_splits();
   void stage_pieces(std::int64_t round);

@@ -95,7 +95,7 @@ void Learner::end_superstep() {
     return;
   }
   const bool known = is_known(fragments_of_run());
-  const bool repeats = known || remember(digest_of_run());
+  const bool repeats = known || is_repeated_superstep(digest_of_run());
   if (repeats && !known) learn_run();
   if (repeats)
     follow(fragments_of_run());
@@ -132,9 +132,9 @@ std::uint64_t Learner::digest_of_run() const {
 }
 
 // Returns true if this superstep was seen before.
-bool Learner::remember(std::uint64_t superstep) {
+bool Learner::is_repeated_superstep(std::uint64_t digest) {
   if (supersteps_seen_.size() >= kDigestsMax) supersteps_seen_.clear();
-  return !supersteps_seen_.insert(superstep).second;
+  return !supersteps_seen_.insert(digest).second;
 }
 
 std::uint32_t Learner::fragment_of(std::uint32_t id) const {

@@ -78,7 +78,8 @@ class Learner {
   void end_superstep();
   bool end_round();
   std::uint64_t digest_of_run() const;
-  bool remember(std::uint64_t superstep);
+  // Records the digest. Returns whether it was recorded before.
+  bool is_repeated_superstep(std::uint64_t digest);
   std::uint32_t fragment_of(std::uint32_t id) const;
   Ids fragments_of_run() const;
   bool is_known(const Ids& fragments) const;

@@ -61,7 +61,7 @@ class Plan {
     std::vector<Edge> successors;  // in the order in which they were learned
   };
 
-  // `names` must outlive this object. Ids that are planned must not be forgotten there.
+  // `names` must outlive this object. It must keep the ids of the plan.
   explicit Plan(const NameTable& names) : names_(names) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;

@@ -24,28 +24,28 @@ bool has_word(const std::string& list, const std::string& wanted) {
 
 // The path of the process's memory cgroup. cgroup version 1 has a separate tree for memory; version
 // 2 has one tree for all resources.
-struct GroupPath {
+struct CgroupPath {
   bool version_1 = false;
   std::string path;
 };
 
-std::optional<GroupPath> memory_group(std::istream& groups) {
-  std::optional<GroupPath> found;
+std::optional<CgroupPath> memory_cgroup(std::istream& groups) {
+  std::optional<CgroupPath> found;
   for (std::string line; std::getline(groups, line);) {
     // A line is "4:memory:/path" or "0::/path". The path may contain colons.
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (has_word(controllers, "memory")) return GroupPath{true, line.substr(second + 1)};
-    if (controllers.empty()) found = GroupPath{false, line.substr(second + 1)};
+    if (has_word(controllers, "memory")) return CgroupPath{true, line.substr(second + 1)};
+    if (controllers.empty()) found = CgroupPath{false, line.substr(second + 1)};
   }
   return found;
 }
 
 // Returns the folder of the cgroup: the mount point of its tree plus the path of the cgroup below
 // the mounted root. In a container, the mounted root may be a subtree.
-std::optional<std::string> folder_of(const GroupPath& group, std::istream& mounts) {
+std::optional<std::string> folder_of(const CgroupPath& group, std::istream& mounts) {
   for (std::string line; std::getline(mounts, line);) {
     // A line is "30 25 0:26 ROOT MOUNT_POINT options [more …] - TYPE source OPTIONS".
     const auto words = split(line, ' ');
@@ -75,7 +75,7 @@ std::int64_t value_in(const std::string& file, const std::string& wanted) {
 }  // namespace
 
 std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts) {
-  const auto group = memory_group(groups);
+  const auto group = memory_cgroup(groups);
   if (!group) return std::nullopt;
   const auto folder = folder_of(*group, mounts);
   if (!folder) return std::nullopt;

@@ -697,7 +697,7 @@ TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
   });
 }
 
-TEST(Formation, DifferentBucketsAreNamed) {
+TEST(Formation, DifferentBucketBytesAreRejected) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     options.bucket_bytes = rank == 0 ? 1000 : 2000;

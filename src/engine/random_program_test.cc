@@ -45,6 +45,7 @@ CallPlan random_plan(Random& random, int number, int groups) {
   constexpr std::array kOperationsHere = {Operation::kAllreduce, Operation::kBroadcast,
                                           Operation::kAllgather, Operation::kReducescatter,
                                           Operation::kAlltoall};
+  static_assert(kOperationsHere.size() == kOperations.size() - 2, "all but barrier and join");
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
   CallPlan plan;
   plan.name = "call" + std::to_string(number);

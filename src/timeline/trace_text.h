@@ -5,8 +5,8 @@
 // In the trace, each rank is a process, and each tensor is a thread of this process, called
 // `allreduce.<tensor name>`. A call is shown as NEGOTIATE_ALLREDUCE from its submission until all
 // ranks have submitted it, and then as ALLREDUCE until it is done. The names and the phases (B, E)
-// are those of Horovod. Control characters become visible text instead of \u escapes, and each
-// object begins with its phase and its time, because Perfetto's tokenizer cannot read it otherwise.
+// are those of Horovod. Perfetto's tokenizer knows no \u escapes, so control characters become
+// visible text. It also needs the phase and the time first in each object.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,9 @@ from launched import Launched, shared_files
 
 HERE = Path(__file__).parent
 SMALL = (sys.executable, str(HERE / "small_worker.py"))
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces and cgroups")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root to make namespaces and cgroups"
+)
 
 
 def run_job(
@@ -63,7 +65,7 @@ def mount_tiny_shared_memory() -> None:
     Path("/dev/shm/full").write_bytes(bytes(64 * 1024))
 
 
-@as_root
+@needs_root
 def test_a_full_dev_shm_is_no_obstacle() -> None:
     script = '"$0" "$@" && ls -A /dev/shm && df --output=avail /dev/shm'
     job = run_job(2, "sh", "-c", script, *SMALL, "short", before_exec=mount_tiny_shared_memory)
@@ -110,7 +112,7 @@ def control_group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
 
 # The kernel provides shared memory page by page, at the first touch. The pages of a memfd count for
 # the control group; when it is full, the kernel kills a process. There is no SIGBUS, as on a tmpfs.
-@as_root
+@needs_root
 @pytest.mark.parametrize("control_group", ["memory"], indirect=True)
 def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup) -> None:
     outcomes = []
@@ -129,7 +131,7 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
     assert codes[0] != 0, outcomes
 
 
-@as_root
+@needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_few_processes_and_threads(control_group: ControlGroup) -> None:
     """Launcher, agent, two workers and two threads in each worker make eight."""

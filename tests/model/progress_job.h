@@ -41,7 +41,7 @@ enum class ProgressBug : std::uint8_t {
 enum class CallerKind : std::uint8_t {
   kSubmitsAndWaits,   // in one call
   kSubmitsThenWaits,  // in two calls
-  kSubmitsAndPolls,   // does not drive while it polls
+  kSubmitsAndPolls,   // polling makes no progress
   kLosesPatience,     // submits and waits until its time is over, then polls
 };
 

@@ -90,8 +90,8 @@ void reuse_ids(Reuse& reuse, Items& items) {
   }
 }
 
-// The coordinator counts the last member as ready as soon as the member before it has announced a
-// name, unless the last member has announced something before.
+// When the second-last member announces a name, the coordinator also counts the last member as
+// ready, until the last member has announced something itself.
 Tap decide_too_early(const Script& script) {
   auto announced = std::make_shared<std::set<int>>();  // groups; owned by the tap's copies
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {

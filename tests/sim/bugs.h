@@ -13,7 +13,7 @@ namespace farandole::sim {
 struct NamedBug {
   std::string name;
   Bug bug;
-  std::string symptom;  // part of the problem that the simulation must report
+  std::string symptom;  // text that the reported problem must contain
   bool stops = false;   // the problem is reported by a CHECK of the code under test
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {

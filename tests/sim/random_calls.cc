@@ -45,12 +45,23 @@ AgreementOptions random_options(Random& random, Time delay_max) {
   return options;
 }
 
+namespace {
+
+// Any operation but a join.
+Operation random_operation(Random& random) {
+  constexpr int kJoin = static_cast<int>(Operation::kJoin);
+  const int drawn = random.below(static_cast<int>(kOperations.size()) - 1);
+  return static_cast<Operation>(drawn < kJoin ? drawn : drawn + 1);
+}
+
+}  // namespace
+
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
   // The other 30 % are allreduces, the only operation that runs if a member has joined.
   if (!random.chance(30))
-    signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
+    signature.operation = random_operation(random);
   else
     signature.operation = Operation::kAllreduce;
   const auto& row = row_of(signature.operation);

@@ -140,7 +140,7 @@ class Gradients:
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
         if self._complete_count == 0:
-            self._follow_job()
+            self._forget_places_of_former_job()
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
                 self._has_extra_pass = True
@@ -232,7 +232,7 @@ class Gradients:
                 "combines their gradients: use that one, or make a new one for these parameters"
             )
         errors = _Errors()
-        self._follow_job()
+        self._forget_places_of_former_job()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
         first_new = len(self._buckets)
         was_changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
@@ -269,7 +269,7 @@ class Gradients:
         self._reset()
         return are_combined
 
-    def _follow_job(self) -> None:
+    def _forget_places_of_former_job(self) -> None:
         """If the job was formed again, forget all places, because a new rank has none. Gradients
         that get the same places again keep their memory."""
         group = self._combination.group

@@ -40,7 +40,7 @@ inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 // What a member publishes when it enters a step.
 struct Entry {
   std::uint64_t identity = 0;       // digest of what the step does; members compare it
-  std::int64_t declared_count = 0;  // what the member brings; may differ between members
+  std::int64_t declared_count = 0;  // bytes or rows that the member brings; may differ
   std::uint64_t input = kNowhere;   // the location of its memory, from SharedHeap::location_of()
   std::uint64_t output = kNowhere;  // likewise
 };
