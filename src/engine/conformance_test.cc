@@ -206,7 +206,7 @@ void check_everything(Member& member) {
 }
 
 class Conformance : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, Conformance, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Sizes, Conformance, ::testing::Range(1, 9));
 
 TEST_P(Conformance, EveryOperationInTheWorldAndInAGroup) {
   const int size = GetParam();

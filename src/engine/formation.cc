@@ -46,7 +46,7 @@ Result<Descriptor> open_own_process() {
   if (!process.valid())
     return Status::stop(format_text(
         "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
-        "and room for one descriptor per worker ({})",
+        "and room for two descriptors per worker ({})",
         std::strerror(errno), descriptor_advice()));
   return process;
 }

@@ -87,11 +87,15 @@ void StoreOwner::serve() {
 }
 
 void StoreOwner::serve_once() {
-  // After a stop request, the descriptor is −1, which poll() ignores.
-  std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
+  // poll() ignores a descriptor of −1. Descriptors that cannot be sent now are tried again after a
+  // moment: their sockets have room, so waiting for the server's readiness would be a busy loop.
+  const bool retries = server_->has_unsent_descriptors();
+  std::array<pollfd, 3> entries{pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
                                 pollfd{listener_.descriptor().get(), POLLIN, 0},
                                 pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
-  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(leave_deadline_) : -1);
+  int limit_ms = stop_asked_ ? ms_until(leave_deadline_) : -1;
+  if (retries) limit_ms = 1;
+  ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
   for (std::string& gone : server_->serve_ready())
     if (failure_.empty()) failure_ = gone + " before all ranks of the job had met";

@@ -224,6 +224,13 @@ void StoreServer::flush(Client& client) {
   }
 }
 
+bool StoreServer::has_unsent_descriptors() const {
+  return std::ranges::any_of(clients_, [](const auto& entry) {
+    const auto& outbox = entry.second.outbox;
+    return !outbox.empty() && !outbox.front().values.empty();
+  });
+}
+
 void StoreServer::update_interest(std::uint64_t id, Client& client) {
   const bool wants_room = !client.outbox.empty();
   if (wants_room == client.listens_for_room) return;

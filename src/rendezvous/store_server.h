@@ -39,6 +39,9 @@ class StoreServer {
   // Serves all requests that have come, without blocking. Returns a line for every client that was
   // dropped because it misbehaved, and for every ended client that had connected by itself.
   std::vector<std::string> serve_ready();
+  // Whether an answer with descriptors is still to be sent. The kernel may take no more of them
+  // from this user until a worker has read some; readiness() cannot tell when that is.
+  bool has_unsent_descriptors() const;
   std::size_t clients() const { return clients_.size(); }
   bool has_key_under(const std::string& prefix) const { return table_.has_key_under(prefix); }
 

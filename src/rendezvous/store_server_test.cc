@@ -201,6 +201,32 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
               static_cast<ssize_t>(kStoreValueBytesMax));
 }
 
+TEST(StoreServer, SaysWhetherDescriptorsAreStillToBeSent) {
+  auto server = StoreServer::create("the test").value();
+  const auto writer = UnixSocket::adopt(server->add_client("writer").value()).value();
+  const auto reader = UnixSocket::adopt(server->add_client("reader").value()).value();
+  const Bytes set =
+      StoreRequest{StoreRequestKind::kSet, 1, {"key"}, {}, 0, Bytes(kStoreValueBytesMax)}.encode();
+  ASSERT_EQ(writer.try_send(set, std::array{STDIN_FILENO}), Status());
+  EXPECT_THAT(server->serve_ready(), IsEmpty());
+  EXPECT_FALSE(server->has_unsent_descriptors());
+
+  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"key"}, {}, 0, {}}.encode();
+  int asked = 0;
+  for (; asked < 1000 && !server->has_unsent_descriptors(); ++asked) {
+    ASSERT_EQ(reader.try_send(ask, {}), Status());
+    EXPECT_THAT(server->serve_ready(), IsEmpty());
+  }
+  EXPECT_TRUE(server->has_unsent_descriptors()) << "the socket takes " << asked << " answers";
+  for (int answers = 0; answers < asked; ++answers) {
+    const auto answer = reader.try_receive();
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    EXPECT_EQ(answer->descriptors.size(), 1U);
+    EXPECT_THAT(server->serve_ready(), IsEmpty());
+  }
+  EXPECT_FALSE(server->has_unsent_descriptors());
+}
+
 TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
   ServingThread serving(1);
   const Bytes ask = StoreRequest{StoreRequestKind::kAdd, 1, {"count"}, {}, 5, {}}.encode();

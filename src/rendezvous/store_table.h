@@ -36,7 +36,7 @@ class StoreTable {
   Status set(const std::string& key, StoreValue value);
   // Null if the key does not exist.
   Result<SharedStoreValue> find(const std::string& key) const;
-  // Also true if find() returns an error for one of the keys.
+  // Whether `unless` or all keys exist. A key for which find() returns an error counts as existing.
   bool is_over(StoreWait& wait) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove(const std::string& key);

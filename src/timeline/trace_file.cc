@@ -87,7 +87,7 @@ std::string take_piece(std::string_view& text, std::size_t left) {
   return piece;
 }
 
-// Errors that are caused by the path, so the user must correct the path.
+// Errors that are caused by the path, so all ranks get them and the user must correct the path.
 constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 

@@ -223,7 +223,8 @@ void Referee::check_alike(int group, const Agreed& what) {
 void Referee::check_new(int group, const Agreed& what) {
   auto& board = board_of(group);
   if (what.calls.empty())
-    return blow(format_text("{} of group {} is of nobody", words(what.step_number), group));
+    return blow(
+        format_text("no member has entered {} of group {}", words(what.step_number), group));
   for (const int number : what.calls) {
     const auto& call = call_of(number);
     check_all_submitted(call, what);

@@ -142,7 +142,7 @@ class BasicFlagBoard {
   // Sets the phase of the current step from which on members no longer touch exposed memory. Until
   // this is called, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // Whether this member, if it is alive, may still write memory that we have exposed for the
+  // Whether that member, if it is alive, may still write memory that we have exposed for the
   // current step. Call it only after all_entered() returned true.
   bool may_still_write(int member) const;
 
