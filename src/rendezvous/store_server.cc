@@ -179,8 +179,8 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
   for (const auto& key : waiter.wait.keys) {
     const auto found = table_.find(key);
     if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
-    static const StoreValue kMissing;
-    const StoreValue& value = *found != nullptr ? **found : kMissing;
+    static const StoreValue missing;
+    const StoreValue& value = *found != nullptr ? **found : missing;
     bytes += kReplyBytesPerValue + value.bytes.size();
     descriptors += value.descriptors.size();
     if (bytes > kUnixMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;

@@ -117,8 +117,8 @@ struct Script {
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;
-  // What a worker's program submits for this call.
-  Submission submission_of(int call, int worker) const;
+  // What a worker's program submits for the call of this number.
+  Submission submission_of(int number, int worker) const;
 };
 
 }  // namespace farandole::sim
