@@ -449,7 +449,7 @@ def test_an_error_while_following_a_job_is_reported(monkeypatch: pytest.MonkeyPa
         if worker.pid is not None:
             raise OSError("no room")
 
-    monkeypatch.setattr(launched_worker.Worker, "wrote", has_no_room)
+    monkeypatch.setattr(launched_worker.Worker, "record_output", has_no_room)
     workers = farandole.launch_workers(1, ["yes"])
     (outcome,) = farandole.await_workers(workers)
     assert str(outcome) == (
