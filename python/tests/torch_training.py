@@ -290,6 +290,34 @@ class TrainingChecks(OptimizerFixture):
         self.expect_deltas(adasum, backward_passes_per_step=2)
         self.expect_deltas(adasum, compression=hvd.Compression.fp16)
 
+    def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
+        """One rank's overflow skips a step on all ranks, with and without unscale_()."""
+        overflows = {2: 0, 4: self.size - 1}  # step: rank
+        for unscales, scales in ((False, True), (True, True), (False, False)):
+            torch.manual_seed(5)
+            model = nn.Linear(3, 2)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), op=hvd.Adasum
+            )
+            scaler = torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scales)
+            for step in range(7):
+                if not scales and step in overflows:
+                    continue  # what all ranks must do
+                optimizer.zero_grad()
+                loss = model(torch.full((4, 3), 1.0 + self.rank + step % 2)).square().mean()
+                if scales and overflows.get(step) == self.rank:
+                    loss = loss * float("inf")
+                scaler.scale(loss).backward()
+                if unscales:
+                    scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+                self.expect_same_everywhere(model)
+            if scales and not unscales:
+                trained = [parameter.detach().clone() for parameter in model.parameters()]
+            for parameter, wanted in zip(model.parameters(), trained, strict=True):
+                assert torch.equal(parameter, wanted), (unscales, scales)
+
     def check_adasum_restores_parameters_if_a_step_cannot_be_combined(self) -> None:
         if self.size == 1:
             return

@@ -21,12 +21,12 @@ from farandole.optimizer_arguments import (
 )
 from farandole.pairing import paired
 from farandole.periodic_check import PeriodicCheck
-from farandole.reduce_op import Adasum, Average, ReduceOp, checked
+from farandole.reduce_op import Adasum, Average, Max, ReduceOp, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
 from farandole.torch.gradients import Gradients
-from farandole.torch.operations import grouped_allreduce_async_
+from farandole.torch.operations import allreduce, grouped_allreduce_async_
 
 
 # size waiver: Horovod's arguments
@@ -280,6 +280,11 @@ class _Deltas:
             self._ids = ids
         return self._paired
 
+    def any_overflow(self, found_inf: torch.Tensor) -> bool:
+        """Return whether a GradScaler has found an overflow on any rank."""
+        name, group = f"{self._name}.deltas.found_inf", self._combination.group
+        return allreduce(found_inf, name=name, op=Max, process_set=group).item() > 0
+
     def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if not deltas:
             return []
@@ -299,6 +304,11 @@ class _DistributedDeltas(_Distributed):
     """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone
+    # A GradScaler then calls step() also after an overflow, with the attributes `found_inf` and
+    # `grad_scale`, as for the fused optimizers of torch.
+    _step_supports_amp_scaling = True
+    found_inf: torch.Tensor | None
+    grad_scale: torch.Tensor | None
 
     def synchronize(self) -> None:
         """Do nothing: with Adasum, each rank makes its step with its own gradients."""
@@ -309,7 +319,27 @@ class _DistributedDeltas(_Distributed):
             "skip_synchronize(): clip or scale gradients before step()"
         )
 
+    def _skips(self) -> bool:
+        """Return whether a GradScaler has found an overflow on any rank; all ranks must skip the
+        same steps. Otherwise unscale the gradients, unless unscale_() has done so."""
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is None:  # the program calls step() itself
+            return False
+        if self._deltas is None:
+            overflow = found_inf.item() > 0
+        else:
+            overflow = self._deltas.any_overflow(found_inf)
+        scale = self.grad_scale
+        self.found_inf = self.grad_scale = None  # they are not for the user's optimizer
+        if scale is not None and not overflow:
+            for parameter in parameters_of(self.param_groups):
+                if parameter.grad is not None:
+                    parameter.grad.div_(scale)
+        return overflow
+
     def _step(self, closure: Callable[[], Any] | None) -> Any:
+        if self._skips():
+            return None
         if self._deltas is None:
             return super()._step(closure)
         trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
