@@ -27,10 +27,10 @@ namespace farandole {
 namespace {
 
 // "[[0, 1], [1, 2]]"
-std::string list_of(const std::vector<std::vector<int>>& groups) {
-  std::vector<std::string> lists;
-  for (const auto& ranks : groups) lists.push_back(format_text("[{}]", join_text(ranks, ", ")));
-  return format_text("[{}]", join_text(lists, ", "));
+std::string groups_text(const std::vector<std::vector<int>>& groups) {
+  std::vector<std::string> texts;
+  for (const auto& ranks : groups) texts.push_back(group_text(ranks));
+  return format_text("[{}]", join_text(texts, ", "));
 }
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
@@ -73,8 +73,8 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
     FARANDOLE_TRY(check_group(ranks, options.topology.size));
     if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
       return Status::fix_call(format_text(
-          "the group [{}] is given twice (the world counts as given); name each group once",
-          join_text(ranks, ", ")));
+          "the group {} is given twice (the world counts as given); name each group once",
+          group_text(ranks)));
     groups.push_back(ranks);
   }
   if (groups.size() > kGroupsMax)
@@ -268,7 +268,7 @@ class FormationProtocol {
       return Status::fix_call(
           format_text("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
                       "the same groups in the same order",
-                      rank(), list_of(options_.groups), other, list_of(record.groups)));
+                      rank(), groups_text(options_.groups), other, groups_text(record.groups)));
     return {};
   }
 
@@ -312,18 +312,22 @@ class FormationProtocol {
 
 }  // namespace
 
+std::string group_text(const std::vector<int>& ranks) {
+  return format_text("[{}]", join_text(ranks, ", "));
+}
+
 Status check_group(const std::vector<int>& ranks, int size) {
   const bool ascending =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!ranks.empty() && ascending && (ranks.front() < 0 || ranks.back() >= size))
-    return Status::fix_call(format_text(
-        "the group [{}] names rank {}, which is not one of this job (0 to {})",
-        join_text(ranks, ", "), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
+    return Status::fix_call(
+        format_text("the group {} names rank {}, which is not one of this job (0 to {})",
+                    group_text(ranks), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
   if (ranks.empty() || !ascending)
     return Status::fix_call(format_text(
-        "the group [{}] is not an ascending list of ranks of this job (0 to {}); name each member "
+        "the group {} is not an ascending list of ranks of this job (0 to {}); name each member "
         "once, the smallest first",
-        join_text(ranks, ", "), size - 1));
+        group_text(ranks), size - 1));
   return {};
 }
 

@@ -48,6 +48,8 @@ struct Formation {
 // How many groups there may be at the same time, the world included. Each has a segment.
 inline constexpr std::size_t kGroupsMax = 32;
 
+// The ranks of a group in error texts: "[0, 2]".
+std::string group_text(const std::vector<int>& ranks);
 // Checks a list of ranks. Errors: kFixCall unless it is ascending and within a job of that size.
 Status check_group(const std::vector<int>& ranks, int size);
 

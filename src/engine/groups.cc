@@ -20,10 +20,6 @@ constexpr std::chrono::milliseconds kWaitSlice(100);
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
-std::string list_of(const std::vector<int>& ranks) {
-  return format_text("[{}]", join_text(ranks, ", "));
-}
-
 Bytes bytes_of(const Status& status) {
   ByteWriter writer;
   writer.put(status.code());
@@ -137,7 +133,7 @@ Status Groups::begin_change() {
 }
 
 Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
-  FARANDOLE_TRY(check_same_request("adds the group " + list_of(ranks)));
+  FARANDOLE_TRY(check_same_request("adds the group " + group_text(ranks)));
   FARANDOLE_TRY(check_new(ranks));
   // The id is used up even if the change fails, so that no later group finds the old key.
   const GroupId id = next_id_++;
@@ -198,7 +194,7 @@ Status Groups::check_new(const std::vector<int>& ranks) {
   for (const auto& [id, known] : *table)
     if (*known == ranks)
       return Status::fix_call(
-          format_text("the group {} exists already, as number {}", list_of(ranks), id));
+          format_text("the group {} exists already, as number {}", group_text(ranks), id));
   if (table->size() < kGroupsMax) return {};
   return Status::fix_call(format_text(
       "there are {} groups already, which is the most that is possible; remove one first",
