@@ -325,12 +325,13 @@ class _DistributedDeltas(_Distributed):
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
+        scale = self.grad_scale
+        # They are neither for the user's optimizer, nor for a later step() after an error.
+        self.found_inf = self.grad_scale = None
         if self._deltas is None:
             overflow = found_inf.item() > 0
         else:
             overflow = self._deltas.any_overflow(found_inf)
-        scale = self.grad_scale
-        self.found_inf = self.grad_scale = None  # they are not for the user's optimizer
         if scale is not None and not overflow:
             for parameter in parameters_of(self.param_groups):
                 if parameter.grad is not None:
