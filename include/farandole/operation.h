@@ -35,7 +35,9 @@ struct OperationRow {
   OutputRule output_rule;
   bool reduces = false;  // uses reduce_op, prescale and postscale
   bool rooted = false;   // only the root's input is read
-  // Allowed while some members have joined. Other operations are rejected then.
+  // Allowed while some members have joined: these take part without data, so an allreduce combines
+  // the tensors of the others, and an allgather returns only their rows. Other operations are
+  // rejected.
   bool runs_joined = false;
   bool fusible = false;  // calls with the same dtype, reduce op and scales may share a transfer
 };
@@ -57,7 +59,8 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
     {.operation = Operation::kAllgather,
      .name = "allgather",
      .shape_rule = ShapeRule::kAllButFirst,
-     .output_rule = OutputRule::kReceived},
+     .output_rule = OutputRule::kReceived,
+     .runs_joined = true},
     {.operation = Operation::kBarrier,
      .name = "barrier",
      .shape_rule = ShapeRule::kNone,

@@ -42,9 +42,9 @@ def barrier(process_set: Group = global_process_set) -> None:
 def join(device: int = -1) -> int:
     """Say that this rank has no more data, and wait until all ranks have said so.
 
-    Until then, this rank takes part in every allreduce of the others without data. In a sum it
-    counts as zeros; Average still divides by the number of all ranks. Meanwhile, other operations
-    raise an error on all ranks.
+    Until then, this rank takes part without data in every allreduce and allgather of the others. In
+    a sum it counts as zeros; Average still divides by the number of all ranks. An allgather returns
+    the rows of the other ranks. Meanwhile, other operations raise an error on all ranks.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
@@ -53,7 +53,9 @@ def join(device: int = -1) -> int:
         The rank that was the last to join, the same on all ranks.
     """
     call = core.join("", arguments.group_number(global_process_set))
-    return start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
+    last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
+    global_process_set.all_have_joined()
+    return last
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:

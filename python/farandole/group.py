@@ -6,11 +6,20 @@ import bisect
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from farandole.errors import CallError
 
 Value = TypeVar("Value")
+
+
+class Period(NamedTuple):
+    """What the members have agreed on for an optimizer holds in one period. In the next one they
+    agree again, because some members may not have taken part: new ones when the job is formed
+    again, and those that joined earlier than the others."""
+
+    registration: object  # a new object each time that the group is registered
+    joins: int  # how often all members have joined since then
 
 
 class Group:
@@ -23,7 +32,7 @@ class Group:
     """
 
     mpi_comm: None = None
-    registration: object = None  # a new object each time that the group is registered
+    period: Period | None = None  # None before the group is first registered
 
     def __init__(self, ranks_or_comm: Sequence[int]) -> None:
         try:
@@ -43,7 +52,15 @@ class Group:
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
-        self.registration = object()
+        self._begin(Period(object(), 0))
+
+    def all_have_joined(self) -> None:
+        """Begin a new period. Called at the end of join()."""
+        if self.period is not None:
+            self._begin(self.period._replace(joins=self.period.joins + 1))
+
+    def _begin(self, period: Period) -> None:
+        self.period = period
         self._optimizers = itertools.count()
 
     def become(self, other: Group) -> None:
@@ -88,7 +105,7 @@ class Group:
 
     def next_optimizer(self) -> int:
         """Return the next number for an optimizer. Members count their optimizers in the order of
-        first use, beginning when the group is registered. See OptimizerName."""
+        first use, beginning anew in each period. See OptimizerName."""
         return next(self._optimizers)
 
     def _members(self) -> list[int]:
@@ -105,24 +122,25 @@ class OptimizerName:
     """The prefix of the names of an optimizer's calls. It is the same on all members, and differs
     from the prefix of every other optimizer of the group.
 
-    An optimizer gets a prefix at its first use, and a new one at its first use in a job that was
-    formed again. So the optimizer of a surviving member has the same prefix as the one that a new
-    member has just made. Members must use their optimizers in the same order; farandole.pairing
-    checks that by comparing the parameters of the optimizers.
+    An optimizer gets a prefix at its first use, and a new one at its first use in each later period
+    of the group. So after a job was formed again, the optimizer of a surviving member has the same
+    prefix as the one that a new member has just made. After a join(), optimizers that some members
+    had not used yet have the same prefixes on all members. Members must use their optimizers in the
+    same order; farandole.pairing checks that by comparing the parameters of the optimizers.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._registration: object = None
+        self._period: Period | None = None
         self._text = ""
 
     def is_current(self) -> bool:
-        """Return whether the optimizer got its prefix after the group was last registered."""
-        return self._registration is self._group.registration
+        """Return whether the optimizer got its prefix in the current period of the group."""
+        return self._period == self._group.period
 
     def __str__(self) -> str:
         if not self.is_current():
-            self._registration = self._group.registration
+            self._period = self._group.period
             self._text = f"gradients.{self._group.next_optimizer()}"
         return self._text
 

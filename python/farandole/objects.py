@@ -52,7 +52,9 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: Group = global_process_set
 ) -> list[Any]:
-    """Return the list of all members' objects, in the order of their ranks.
+    """Return the list of the members' objects, in the order of their ranks.
+
+    A member that has joined has no object, so the list is shorter while join() waits.
 
     The objects are pickled and travel only between the members of this job, which the launcher has
     started. Unpickling them runs code that the other ranks' objects choose.
@@ -74,6 +76,8 @@ def allgather_object(
     received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
     objects, first = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
+        if length == 0:  # it has joined: a pickled object has at least one byte
+            continue
         objects.append(_unpack(received[first : first + length], f"rank {rank}"))
         first += length
     return objects

@@ -7,25 +7,26 @@ import math
 from collections.abc import Callable, Mapping
 
 from farandole.arrays import Array, Arrays
-from farandole.group import Group, OptimizerName
+from farandole.group import Group, OptimizerName, Period
 from farandole.parameter_check import ADVICE, check
 
 PART_BYTES = 16 << 20
 
 
 class PeriodicCheck:
-    """Check all parameters of an optimizer after its first step in a job. After that, check another
-    part of them every `every` steps."""
+    """Check all parameters of an optimizer after its first step in each period of the group. After
+    that, check another part of them every `every` steps."""
 
     def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
         self._arrays, self._every, self._name, self._group = arrays, every, name, process_set
-        self._registration: object = None
+        self._period: Period | None = None
         self._steps = 0
 
     def after_step(self, params: Callable[[], Mapping[str, Array]]) -> None:
-        if self._group.registration is not self._registration:
-            # The job was formed again. Some members may have a new optimizer, so all count from 0.
-            self._registration, self._steps = self._group.registration, 0
+        if self._group.period != self._period:
+            # Some members may have a new optimizer, or have made fewer steps before they joined. So
+            # all count from 0.
+            self._period, self._steps = self._group.period, 0
         self._steps += 1
         checks, steps_since_check = divmod(self._steps - 1, self._every)
         if steps_since_check != 0:

@@ -2,7 +2,7 @@
 
 The ranks may store different elements. Two allgathers in one batch collect the indices and the
 values of all ranks. Each rank sends the sizes of its array before its indices, so that all ranks
-see whether the sizes differ.
+see whether the sizes differ. Ranks that have joined have no elements.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def start_gather(
 
     def finish() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()
-        ends = list(itertools.accumulate(counts))
+        # A rank that has joined has no rows; any other one has at least the row of its sizes.
+        present = [count for count in counts if count > 0]
+        ends = list(itertools.accumulate(present))
         begins = [0, *ends[:-1]]
         of_ranks = [rows[begin].tolist() for begin in begins]
         if any(other != of_ranks[0] for other in of_ranks):

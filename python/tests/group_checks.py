@@ -206,6 +206,8 @@ class GroupChecks(Suite):
         for op in ("Min", "Max", "Product"):
             wanted = reference.allreduce(inputs, op, "float32")
             self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), wanted, "float32")
+        self.expect(api.allgather(self.tensor((5,))), np.concatenate(inputs), "float32")
+        assert api.allgather_object(self.rank) == ranks
 
     def check_other_calls_while_a_rank_has_joined(self) -> None:
         if self.size == 1:
@@ -214,12 +216,11 @@ class GroupChecks(Suite):
         api, tensor = self.api, self.tensor((self.size,))
         if self.rank != 0:
             for name, call in {
-                "allgather": lambda: api.allgather(tensor),
                 "broadcast": lambda: api.broadcast(tensor, 1),
                 "reducescatter": lambda: api.reducescatter(tensor),
                 "alltoall": lambda: api.alltoall(tensor),
                 "barrier": api.barrier,
-                "grouped_allgather": lambda: api.grouped_allgather([tensor, tensor]),
+                "grouped_reducescatter": lambda: api.grouped_reducescatter([tensor, tensor]),
             }.items():
                 text = self.expect_error("joined", call)
                 assert "rank 0" in text and name.removeprefix("grouped_") in text, text

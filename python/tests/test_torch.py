@@ -58,6 +58,11 @@ def test_training(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
+def test_join(size: int) -> None:
+    run_checks(size, "torch_join:JoinChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_elastic(size: int) -> None:
     run_checks(size, "torch_elastic:ElasticChecks")
 

@@ -36,8 +36,8 @@ struct CollectiveCall {
   std::int64_t row_bytes = 0;  // other operations: bytes of one row, the same for all members
   // Alltoall: how many rows each member gets from us; the sum is at most `rows`.
   std::vector<std::int64_t> splits = {};
-  // Allreduce: this member has joined. It has no input and no output, but reduces its slice for the
-  // others.
+  // Allreduce, allgather: this member has joined. It has no input and no output. In an allreduce it
+  // reduces its slice for the others; in an allgather it has no rows.
   bool joined = false;
   const std::byte* input = nullptr;  // broadcast: only used on the root
   std::byte* output = nullptr;  // allreduce, broadcast: may equal input; reduce-scatter: must not

@@ -353,8 +353,8 @@ TEST(Join, CallsOfJoinedMembersAreDecidedBeforeTheRelease) {
   members.run();
   const std::string rejection =
       "rejected b: barrier `b` cannot run: ranks 0, 2 have joined and have no more data; until all "
-      "have joined, only allreduce goes on. Call barrier before the first rank joins, or after "
-      "join has returned";
+      "have joined, only allreduce and allgather can be called. Call barrier before the first rank "
+      "joins, or after join has returned";
   EXPECT_THAT(members.take_log(1), ElementsAre("a", rejection, StartsWith("join released by ")));
   for (const int member : {0, 2})
     EXPECT_THAT(members.take_log(member),
@@ -374,7 +374,7 @@ TEST(Join, OtherOperationsAreRejectedWhileAMemberHasJoined) {
     members.run();
     const auto text = "rejected x: " + std::string(row.name) +
                       " `x` cannot run: ranks 4, 6 have joined and have no more data; until all "
-                      "have joined, only allreduce goes on. Call " +
+                      "have joined, only allreduce and allgather can be called. Call " +
                       std::string(row.name) +
                       " before the first rank joins, or after join has returned";
     for (const int member : {0, 3}) EXPECT_THAT(members.take_log(member), ElementsAre(text));

@@ -252,9 +252,9 @@ TEST(Coordinator, AJoinCompletesPendingNames) {
       stream(coordinator),
       ElementsAre(StreamItem(Reject{2, 1, "a",
                                     "barrier `a` cannot run: rank 5 has joined and has no "
-                                    "more data; until all have joined, only allreduce goes "
-                                    "on. Call barrier before the first rank joins, or after "
-                                    "join has returned"}),
+                                    "more data; until all have joined, only allreduce and "
+                                    "allgather can be called. Call barrier before the first "
+                                    "rank joins, or after join has returned"}),
                   StreamItem(Define{1, reduced}), StreamItem(Issue{2, 2, 1})));
 }
 

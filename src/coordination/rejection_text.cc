@@ -217,9 +217,9 @@ std::string joined_text(const Signature& signature, const std::vector<int>& join
   const bool one = joined_ranks.size() == 1;
   return format_text(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
-      "goes on. Call {0} before the first rank joins, or after join has returned",
+      "can be called. Call {0} before the first rank joins, or after join has returned",
       row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
-      one ? "has" : "have", join_text(operations_left, ", "));
+      one ? "has" : "have", join_text(operations_left, " and "));
 }
 
 }  // namespace farandole

@@ -253,12 +253,13 @@ TEST(RejectionText, LongRankListsAreShortened) {
 TEST(JoinedText, NamesTheJoinedRanksTheOperationsThatRunAndWhatToDo) {
   EXPECT_EQ(joined_text(tensor(Operation::kAlltoall, DType::kBool, {3}), {3}),
             "alltoall `x` cannot run: rank 3 has joined and has no more data; until all have "
-            "joined, only allreduce goes on. Call alltoall before the first rank joins, or after "
-            "join has returned");
-  EXPECT_EQ(joined_text(tensor(Operation::kReducescatter, DType::kBool, {3}), {0, 5, 4}),
-            "reducescatter `x` cannot run: ranks 0, 4, 5 have joined and have no more data; until "
-            "all have joined, only allreduce goes on. Call reducescatter before the first rank "
-            "joins, or after join has returned");
+            "joined, only allreduce and allgather can be called. Call alltoall before the first "
+            "rank joins, or after join has returned");
+  EXPECT_EQ(
+      joined_text(tensor(Operation::kReducescatter, DType::kBool, {3}), {0, 5, 4}),
+      "reducescatter `x` cannot run: ranks 0, 4, 5 have joined and have no more data; until "
+      "all have joined, only allreduce and allgather can be called. Call reducescatter before "
+      "the first rank joins, or after join has returned");
 }
 
 TEST(JoinedText, StaysWithinItsBounds) {

@@ -101,6 +101,8 @@ CollectiveCall call_without_data(const Signature& signature) {
   call.joined = true;
   call.count = 1;
   for (const std::int64_t dimension : signature.dimensions) call.count *= dimension;
+  call.row_bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
+  call.allocate = [](std::span<const std::int64_t>) -> std::byte* { return nullptr; };
   return call;
 }
 

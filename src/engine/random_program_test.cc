@@ -208,6 +208,30 @@ void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own) 
   for (const Call& call : calls) check_outcome(engine, call);
 }
 
+// Gathers `rows` rows of two elements from each rank that has not joined. An element of rank r is
+// r + 1.
+void gather_from_present(Engine& engine, const std::vector<bool>& is_present, std::int64_t rows) {
+  const auto own_value = static_cast<float>(engine.topology().rank + 1);
+  const std::vector<float> values(static_cast<std::size_t>(2 * rows), own_value);
+  Submission submission;
+  submission.operation = Operation::kAllgather;
+  submission.dtype = DType::kFloat32;
+  submission.shape = {rows, 2};
+  submission.input = values.data();
+  const Outcome outcome = finish(engine, engine.submit(submission));
+  ASSERT_EQ(outcome.status, Status());
+  std::vector<float> wanted;
+  std::vector<std::int64_t> wanted_rows;
+  for (std::size_t rank = 0; rank < is_present.size(); ++rank) {
+    wanted_rows.push_back(is_present[rank] ? rows : 0);
+    wanted.resize(wanted.size() + static_cast<std::size_t>(2 * wanted_rows.back()),
+                  static_cast<float>(rank + 1));
+  }
+  ASSERT_EQ(outcome.received_rows, wanted_rows);
+  const auto* const received = reinterpret_cast<const float*>(outcome.received.get());
+  ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), received));
+}
+
 // Rank r has steps[r] more tensors. A rank without more tensors joins.
 void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   const int rank = engine.topology().rank;
@@ -216,6 +240,10 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
     ASSERT_EQ(allreduce(engine, values), Status());
     const auto remaining = std::ranges::count_if(steps, [&](int all) { return all > step; });
     ASSERT_EQ(values.back(), static_cast<float>(remaining));
+    std::vector<bool> is_present;
+    for (const int all : steps) is_present.push_back(all > step);
+    constexpr std::array<std::int64_t, 3> kRows = {0, 3, 50'000};  // none, inline, two windows
+    gather_from_present(engine, is_present, kRows[static_cast<std::size_t>(step % 3)]);
   }
   Submission join;
   join.operation = Operation::kJoin;

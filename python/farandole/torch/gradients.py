@@ -94,7 +94,8 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
-        self._former_buckets: list[Bucket] = []  # of the last job; their memory may be used again
+        # Of the last period; their memory may be used again.
+        self._former_buckets: list[Bucket] = []
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
         self._unplaced: list[Gradient] = []
@@ -103,8 +104,7 @@ class Gradients:
         self._has_extra_pass = False  # one pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
-        # The registration of the group for which places were given.
-        self._registration = combination.group.registration
+        self._period = combination.group.period  # in which places were given
         self._has_agreed = False  # whether the first agreement of this step has been made
         self._backward_end = BackwardEnd(self)
         # Whether reduce() was called, and no gradient has been computed since.
@@ -140,7 +140,7 @@ class Gradients:
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
         if self._complete_count == 0:
-            self._forget_places_of_former_job()
+            self._forget_former_places()
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
                 self._has_extra_pass = True
@@ -232,7 +232,7 @@ class Gradients:
                 "combines their gradients: use that one, or make a new one for these parameters"
             )
         errors = _Errors()
-        self._forget_places_of_former_job()
+        self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
         first_new = len(self._buckets)
         was_changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
@@ -269,13 +269,16 @@ class Gradients:
         self._reset()
         return are_combined
 
-    def _forget_places_of_former_job(self) -> None:
-        """If the job was formed again, forget all places, because a new rank has none. Gradients
-        that get the same places again keep their memory."""
-        group = self._combination.group
-        if group.process_set_id is None or group.registration is self._registration:
+    def _forget_former_places(self) -> None:
+        """In a new period, forget all places, because another rank may have none. Gradients that
+        get the same places again keep their memory."""
+        group, former = self._combination.group, self._period
+        if group.process_set_id is None or group.period == former:
             return
-        self._registration = group.registration
+        assert group.period and former
+        if self._complete_count > 0 and group.period.registration is former.registration:
+            return  # combined gradients would be combined again; the next step forgets the places
+        self._period = group.period
         self._former_buckets += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()
         self._last_bucket = None

@@ -1,0 +1,138 @@
+"""Checks that ranks with different numbers of batches train like one process, with join()."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch_optimizer import OptimizerFixture, network, square_loss
+from torch_training import EmbeddingModel
+
+import farandole.torch as hvd
+
+
+class JoinChecks(OptimizerFixture):
+    def uneven_steps(self, seed: int) -> list[list[int]]:
+        """Return the number of steps of each rank in each epoch. In the first epoch, rank 0 has
+        none."""
+        numbers = random.Random(seed)
+        epochs = [[numbers.randrange(5) for _ in range(self.size)] for _ in range(4)]
+        epochs[0] = [0] + [numbers.randrange(1, 5) for _ in range(self.size - 1)]
+        return epochs
+
+    def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
+        if isinstance(model, EmbeddingModel):
+            return model.loss(rank, step, used=step % 2 == 1)
+        return square_loss(model, rank, step)
+
+    def train_epoch(
+        self, models: Sequence[nn.Module], optimizers: Sequence[Any], epoch: int, steps: int
+    ) -> None:
+        for step in range(10 * epoch, 10 * epoch + steps):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                self.loss(model, self.rank, step).backward()
+                optimizer.step()
+        last = hvd.join()
+        for model, optimizer in zip(models, optimizers, strict=True):
+            hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+
+    def train_epoch_in_one_process(
+        self, model: nn.Module, optimizer: Any, epoch: int, steps: list[int], op: Any
+    ) -> None:
+        for step in range(max(steps)):
+            optimizer.zero_grad()
+            present = [rank for rank in range(self.size) if steps[rank] > step]
+            divisor = {hvd.Average: self.size, hvd.AverageOfPresent: len(present), hvd.Sum: 1}[op]
+            for rank in present:
+                (self.loss(model, rank, 10 * epoch + step) / divisor).backward()
+            for parameter in model.parameters():
+                if parameter.grad is None and self.size > 1:
+                    parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+
+    def compare_uneven(self, seed: int, builds: Sequence[Any], **options: Any) -> None:
+        """Compare with one process. In the first epoch, train only the first model."""
+        models, references = ([build() for build in builds] for _ in range(2))
+        optimizers, plain = (
+            [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in each]
+            for each in (models, references)
+        )
+        wrapped = [
+            hvd.DistributedOptimizer(inner, model.named_parameters(), **options)
+            for model, inner in zip(models, optimizers, strict=True)
+        ]
+        op = options.get("op", hvd.Average)
+        for epoch, steps in enumerate(self.uneven_steps(seed)):
+            used = 1 if epoch == 0 else len(models)
+            self.train_epoch(models[:used], wrapped[:used], epoch, steps[self.rank])
+            for reference, optimizer in zip(references[:used], plain[:used], strict=True):
+                self.train_epoch_in_one_process(reference, optimizer, epoch, steps, op)
+        for model, reference in zip(models, references, strict=True):
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_uneven_batches(self) -> None:
+        for seed in range(6):
+            self.compare_uneven(seed, [network])
+            self.compare_uneven(seed, [network, network], op=hvd.AverageOfPresent)
+            self.compare_uneven(seed, [network], groups=3, op=hvd.Sum)
+
+    def check_uneven_batches_with_sparse_gradients(self) -> None:
+        for seed in range(4):
+            self.compare_uneven(seed, [EmbeddingModel, network])
+            self.compare_uneven(seed, [EmbeddingModel], sparse_as_dense=True)
+
+    def check_the_parameter_check_counts_the_same_steps(self) -> None:
+        """The ranks have made different numbers of steps before each join()."""
+        hvd.shutdown()
+        os.environ["FARANDOLE_CHECK_PARAMETERS"] = "2"
+        hvd.init()
+        for seed in range(4):
+            self.compare_uneven(seed, [network, network])
+        hvd.shutdown()
+        del os.environ["FARANDOLE_CHECK_PARAMETERS"]
+        hvd.init()
+
+    def check_adasum_pairs_again_after_a_join(self) -> None:
+        for seed in range(4):
+            models = [network(), network()]
+            optimizers = [
+                hvd.DistributedOptimizer(
+                    torch.optim.SGD(model.parameters(), lr=0.05),
+                    model.named_parameters(),
+                    op=hvd.Adasum,
+                )
+                for model in models
+            ]
+            for epoch, steps in enumerate(self.uneven_steps(seed)):
+                used = 1 if epoch == 0 else 2
+                self.train_epoch(models[:used], optimizers[:used], epoch, steps[self.rank])
+                for model in models:
+                    self.expect_same_everywhere(model)
+
+    def check_a_join_between_backward_and_step(self) -> None:
+        """What backward() has combined is not combined a second time."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), op=hvd.Sum
+        )
+        for step in range(4):
+            optimizer.zero_grad()
+            square_loss(model, self.rank, step).backward()
+            if step > 0:
+                hvd.join()
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.05)
+        for epoch_step in range(4):
+            plain.zero_grad()
+            for rank in range(self.size):
+                square_loss(reference, rank, epoch_step).backward()
+            plain.step()
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
