@@ -2,11 +2,15 @@
 // text says what was wrong, the value, which rank, and what to do. The tests compare whole texts,
 // so that these change only on purpose.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <numeric>
+#include <thread>
 
+#include "base/format.h"
 #include "engine/job_in_test.h"
+#include "rendezvous/keys.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -263,10 +267,10 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
   other = options_of(1, 3);
   expect_rejections(
       options_of(0, 2), other,
-      "rank 0 was started with size 2, rank 1 with size 3; FARANDOLE_SIZE must be the "
-      "same in all workers",
-      "rank 1 was started with size 3, rank 0 with size 2; FARANDOLE_SIZE must be the "
-      "same in all workers");
+      "rank 0 was started with size 2, rank 1 with size 3; all workers must get the same size, in "
+      "FARANDOLE_SIZE or the variable of the launcher that you use",
+      "rank 1 was started with size 3, rank 0 with size 2; all workers must get the same size, in "
+      "FARANDOLE_SIZE or the variable of the launcher that you use");
   const std::string twice =
       "the group [0] is given twice (the world counts as given); name each group once";
   expect_rejections(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
@@ -282,6 +286,24 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
   const auto store = std::make_shared<MemoryStore>();
   EXPECT_EQ(assemble(large, store).status(),
             Status::fix_call("32 groups are too many; at most 31 are possible"));
+}
+
+// In this test, a process with pid 42 has rank 1 already, but has not begun its formation.
+TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
+  const auto store = std::make_shared<MemoryStore>();
+  ByteWriter writer;
+  writer.put(std::int64_t{42});
+  ASSERT_EQ(store->set(keys::process(1), {writer.take(), {}}), Status());
+  const std::string text = format_text(
+      "the processes 42 and {} both have rank 1 of 2; give each worker its own rank, in "
+      "FARANDOLE_RANK or the variable of the launcher that you use",
+      ::getpid());
+  std::thread other([&] {
+    EXPECT_EQ(assemble(options_of(0, 2), store).status(),
+              Status::rebuild_group("rank 1 could not start: " + text));
+  });
+  EXPECT_EQ(assemble(options_of(1, 2), store).status(), Status::fix_call(text));
+  other.join();
 }
 
 TEST(ErrorTexts, OfTensorsOnDifferentDevices) {

@@ -94,6 +94,7 @@ class FormationProtocol {
 
   // Returns the number of this formation, the same on all ranks.
   Result<std::int64_t> begin() {
+    FARANDOLE_TRY(claim_rank());
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
     return epoch_;
   }
@@ -184,6 +185,29 @@ class FormationProtocol {
   int rank() const { return options_.topology.rank; }
   int size() const { return options_.topology.size; }
 
+  // Error: kFixCall if another process has this rank. Then the formation of that process fails,
+  // too.
+  Status claim_rank() {
+    const std::int64_t own_pid = ::getpid();
+    ByteWriter writer;
+    writer.put(own_pid);
+    const Status claimed = store_.set(keys::process(rank()), {writer.take(), {}});
+    if (claimed.code() != StatusCode::kFixCall) return claimed;
+    FARANDOLE_TRY_ASSIGN(const StoreValue claim, store_.wait(keys::process(rank()), limit_));
+    ByteReader reader(claim.bytes);
+    const auto pid = reader.get<std::int64_t>();
+    if (pid == own_pid) return {};
+    const Status error = Status::fix_call(
+        format_text("the processes {} and {} both have rank {} of {}; give each worker its own "
+                    "rank, in FARANDOLE_RANK or the variable of the launcher that you use",
+                    pid, own_pid, rank(), size()));
+    // The other process may not have begun its first formation yet.
+    FARANDOLE_TRY_ASSIGN(const auto formations, store_.add(keys::formations(rank()), 0));
+    epoch_ = std::max<std::int64_t>(formations, 1);
+    announce_failure(error);
+    return error;
+  }
+
   std::string failure_text(const Status& status) const {
     return format_text("rank {} could not start: {}", rank(), status.message());
   }
@@ -229,7 +253,8 @@ class FormationProtocol {
     FARANDOLE_TRY(read_result(result));
     return Status::fix_call(
         format_text("rank {} of {} came when the others had already formed the job without it; "
-                    "FARANDOLE_SIZE must be the same in all workers",
+                    "all workers must get the same size, in FARANDOLE_SIZE or the variable of the "
+                    "launcher that you use",
                     rank(), size()));
   }
 
@@ -247,10 +272,11 @@ class FormationProtocol {
 
   Status compare(int other, const keys::MemberRecord& record) const {
     if (record.size != size())
-      return Status::fix_call(
-          format_text("rank {} was started with size {}, rank {} with size {}; FARANDOLE_SIZE must "
-                      "be the same in all workers",
-                      rank(), size(), other, record.size));
+      return Status::fix_call(format_text(
+          "rank {} was started with size {}, rank {} with size {}; all workers must get "
+          "the same size, in FARANDOLE_SIZE or the variable of the launcher that you "
+          "use",
+          rank(), size(), other, record.size));
     if (record.bucket_bytes != options_.bucket_bytes)
       return Status::fix_call(format_text(
           "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
