@@ -2,12 +2,47 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/visible_text.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::size_t kLinesMax = 12;
+constexpr std::size_t kInnermostShown = 5;
+constexpr std::size_t kOutermostShown = kLinesMax - kInnermostShown - 1;
+
+std::string omission(std::size_t count, const char* noun, const char* rest = "") {
+  return format_text("    … {} {}{}{}", count, noun, count == 1 ? "" : "s", rest);
+}
+
+// py-spy writes a frame as "    function (farandole/torch/calls.py:12)".
+bool is_of_farandole(const std::string& frame) {
+  return frame.find(" (farandole/") != std::string::npos;
+}
+
+std::vector<std::string> without_own(const std::vector<std::string>& frames) {
+  std::vector<std::string> lines;
+  for (auto frame = frames.begin(); frame != frames.end();) {
+    const auto end = std::find_if_not(frame, frames.end(), is_of_farandole);
+    if (end == frame) {
+      lines.push_back(*frame++);
+    } else {
+      lines.push_back(omission(static_cast<std::size_t>(end - frame), "frame", " of Farandole"));
+      frame = end;
+    }
+  }
+  return lines;
+}
+
+std::vector<std::string> without_middle(std::vector<std::string> lines) {
+  if (lines.size() <= kLinesMax) return lines;
+  const auto begin = lines.begin() + kInnermostShown;
+  const auto end = lines.end() - kOutermostShown;
+  *begin = omission(static_cast<std::size_t>(end - begin), "line");
+  lines.erase(begin + 1, end);
+  return lines;
+}
 
 }  // namespace
 
@@ -27,11 +62,11 @@ std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid) {
     any = any || begins;
     if (begins)
       inside = line.starts_with(wanted);
-    else if (inside && line.starts_with(' ') && frames.size() < kLinesMax)
+    else if (inside && line.starts_with(' '))
       frames.push_back(make_visible(line));
   }
   if (!any) return {};
-  return frames.empty() ? all : frames;
+  return frames.empty() ? all : without_middle(without_own(frames));
 }
 
 std::string last_line_of(std::string_view text) {

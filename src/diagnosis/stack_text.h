@@ -9,9 +9,12 @@
 
 namespace farandole {
 
-// Returns the frames of the main thread, innermost first. `dump` is the output of `py-spy dump` for
-// process `pid`. If `dump` has only other threads, returns its beginning. If it has no thread, it
-// is an error text, and the result is empty. At most 12 lines.
+// Returns the frames of the main thread, innermost first. One line counts frames of Farandole that
+// follow each other. If there are more than 12 lines, another line counts those in the middle: the
+// innermost frames say what the thread does, and the outermost ones where it is in the program.
+//
+// `dump` is the output of `py-spy dump` for process `pid`. If `dump` has only other threads,
+// returns its beginning. If it has no thread, it is an error text, and the result is empty.
 std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
 
 // Returns the last line that is not blank.

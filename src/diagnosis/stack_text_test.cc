@@ -5,11 +5,17 @@
 
 #include <string>
 
+#include "base/format.h"
+
 namespace farandole {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr std::string_view kDump =
@@ -35,10 +41,25 @@ TEST(StackText, ShowsOtherThreadsWithoutAMainThread) {
   EXPECT_THAT(main_thread_in(kDump, 4), SizeIs(9));
 }
 
-TEST(StackText, CutsDeepStacks) {
+TEST(StackText, CutsDeepStacksInTheMiddle) {
   std::string dump = "Thread 42 (active)\n";
-  for (int i = 0; i < 100; ++i) dump += "    f (x.py:1)\n";
-  EXPECT_THAT(main_thread_in(dump, 42), SizeIs(12));
+  for (int i = 1; i <= 12; ++i) dump += format_text("    f (x.py:{})\n", i);
+  EXPECT_THAT(main_thread_in(dump, 42), AllOf(SizeIs(12), Not(Contains(HasSubstr("…")))));
+  for (int i = 13; i <= 100; ++i) dump += format_text("    f (x.py:{})\n", i);
+  EXPECT_THAT(
+      main_thread_in(dump, 42),
+      ElementsAre("    f (x.py:1)", "    f (x.py:2)", "    f (x.py:3)", "    f (x.py:4)",
+                  "    f (x.py:5)", "    … 89 lines", "    f (x.py:95)", "    f (x.py:96)",
+                  "    f (x.py:97)", "    f (x.py:98)", "    f (x.py:99)", "    f (x.py:100)"));
+}
+
+TEST(StackText, CountsFramesOfFarandole) {
+  const std::string dump =
+      "Thread 42 (active)\n    wait (farandole/handle.py:9)\n    step (farandole/torch/a.py:1)\n"
+      "    hook (torch/autograd.py:5)\n    run (farandole/calls.py:7)\n    <module> (train.py:3)\n";
+  EXPECT_THAT(main_thread_in(dump, 42),
+              ElementsAre("    … 2 frames of Farandole", "    hook (torch/autograd.py:5)",
+                          "    … 1 frame of Farandole", "    <module> (train.py:3)"));
 }
 
 }  // namespace
