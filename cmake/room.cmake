@@ -7,6 +7,10 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
+# For builds that start from nothing (docs/decisions/0034). The sources of a room must then have
+# different internal names.
+option(FARANDOLE_UNITY "Compile several sources of a room at once" OFF)
+
 add_library(farandole_flags INTERFACE)
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion)
 if(FARANDOLE_DEVELOPER)
@@ -30,8 +34,8 @@ target_include_directories(farandole_public SYSTEM INTERFACE
 
 # The headers that most files include are precompiled once for the rooms and once for the tests
 # (docs/decisions/0034). GCC requires the same flags in every file that uses a precompiled header;
-# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset lint and
-# the wheel use no precompiled headers, so they find a missing #include.
+# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset lint uses
+# no precompiled headers, so it finds a missing #include.
 set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 if(FARANDOLE_DEVELOPER)
   add_library(farandole_room_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
@@ -47,6 +51,7 @@ function(farandole_room)
   list(TRANSFORM ROOM_LINKS PREPEND farandole_)
   set(room farandole_${ROOM_NAME})
   add_library(${room} STATIC ${ROOM_SOURCES})
+  set_target_properties(${room} PROPERTIES UNITY_BUILD ${FARANDOLE_UNITY})
   target_include_directories(${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads

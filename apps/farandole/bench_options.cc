@@ -21,7 +21,7 @@
 namespace farandole {
 namespace {
 
-constexpr int kWorkersMax = 1024;
+constexpr int kRanksMax = 1024;
 constexpr std::size_t kSizeMax = std::size_t{1} << 40;
 constexpr std::array<Operation, 5> kMeasured = {Operation::kAllreduce, Operation::kReducescatter,
                                                 Operation::kAllgather, Operation::kBroadcast,
@@ -125,7 +125,7 @@ BenchOptions::BenchOptions(CLI::App& app)
 Result<BenchPlan> BenchOptions::plan() const {
   BenchPlan plan;
   FARANDOLE_TRY_ASSIGN(plan.operation, operation_named(operation_));
-  FARANDOLE_TRY_ASSIGN(plan.ranks, whole_number("-n", workers_, 1, kWorkersMax));
+  FARANDOLE_TRY_ASSIGN(plan.ranks, whole_number("-n", workers_, 1, kRanksMax));
   FARANDOLE_TRY_ASSIGN(plan.sizes, sizes_in(sizes_));
   FARANDOLE_TRY_ASSIGN(plan.dtype, dtype_named(dtype_));
   if (memory_ != "heap" && memory_ != "ordinary")

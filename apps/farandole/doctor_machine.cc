@@ -23,13 +23,13 @@
 #include "base/knobs.h"
 #include "launcher/descriptor_need.h"
 #include "launcher/heap_share.h"
+#include "launcher/job_options.h"
 #include "system_files.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::int64_t kKiB = 1024;
-constexpr std::int64_t kWorkersMax = 65536;  // the maximum of `farandole run -n`
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 std::string size_text(std::int64_t bytes) {

@@ -27,7 +27,6 @@ std::chrono::seconds stall_warning_of(const Knobs& knobs) {
   return std::chrono::seconds(warning == 0 ? latest : std::min(warning, latest));
 }
 
-constexpr int kWorkersMax = 65536;
 constexpr int kGraceSecondsMax = 24 * 3600;
 
 constexpr const char* kFooter = R"(

@@ -19,11 +19,11 @@
 namespace farandole {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 
-Json as_json_value(const std::optional<FlightCall>& call) {
+OrderedJson as_json_value(const std::optional<FlightCall>& call) {
   if (!call) return nullptr;
   return {{"operation", row_of(call->operation).name},
           {"name", call->name},
@@ -32,23 +32,25 @@ Json as_json_value(const std::optional<FlightCall>& call) {
           {"elements", call->elements}};
 }
 
-Json as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
-  Json value{{"rank", rank}, {"pid", status.pid}, {"state", name_of(status.state)}};
-  value["seconds"] = status.since ? Json(std::max(0.0, seconds_of(now - *status.since))) : Json();
+OrderedJson as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
+  OrderedJson value{{"rank", rank}, {"pid", status.pid}, {"state", name_of(status.state)}};
+  value["seconds"] =
+      status.since ? OrderedJson(std::max(0.0, seconds_of(now - *status.since))) : OrderedJson();
   value["reason"] = status.reason;
   value["call"] = as_json_value(status.call);
   value["waits_for"] = status.waits_for;
   value["calls"] = status.counts.calls;
   value["bytes"] = status.counts.bytes;
   value["waited_seconds"] = seconds_of(status.counts.blocked);
-  value["in_job_seconds"] = status.time_in_job ? Json(seconds_of(*status.time_in_job)) : Json();
+  value["in_job_seconds"] =
+      status.time_in_job ? OrderedJson(seconds_of(*status.time_in_job)) : OrderedJson();
   return value;
 }
 
 std::string as_json_text(const std::vector<JobStatus>& jobs) {
-  auto list = Json::array();
+  auto list = OrderedJson::array();
   for (const JobStatus& job : jobs) {
-    auto ranks = Json::array();
+    auto ranks = OrderedJson::array();
     for (const RankStatus& status : job.ranks)
       ranks.push_back(as_json_value(status, ranks.size(), job.read_at));
     list.push_back({{"pid", job.pid},
@@ -59,7 +61,7 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
                     {"ranks", std::move(ranks)}});
   }
   // Names may contain bytes that are not UTF-8.
-  return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return list.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 TableStyle style_of_output() {

@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 // The layout of the staging memory for a member that stages `bytes` bytes.
-Parts parts_of(std::int64_t bytes) {
+Parts staging_parts(std::int64_t bytes) {
   return {.bytes = std::min(kRoundBytes, round_up(bytes, kPartAlignment)),
           .rounds = rounds_for(bytes, kRoundBytes)};
 }
@@ -44,8 +44,9 @@ void Allgather::stage(std::int64_t round) {
   const auto all = static_cast<std::int64_t>(own.size());
   const std::int64_t bytes = part_of(all, round);
   if (bytes > 0)
-    std::memcpy(entry_barrier.own_staging() + parts_of(all).offset(entry_barrier.identity(), round),
-                own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
+    std::memcpy(
+        entry_barrier.own_staging() + staging_parts(all).offset(entry_barrier.identity(), round),
+        own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
 }
 
 void Allgather::enter(EntryBarrier& entry_barrier) const {
@@ -100,7 +101,8 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;
     const std::byte* const shown_data =
-        entry_barrier.staging(member) + parts_of(bytes).offset(entry_barrier.identity(), round);
+        entry_barrier.staging(member) +
+        staging_parts(bytes).offset(entry_barrier.identity(), round);
     return {ours ? options_.input + begin : shown_data, to + begin, part_of(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};

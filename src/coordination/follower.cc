@@ -34,7 +34,7 @@ void Follower::submit(CallId call_id, const InternedSignature& interned,
   grace_.restart(now);
   waits_last_ = context.waits;
   if (interned.signature.operation == Operation::kJoin) {
-    const auto time = std::chrono::nanoseconds(now.time_since_epoch()).count();
+    const auto time = nanoseconds_of(now);
     join_ = Join{call_id, {static_cast<std::uint64_t>(time)}};
     if (mode_ != Mode::kLearn)
       raise({});

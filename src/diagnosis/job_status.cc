@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::string_view kResetColor = "\x1b[0m";
+constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kBold = "\x1b[1m";
 constexpr std::string_view kYellow = "\x1b[33m";
 constexpr std::string_view kRed = "\x1b[31m";
@@ -46,8 +46,7 @@ class Lines {
   void add_row(const std::string& numbers, std::string_view text, std::string_view color) {
     const std::string cut = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
     const bool colored = style_.colors && !color.empty();
-    lines_.push_back(numbers +
-                     (colored ? std::string(color).append(cut).append(kResetColor) : cut));
+    lines_.push_back(numbers + (colored ? std::string(color).append(cut).append(kReset) : cut));
   }
   std::vector<std::string> take() { return std::move(lines_); }
 

@@ -27,6 +27,8 @@ struct CallerDescriptors {
   std::vector<int> streams;   // two per rank: standard output and error; empty: shown by us
 };
 
+inline constexpr int kWorkersMax = 65536;
+
 struct JobOptions {
   int workers = 1;
   std::vector<std::string> command;  // the program and its arguments

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "launcher/job_options.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
@@ -18,7 +19,6 @@ namespace {
 // "farandol" and the format number. A change of the flight record's format also increases it.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 constexpr std::uint32_t kFormat = 1;
-constexpr int kWorkersMax = 65536;
 
 // The state of a worker. One word has the state and its number, so a reader sees both change at
 // once.

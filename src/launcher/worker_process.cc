@@ -87,7 +87,7 @@ int read_failure(const Descriptor& report) {
   return count == sizeof(failure) ? failure : 0;
 }
 
-Status system_error(const char* call) {
+Status start_error(const char* call) {
   return Status::stop(std::string("cannot start a worker: ") + call + ": " + std::strerror(errno) +
                       " (look at `ulimit -u` and `ulimit -n`)");
 }
@@ -132,7 +132,7 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
 
 Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return start_error("pipe2");
   const Descriptor report(ends[0]);
   Descriptor reporter(ends[1]);
   const std::vector<char*> arguments = as_pointers(plan.command);
@@ -143,7 +143,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   const std::string& program = found.path.empty() ? plan.command.front() : found.path;
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) return system_error("fork");
+  if (pid < 0) return start_error("fork");
   if (pid == 0) {
     const int failure = exec_worker(plan, launcher, program, arguments.data(), environment.data());
     if (::write(reporter.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
@@ -158,7 +158,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   }
   StartedWorker worker{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!worker.handle.valid()) {
-    const Status status = system_error("pidfd_open");
+    const Status status = start_error("pidfd_open");
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     return status;

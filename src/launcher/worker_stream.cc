@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 
-Status system_error(const char* what) {
+Status stream_error(const char* what) {
   return Status::stop(std::string("cannot make a pipe or terminal for a worker's output: ") + what +
                       ": " + std::strerror(errno) + " (look at `ulimit -n`)");
 }
@@ -28,26 +28,26 @@ bool set_non_blocking(const Descriptor& descriptor) {
 
 Result<WorkerStream> WorkerStream::make_pipe() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return stream_error("pipe2");
   WorkerStream stream{Descriptor(ends[0]), Descriptor(ends[1])};
-  if (!set_non_blocking(stream.ours)) return system_error("fcntl");
+  if (!set_non_blocking(stream.ours)) return stream_error("fcntl");
   return stream;
 }
 
 Result<WorkerStream> WorkerStream::make_terminal(const winsize& size) {
   Descriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!ours.valid() || ::grantpt(ours.get()) != 0 || ::unlockpt(ours.get()) != 0)
-    return system_error("posix_openpt");
+    return stream_error("posix_openpt");
   std::array<char, 64> name{};
-  if (::ptsname_r(ours.get(), name.data(), name.size()) != 0) return system_error("ptsname_r");
+  if (::ptsname_r(ours.get(), name.data(), name.size()) != 0) return stream_error("ptsname_r");
   Descriptor theirs(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!theirs.valid()) return system_error(name.data());
+  if (!theirs.valid()) return stream_error(name.data());
   termios mode{};
-  if (::tcgetattr(theirs.get(), &mode) != 0) return system_error("tcgetattr");
+  if (::tcgetattr(theirs.get(), &mode) != 0) return stream_error("tcgetattr");
   ::cfmakeraw(&mode);
-  if (::tcsetattr(theirs.get(), TCSANOW, &mode) != 0) return system_error("tcsetattr");
+  if (::tcsetattr(theirs.get(), TCSANOW, &mode) != 0) return stream_error("tcsetattr");
   set_window(ours, size);
-  if (!set_non_blocking(ours)) return system_error("fcntl");
+  if (!set_non_blocking(ours)) return stream_error("fcntl");
   return WorkerStream{std::move(ours), std::move(theirs)};
 }
 

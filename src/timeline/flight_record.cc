@@ -95,7 +95,6 @@ const Record& record_in(const std::byte* memory) {
   return *reinterpret_cast<const Record*>(memory);
 }
 
-std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
 // Limits a time, so that differences of times do not overflow. Another process wrote it, so it may
 // be any number.
 std::int64_t limited(std::int64_t count) {
@@ -134,12 +133,12 @@ std::optional<FlightCall> read_line(const Line& line) {
 void set_state(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
   if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call uses the line
-  line.changed.store(count_of(now), std::memory_order_relaxed);
+  line.changed.store(nanoseconds_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
 void set_life(std::byte* memory, FlightLife life, TimePoint now) {
-  record_in(memory).since.store(count_of(now), std::memory_order_relaxed);
+  record_in(memory).since.store(nanoseconds_of(now), std::memory_order_relaxed);
   record_in(memory).life.store(static_cast<std::uint32_t>(life), std::memory_order_release);
 }
 
@@ -190,8 +189,8 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, std:
   line.kind.store(static_cast<std::uint32_t>(submission.operation) |
                       static_cast<std::uint32_t>(submission.dtype) << 8U,
                   std::memory_order_release);
-  line.submitted.store(count_of(now), std::memory_order_release);
-  line.changed.store(count_of(now), std::memory_order_release);
+  line.submitted.store(nanoseconds_of(now), std::memory_order_release);
+  line.changed.store(nanoseconds_of(now), std::memory_order_release);
   line.elements.store(elements, std::memory_order_release);
   line.name_hash.store(name_hash, std::memory_order_release);
   line.name.write(submission.name);
@@ -216,16 +215,18 @@ void FlightRecorder::finished(Handle handle, bool succeeded, TimePoint now) {
 void FlightRecorder::blocked(Handle handle, TimePoint now) {
   Counters& counters = record_in(memory_).counters;
   counters.wait_handle.store(handle, std::memory_order_relaxed);
-  counters.wait_since.store(count_of(now), std::memory_order_relaxed);
+  counters.wait_since.store(nanoseconds_of(now), std::memory_order_relaxed);
   counters.wait_until.store(0, std::memory_order_release);
 }
 
 void FlightRecorder::unblocked(TimePoint now) {
   Counters& counters = record_in(memory_).counters;
-  const std::int64_t time = count_of(now) - counters.wait_since.load(std::memory_order_relaxed);
+  const std::int64_t time =
+      nanoseconds_of(now) - counters.wait_since.load(std::memory_order_relaxed);
   // The end may have an earlier time than the beginning, because two threads read the clock.
   if (time > 0) Counters::add(counters.blocked, time);
-  counters.wait_until.store(std::max<std::int64_t>(count_of(now), 1), std::memory_order_release);
+  counters.wait_until.store(std::max<std::int64_t>(nanoseconds_of(now), 1),
+                            std::memory_order_release);
 }
 
 void FlightRecorder::blame(int rank) {

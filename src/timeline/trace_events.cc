@@ -26,8 +26,6 @@ static_assert(sizeof(Head) % kWordBytes == 0 && std::is_trivially_copyable_v<Hea
 
 std::size_t words_for(std::size_t bytes) { return (bytes + kWordBytes - 1) / kWordBytes; }
 
-std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
-
 }  // namespace
 
 TraceBuffer::TraceBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
@@ -50,7 +48,7 @@ void TraceBuffer::submitted(Handle handle, const Submission& submission, TimePoi
     return;
   }
   const Head head{.handle = handle,
-                  .time = count_of(time),
+                  .time = nanoseconds_of(time),
                   .group = submission.group,
                   .name_bytes = static_cast<std::uint32_t>(name_bytes),
                   .dimensions = static_cast<std::uint32_t>(dimensions),
@@ -69,7 +67,7 @@ void TraceBuffer::changed(Handle handle, TraceEvent::Kind kind, TimePoint time) 
   if (room.empty()) return;
   Head head{};
   head.handle = handle;
-  head.time = count_of(time);
+  head.time = nanoseconds_of(time);
   head.kind = kind;
   std::memcpy(room.data(), &head, sizeof(head));
 }

@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-Status system_error(const char* call) {
+Status listener_error(const char* call) {
   const int error = errno;
   return Status::stop(std::string(call) +
                       " on an abstract Unix socket failed: " + std::strerror(error));
@@ -43,7 +43,7 @@ Result<Address> address_of(const std::string& name) {
 Result<Descriptor> make_socket(int flags) {
   Descriptor made =
       Descriptor::beyond_standard(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  if (!made.valid()) return system_error("socket");
+  if (!made.valid()) return listener_error("socket");
   return made;
 }
 
@@ -52,7 +52,7 @@ Result<pid_t> peer_of(const Descriptor& socket) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-    return system_error("getsockopt(SO_PEERCRED)");
+    return listener_error("getsockopt(SO_PEERCRED)");
   if (peer.uid == ::getuid()) return peer.pid;
   return Status::stop(
       "process " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid) +
@@ -68,9 +68,9 @@ Result<UnixListener> UnixListener::open(const std::string& name) {
   FARANDOLE_TRY_ASSIGN(Descriptor descriptor, make_socket(SOCK_NONBLOCK));
   if (::bind(descriptor.get(), address.get(), address.bytes) != 0) {
     if (errno == EADDRINUSE) return Status::retry("another process has the name `" + name + "`");
-    return system_error("bind");
+    return listener_error("bind");
   }
-  if (::listen(descriptor.get(), SOMAXCONN) != 0) return system_error("listen");
+  if (::listen(descriptor.get(), SOMAXCONN) != 0) return listener_error("listen");
   return UnixListener(std::move(descriptor));
 }
 
@@ -80,7 +80,7 @@ Result<UnixSocket> UnixListener::visit(const std::string& name) {
   if (::connect(descriptor.get(), address.get(), address.bytes) != 0) {
     if (errno == EAGAIN) return Status::retry("too many are waiting at `" + name + "`");
     if (errno == ECONNREFUSED) return Status::retry("nobody listens at `" + name + "`");
-    return system_error("connect");
+    return listener_error("connect");
   }
   FARANDOLE_TRY(peer_of(descriptor).status());
   return UnixSocket::adopt(std::move(descriptor));
@@ -93,7 +93,7 @@ Result<UnixClient> UnixListener::accept() const {
     // ECONNABORTED: the client has already closed its connection.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED)
       return Status::retry("nobody is waiting");
-    return Status::stop(system_error("accept4").message() + "; " + descriptor_advice());
+    return Status::stop(listener_error("accept4").message() + "; " + descriptor_advice());
   }
   const auto process = peer_of(descriptor);
   if (!process.ok()) return Status::retry(process.status().message());

@@ -33,7 +33,7 @@ struct Ancillary {
   std::vector<Descriptor> descriptors;
 };
 
-Status system_error(const char* call) {
+Status socket_error(const char* call) {
   const int error = errno;
   return Status::stop(std::string(call) + " on a Unix socket failed: " + std::strerror(error));
 }
@@ -45,7 +45,7 @@ Status peer_gone_error() {
 Status receive_error(const char* call) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
   if (errno == ECONNRESET) return peer_gone_error();
-  return system_error(call);
+  return socket_error(call);
 }
 
 Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
@@ -113,7 +113,7 @@ int poll_limit_ms(TimePoint deadline) {
 Result<std::pair<UnixSocket, UnixSocket>> UnixSocket::make_pair() {
   std::array<int, 2> numbers{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, numbers.data()) != 0)
-    return system_error("socketpair");
+    return socket_error("socketpair");
   Descriptor one(numbers[0]);
   Descriptor other(numbers[1]);
   FARANDOLE_TRY_ASSIGN(auto first, adopt(std::move(one)));
@@ -143,8 +143,8 @@ Result<UnixSocket> UnixSocket::adopt(Descriptor descriptor) {
   }
   const int on = 1;
   if (::setsockopt(descriptor.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
-    return system_error("setsockopt(SO_PASSCRED)");
-  if (::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC) != 0) return system_error("fcntl(F_SETFD)");
+    return socket_error("setsockopt(SO_PASSCRED)");
+  if (::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC) != 0) return socket_error("fcntl(F_SETFD)");
   return UnixSocket(std::move(descriptor));
 }
 
@@ -174,7 +174,7 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return peer_gone_error();
     if (errno == EBADF && !descriptors.empty())
       return Status::fix_call("one of the descriptors to be sent is not open");
-    return system_error("sendmsg");
+    return socket_error("sendmsg");
   }
   return {};
 }
@@ -218,7 +218,7 @@ Status UnixSocket::wait_for(short events, TimePoint deadline) const {
   pollfd entry{descriptor_.get(), events, 0};
   const int limit_ms = poll_limit_ms(deadline);
   const int ready = ::poll(&entry, 1, limit_ms);
-  if (ready < 0 && errno != EINTR) return system_error("poll");
+  if (ready < 0 && errno != EINTR) return socket_error("poll");
   if (ready == 0 && std::chrono::steady_clock::now() >= deadline)
     return Status::retry("timed out on a Unix socket");
   return {};
