@@ -83,16 +83,18 @@ struct EngineOptions {
   std::size_t timeline_bytes = std::size_t{256} << 20;
   // The `mark_cycles` of start_timeline(), for the timeline of timeline_path.
   bool timeline_mark_cycles = false;
-  // The least severe messages on standard error: trace, debug, info, warning, error or fatal.
+  // Less severe messages are not written to standard error: trace, debug, info, warning, error or
+  // fatal.
   std::string log_level = "warning";
   bool log_hide_time = false;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
   // true, the wait ends with kRetry.
   std::function<bool()> interrupted;
 
-  // Reads the knobs (see `docs/knobs.md`). If they do not give the rank, reads the variables of
-  // other launchers. Pass true if the caller sets topology and rendezvous_id itself; then the
-  // latter are not read. Errors: kFixCall, with the variable and its value.
+  // Reads the knobs (see `docs/knobs.md`). If they give neither rank nor size, reads the variables
+  // of other launchers, too. Pass true if the caller sets topology and rendezvous_id itself; then
+  // the variables of other launchers are never read. Errors: kFixCall, with the variable and its
+  // value.
   static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
@@ -119,7 +121,7 @@ struct Completion {
 };
 
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
-// the engine is destroyed. The operation's row says which fields are used.
+// the engine is destroyed. The operation's row in kOperations says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
 // any more. If another rank is stopped by a signal at that time, the error comes a second later,
@@ -140,7 +142,7 @@ struct Submission {
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
   // The device of the user's tensor, the same on all ranks. Input and output are always in the
-  // memory of this process: for a tensor on another device, they are the caller's copy.
+  // memory of this process: if the tensor is on another device, the caller copies it here and back.
   DeviceType device = DeviceType::kCpu;
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
@@ -195,7 +197,9 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  ~Engine();  // calls shutdown(), so not in a completion; memory of allocate() stays valid
+  // Calls shutdown(), so a completion must not destroy the engine. Memory of allocate() stays
+  // valid.
+  ~Engine();
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -205,12 +209,12 @@ class Engine {
   // job has ended. This rank notices the end of the job at the latest when a call ends with
   // kRebuildGroup.
   bool is_over() const;
-  // World ranks of a group, ascending; empty for an unknown number.
+  // World ranks of a group, ascending; empty for an unknown group.
   std::vector<int> ranks_of(GroupId group) const;
 
   // Add a group to the running job, or remove one. All ranks of the world must call the function
-  // with the same argument and in the same order; it blocks until they have. A new group gets a
-  // number that was never used before.
+  // with the same argument and in the same order; it blocks until they have called it. A new group
+  // gets a number that was never used before.
   //
   // Errors: kFixCall (the ranks are not an ascending list, the group exists already, there are too
   // many groups; the world or an unknown group cannot be removed; another rank passes something
@@ -225,8 +229,8 @@ class Engine {
   // Starts a call. Without a limit it never blocks. With a limit it also waits until the call is
   // done or the limit is over. If the engine is idle, the whole call runs on this thread, and no
   // other thread wakes up. take() returns how the call ended. If the members disagree, or if the
-  // call is invalid on any of them (splits, root, scales, a dtype without this reduction …), it is
-  // kFixCall with the same text on every member.
+  // call is invalid on any of them (splits, root, scales, a dtype without this reduction …), its
+  // outcome is kFixCall with the same text on every member.
   //
   // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, an
   // unknown operation, dtype, device or reduction, this rank has joined, after shutdown() …),

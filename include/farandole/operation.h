@@ -113,8 +113,8 @@ constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];
 }
 
-// Whether such a call may share a transfer. Adasum may not, because its weights are those of one
-// whole tensor.
+// Whether calls with this operation and reduce op may share a transfer. An Adasum may not, because
+// its weights are computed for each tensor as a whole.
 constexpr bool may_be_fused(Operation operation, ReduceOp op) {
   return row_of(operation).fusible && op != ReduceOp::kAdasum;
 }

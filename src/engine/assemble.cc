@@ -47,7 +47,7 @@ Result<std::shared_ptr<Store>> open_store_by_id(const EngineOptions& options) {
                           options.topology.size, limit);
 }
 
-std::vector<Watch::Process> watched(const Formation& formation) {
+std::vector<Watch::Process> processes_to_watch(const Formation& formation) {
   const std::int64_t own_pid = ::getpid();
   std::vector<Watch::Process> processes;
   for (const Peer& peer : formation.peers)
@@ -55,8 +55,8 @@ std::vector<Watch::Process> watched(const Formation& formation) {
   return processes;
 }
 
-Result<std::unique_ptr<ProgressThreads>> make_progress(const Engine::Parts& parts,
-                                                       std::chrono::seconds stall_limit) {
+Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Parts& parts,
+                                                               std::chrono::seconds stall_limit) {
   const Formation& formation = parts.formation;
   std::vector<std::unique_ptr<GroupMember>> members;
   for (const FormedGroup& group : formation.groups) {
@@ -89,7 +89,7 @@ void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
 }
 
 Status start(Engine::Parts& parts, const EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(parts.progress, make_progress(parts, options.stall_limit));
+  FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
       .store = *parts.store,
@@ -98,8 +98,8 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
       .clock = *parts.clock,
       .interrupted = options.interrupted,
   });
-  parts.watch =
-      std::make_unique<Watch>(*parts.formation.doorbells, watched(parts.formation), *parts.log);
+  parts.watch = std::make_unique<Watch>(*parts.formation.doorbells,
+                                        processes_to_watch(parts.formation), *parts.log);
   FARANDOLE_TRY(parts.progress->start());
   return parts.watch->start();
 }

@@ -9,8 +9,8 @@ thread_local bool running_here = false;
 
 bool Completions::is_running_here() { return running_here; }
 
-// Keeps the old flag, because calls nest: a completion may submit to another engine, which then
-// runs its own completions on this thread.
+// Restores the old value of the flag at the end, because calls of this function can nest: a
+// completion may submit to another engine, which then runs its own completions on this thread.
 void Completions::run_all() {
   const bool was_running = std::exchange(running_here, true);
   for (const auto& [handle, completion] : pending_) completion.function(completion.context, handle);

@@ -1,5 +1,5 @@
 // Completions: the completion functions of finished calls. The holder of the progress lock adds
-// them while it has locked SharedState::guarded, and runs them after it has unlocked it.
+// them while it has locked SharedState::guarded, and runs them after it has released that guard.
 #pragma once
 
 #include <utility>

@@ -35,9 +35,9 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// The descriptors that a rank opens: its heap, a pidfd of every process, and two for the watch. For
-// a short time, here and when a group is added later, also a segment and its duplicate; and here
-// also the heaps of all ranks.
+// Counts the descriptors that a rank opens: its heap, a pidfd of every process, and two for the
+// watch. A segment and its duplicate are open for a short time, here and when a group is added
+// later. The heaps of all ranks are open for a short time only here.
 int descriptors_needed(int size) { return 2 * size + 5; }
 
 Result<Descriptor> open_own_process() {
@@ -165,7 +165,7 @@ class FormationProtocol {
     // The others must know that this rank gives up. But if the formation was completed meanwhile,
     // this rank is part of the job.
     announce_result(failure_text(own));
-    verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
+    verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, no_interruption_});
     const Status end = verdict.ok() ? read_result(*verdict) : own;
     return end.ok() ? end : own;
   }
@@ -173,7 +173,8 @@ class FormationProtocol {
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
   void announce_failure(const Status& status) { announce_result(failure_text(status)); }
 
-  // Every rank calls this in the end; the last one removes the keys. An error leaves a few keys.
+  // Every rank calls this in the end; the last one removes the keys. If the Store fails, some keys
+  // remain.
   void depart(bool formed) {
     const auto departed = store_.add(keys::departed(epoch_), 1);
     if (!departed.ok() || *departed != size()) return;
@@ -226,7 +227,7 @@ class FormationProtocol {
   }
 
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
-    auto segment = take_segment(store_, key, bytes, limit_);
+    auto segment = attach_published(store_, key, bytes, limit_);
     if (segment.status().code() != StatusCode::kRetry) return segment;
     return timeout_error(format_text("shared memory (`{}`)", key), segment.status());
   }
@@ -237,8 +238,9 @@ class FormationProtocol {
     return keys;
   }
 
-  // Waits for all ranks with one request. If the formation ends before all have come, still reads
-  // the records that are there, because an error in one of them tells more than the end does.
+  // Waits for all ranks with one call of the Store. If the formation ends before all ranks have
+  // come, still reads the records that are there: an error that one of them shows tells more than
+  // the announced result does.
   Status attach_peers(std::vector<Peer>& peers) {
     auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks(), members.status());
@@ -299,9 +301,9 @@ class FormationProtocol {
   }
 
   std::string missing_ranks() {
-    // Does not wait, because our own member record is there.
-    const auto members =
-        store_.wait_for_all(member_keys(), keys::member(epoch_, rank()), {TimePoint{}, never_});
+    // Does not wait: our own member record would end the wait, and it is already there.
+    const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
+                                             {TimePoint{}, no_interruption_});
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
       if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
@@ -330,7 +332,7 @@ class FormationProtocol {
 
   const EngineOptions& options_;
   Store& store_;
-  const std::function<bool()> never_;  // empty, for reads that do not wait
+  const std::function<bool()> no_interruption_;  // empty, for reads that do not wait
   WaitLimit limit_;
   std::vector<std::vector<int>> groups_;
   std::int64_t epoch_ = 0;
@@ -364,8 +366,8 @@ Status publish_group(Store& store, const std::string& key, int members, const Co
   return publish_segment(store, key, *segment);
 }
 
-Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
-                                              std::size_t bytes, const WaitLimit& limit) {
+Result<std::shared_ptr<Segment>> attach_published(Store& store, const std::string& key,
+                                                  std::size_t bytes, const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
   if (value.descriptors.size() != 1)
     return Status::stop(

@@ -22,7 +22,7 @@ namespace farandole {
 struct Peer {
   int rank = 0;
   std::int64_t pid = 0;
-  Descriptor pidfd;  // opened by that process itself, so that no reused pid is meant
+  Descriptor pidfd;  // opened by that process itself; never refers to a later one with its pid
   std::unique_ptr<PeerHeap> heap;
 };
 
@@ -48,17 +48,17 @@ struct Formation {
 // How many groups there may be at the same time, the world included. Each has a segment.
 inline constexpr std::size_t kGroupsMax = 32;
 
-// The ranks of a group in error texts: "[0, 2]".
+// Returns the ranks of a group as error texts show them: "[0, 2]".
 std::string group_text(const std::vector<int>& ranks);
 // Checks a list of ranks. Errors: kFixCall unless it is ascending and within a job of that size.
 Status check_group(const std::vector<int>& ranks, int size);
 
-// These pass the memory of a new group through the Store, from its first member to the others.
-// Errors: kStop, for a limit of the system or an unexpected value. take_segment(): also kRetry, as
-// Store::wait().
+// These functions pass the memory of a new group through the Store: its first member publishes the
+// memory, and all members attach it. Errors: kStop, for a limit of the system or an unexpected
+// value. attach_published(): also kRetry, as Store::wait().
 Status publish_group(Store& store, const std::string& key, int members, const Costs& costs);
-Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
-                                              std::size_t bytes, const WaitLimit& limit);
+Result<std::shared_ptr<Segment>> attach_published(Store& store, const std::string& key,
+                                                  std::size_t bytes, const WaitLimit& limit);
 
 // Blocks until all ranks have joined, for at most options.start_timeout. options.context must be
 // set. A rank that cannot take part publishes its error, and all ranks fail with it. Errors: as

@@ -241,7 +241,7 @@ bool GroupMember::finish_ended(std::vector<Record*>& finished) {
 }
 
 // Gives the exposed memory new private pages, so that later writes of other ranks do not change it.
-// Tries again later while other steps use the same pages.
+// Tries again later if other steps still use the same pages.
 void GroupMember::take_memory_back(TimePoint now) {
   if (!writers_deadline_ || now < *writers_deadline_) return;
   if (formation_.heap->take_back(exposed_output_).ok())

@@ -43,8 +43,8 @@ class GroupMember {
   // Runs one round: receives messages, advances the current decision, sends messages. Appends
   // records that got their outcome to `finished`. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Sets the time, because advance() does not read the clock. The caller must call it at deadline()
-  // at the latest.
+  // Sets the time, because advance() does not read the clock. The caller must call tick() at
+  // deadline() at the latest.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
@@ -52,7 +52,7 @@ class GroupMember {
   // false if all members have entered the current step: then advance() must finish it. Returns true
   // if there is no current step, or if it is certain that no member runs it.
   bool stop_entering();
-  // Whether a member has left or a rank has died. It will store nothing any more.
+  // Whether a member of the group has left or any rank has died. Such a rank stores nothing more.
   bool any_member_gone() const { return board_.any_member_gone(); }
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
@@ -107,9 +107,10 @@ class GroupMember {
   FlagBoard board_;
   Group group_;
   FusionBuffer fusion_;
-  Agreement agreement_;             // borrows the signatures of the records
-  std::map<int, PeerRings> rings_;  // by member; a follower has only that to member 0
-  // counts the messages to the coordinator; null on followers
+  Agreement agreement_;  // borrows the signatures of the records
+  std::map<int, PeerRings>
+      rings_;  // by member; only the coordinator has more than those of member 0
+  // counts the messages to the coordinator; null if this rank is not the coordinator
   MessageRing::Counter* messages_sent_ = nullptr;
   std::uint32_t received_ = 0;  // the value of that counter at the last read
   std::size_t unsent_ = 0;      // how many messages are in `waiting`

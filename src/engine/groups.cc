@@ -16,7 +16,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// A limit for waits in the Store; the values are there already.
+// Limits a wait for the key of a new group, which its publisher has already set.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
@@ -91,8 +91,8 @@ auto Groups::run_exclusively(Change change) -> decltype(change()) {
   return result;
 }
 
-// The other ranks wait for this rank's next exchange of the change. So it leaves the job, and they
-// get an error.
+// The other ranks wait for this rank's next exchange of the change. So this rank leaves the job,
+// which gives the others an error instead of a wait without end.
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(
@@ -203,15 +203,15 @@ Status Groups::check_new(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
-  // If a rank has died, the key may never come.
+  // If a rank has died, the first member may have ended the change and removed the key.
   const std::function<bool()> interrupted = [this] {
     return is_interrupted() || dependencies_.progress.is_over(kWorld);
   };
   const WaitLimit limit{dependencies_.clock.now() + kStoreTimeout, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
-  FARANDOLE_TRY_ASSIGN(auto segment,
-                       take_segment(dependencies_.store,
-                                    keys::group(dependencies_.formation.epoch, id), bytes, limit));
+  FARANDOLE_TRY_ASSIGN(
+      auto segment, attach_published(dependencies_.store,
+                                     keys::group(dependencies_.formation.epoch, id), bytes, limit));
   return make_group_member({id, ranks, std::move(segment)}, dependencies_.formation,
                            dependencies_.recorder, dependencies_.clock);
 }

@@ -70,7 +70,7 @@ class Groups {
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Dependencies dependencies_;
-  Guarded<bool> changing_;  // true while a thread makes a change, which owns the next two members
+  Guarded<bool> changing_;  // true while a thread makes a change; it owns the next two members then
   GroupId next_id_;
   std::unique_ptr<Bytes>
       abandoned_input_;  // input of an interrupted exchange, which still reads it

@@ -61,7 +61,7 @@ void Loop::drive_in_background() {
       if (++rounds % kRoundsPerClockRead == 0) tick(clock_.now());
       continue;
     }
-    if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kNoLimit);
+    if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kLongestWait);
   }
   advance();  // processes the submissions that came last
 }

@@ -39,8 +39,8 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Takes the new submissions, while the submitting thread has locked the guard anyway. Returns
-  // false, and does nothing, if earlier ones are not processed yet.
+  // Takes the new submissions. A thread calls it inside submit(), where it has locked the guard
+  // anyway. Returns false, and does nothing, if earlier submissions are not processed yet.
   bool take_arrived(Submissions& submissions);
   // Runs one round.
   void advance_once() { (void)advance(); }

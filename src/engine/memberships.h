@@ -70,8 +70,9 @@ class Memberships {
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);
   // Tells the other ranks that this rank leaves, and why. Only the first reason counts. Call it
-  // after all groups have ended, because a rank that has left must not write any more; and before
-  // the calls are published, because the other ranks may still read their memory.
+  // after all groups have ended, because a rank that has left must not write any more. Call it
+  // before the ended calls are published: the program may then reuse their memory, and a rank that
+  // still reads it must be able to see that this rank has left.
   void leave(std::string_view reason);
 
   Doorbells& doorbells_;

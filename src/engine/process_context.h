@@ -21,11 +21,11 @@ struct FlightMemory {
 // Any thread may call its functions.
 class ProcessContext {
  public:
-  // Returns the heap that engines or tensors of this process already use, or a new one if there is
-  // none, or if that one has more than `bytes`, which peers might not be able to map. Its engines
-  // and blocks own it. Errors: as SharedHeap::create().
+  // Returns the heap that engines or tensors of this process already use. Makes a new heap if there
+  // is none, or if the heap in use has more than `bytes`, because peers might not be able to map
+  // it. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
-  // Returns the connection to the launcher, which its engines own. Errors: as
+  // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
   Result<std::shared_ptr<Store>> launcher_store(int descriptor);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
@@ -43,7 +43,7 @@ class ProcessContext {
 };
 
 // Maps the launcher's memory for a rank's flight record. Errors: kFixCall if the descriptor is not
-// that.
+// of such memory.
 Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor);
 
 }  // namespace farandole

@@ -1,8 +1,7 @@
 // ProgressLock: decides which thread makes progress for all groups of an engine, which threads
 // sleep, and which of them to wake. One thread at a time holds it. Claims (a change of the groups,
 // the end of the engine) go first, then callers of wait() and submit(). The thread "progress" gets
-// it only if there is no caller: to wake it for a call for which a caller waits would cost more
-// than the call.
+// the lock only if there is no caller, because waking this thread costs more than a call.
 //
 // It is a plain state machine. The engine guards it with the lock of its submissions, owns the
 // threads and their wait queues, and wakes the threads that it names. So tests/model can run
@@ -40,8 +39,8 @@ class ProgressLock {
     held_ = true;
     return true;
   }
-  // Call it when a waiter has come. Returns true if the thread "progress" holds the lock: ring its
-  // bell, and it will release the lock.
+  // Call it when a waiter has come. Returns true if the thread "progress" holds the lock. Then ring
+  // the rank's bell, so that this thread wakes up and releases the lock.
   bool holder_hands_over() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake give_way() {
@@ -67,7 +66,8 @@ class ProgressLock {
     return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNobody;
   }
 
-  // Begins a claim. Returns true if a thread holds the lock: ring its bell, and it will release it.
+  // Begins a claim. Returns true if a thread holds the lock. Then ring the rank's bell, so that the
+  // holder wakes up and releases the lock.
   bool begin_claim();
   bool can_be_claimed() const { return !held_; }
   // Takes the lock for a claim, if can_be_claimed(). release() ends it.
@@ -77,14 +77,14 @@ class ProgressLock {
   // must wake all threads, and then claims the lock for its end.
   bool stop();
 
-  // The thread "progress" waits for this, or for is_stopping().
+  // The thread "progress" waits until this or is_stopping() returns true.
   bool may_be_taken_in_background(bool has_work) const {
     return is_free() && waiters_ == 0 && has_work;
   }
-  // Then that thread sleeps for a short time, the nap, before it takes the lock: if callers keep
-  // coming, they make progress themselves.
+  // Then the thread "progress" sleeps for a short time, the nap, before it takes the lock. If
+  // callers come meanwhile, they make progress themselves.
   void begin_nap();
-  // Call it after each nap. Returns true if calls have come meanwhile, so that the thread naps
+  // Call it after each nap. Returns true if calls have come meanwhile; then the thread must nap
   // again.
   bool naps_on(bool has_work);
   // Call it after the last nap. Returns true if the thread holds the lock now.

@@ -66,7 +66,7 @@ Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Hand
   }
   if (!progress_lock_is_ours) doorbells_.ring_self();
   if (waits) {
-    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
+    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kLongestWait),
              progress_lock_is_ours);
   } else if (progress_lock_is_ours) {
     loop_.advance_once();
@@ -83,7 +83,7 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
     arrive(*state, handle, now);
     if (state->progress_lock.holder_hands_over()) doorbells_.ring_self();
   }
-  const bool done = wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
+  const bool done = wait_for({handle, 1}, now + std::min(limit, kLongestWait), false);
   if (done) poll(handle);
   return done;
 }

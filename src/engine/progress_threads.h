@@ -1,6 +1,6 @@
 // ProgressThreads: the threads that make progress: the callers that submit and wait, and the thread
-// "progress". ProgressLock decides which of them holds the progress lock. That thread drives the
-// loop, and the others sleep here.
+// "progress". ProgressLock decides which of them holds the progress lock. The holder drives the
+// loop, and the other threads sleep here.
 #pragma once
 
 #include <chrono>
@@ -60,9 +60,9 @@ class ProgressThreads {
   // As Memberships::abort_out_of_memory(). Any thread.
   [[noreturn]] void abort_out_of_memory();
 
-  // Ends the thread, and all calls in flight with kRebuildGroup. With a reason, it tells the other
-  // ranks that this rank leaves. Afterwards this object does not touch shared memory any more. Only
-  // the first call counts.
+  // Ends the thread "progress", and all calls in flight with kRebuildGroup. With a reason, it tells
+  // the other ranks that this rank leaves. Afterwards this object does not touch shared memory any
+  // more. Only the first call counts.
   void stop(std::optional<std::string_view> reason = {});
 
  private:

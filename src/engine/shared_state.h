@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-// The longest wait at once; a wait without a limit ends after this time.
-inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
+// The longest time for which one call waits or sleeps, also if it was given no limit.
+inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24);
 
 struct SharedState {
   struct Contents {

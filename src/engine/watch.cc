@@ -70,7 +70,8 @@ void Watch::stop() {
 }
 
 // This thread must not need memory, because it could not report that there is none. It uses epoll,
-// because poll() would fail in a program that lowers its limit of descriptors.
+// because poll() fails if it gets more descriptors than RLIMIT_NOFILE allows, and the user's
+// program may lower this limit.
 void Watch::run() {
   begin_own_thread("farandole-watch");
   for (;;) {

@@ -1,6 +1,6 @@
-// Watch: waits until the process of another rank ends, and closes the epoch if that was a death. It
-// uses only pidfds. A socket would not show the death, because a forked child of that process (such
-// as a data loader) may keep the socket open.
+// Watch: waits until the process of another rank ends, and closes the epoch if the rank had not
+// left the job before. It uses only pidfds. A socket would not show the death, because a forked
+// child of that process (such as a data loader) may keep the socket open.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Starts the thread "watch". Errors: kStopEvent.
+  // Starts the thread "watch". Errors: kStop.
   Status start();
   // Ends the thread; idempotent.
   void stop();

@@ -30,11 +30,11 @@ struct Record {
   std::optional<std::int64_t> automatic_index;    // set if the engine chose the name
   TimePoint submitted{};
   SubmissionContext context;
-  std::size_t index_in_flight = 0;  // index among the calls in flight of the group's member
+  std::size_t index_in_flight = 0;  // position in GroupMember::in_flight_
   Outcome outcome;
   bool finished = false;
   bool dropped = false;
-  bool observed = false;  // the program has seen that it is finished, or has dropped it
+  bool observed = false;  // the program has seen that the call is finished, or has dropped it
 };
 
 class SubmissionTable {
@@ -54,8 +54,8 @@ class SubmissionTable {
   // Returns the outcome of a finished record and erases it. Its name may be used again.
   Outcome take(Handle handle);
   // The program will never take this result: erases the record, now or when it is finished. Its
-  // name stays in use, as if the handle had been kept. A name that the engine chose never comes
-  // again.
+  // name stays in use, as if the handle had been kept. If the engine chose the name, no later call
+  // gets it.
   void drop(Handle handle);
   // Erases a removed group, all of whose results were taken. Throws nothing.
   void forget_group(GroupId group);
@@ -98,8 +98,8 @@ class SubmissionTable {
   std::size_t in_flight_ = 0;
   std::size_t with_completion_ = 0;
   Handle last_handle_ = 0;
-  // The newest records, by handle modulo size, and older ones whose slot a newer one has got. A
-  // record keeps its address.
+  // `recent_` has the newest records, by handle modulo its size. `older_` has the records whose
+  // slot was given to a newer one. A record keeps its address.
   std::vector<std::unique_ptr<Record>> recent_;
   std::unordered_map<Handle, std::unique_ptr<Record>> older_;
   // Unused records, which later submissions reuse with the memory of their names and shapes.

@@ -26,8 +26,9 @@ struct HandleRange {
 class Submissions {
  public:
   void open_group(GroupId group) { open_.emplace(group, true); }
-  // Rejects further submissions to the group until reopen_group(). Errors: kFixCall if results of
-  // the group were not taken, even of finished calls, because when a call finishes depends on time.
+  // Rejects further submissions to the group until reopen_group(). Errors: kFixCall if a result in
+  // the group was not taken. It does not matter whether its call has finished, because ranks may
+  // finish a call at different times and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
   // The group has ended: further submissions are rejected with `status`. Only the first call
@@ -43,7 +44,7 @@ class Submissions {
   std::span<Record* const> newest(std::size_t count) const {
     return std::span(arrived_).last(count);
   }
-  // Moves the added records to `into`, which must be empty; its memory is reused for later ones.
+  // Moves the added records to `into`, which must be empty. Later records reuse its old memory.
   void take_arrived(std::vector<Record*>& into) { into.swap(arrived_); }
 
   bool poll(Handle handle);
@@ -65,8 +66,9 @@ class Submissions {
   Status rejection_of(GroupId group) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
-  // Records that the program has seen the end of the call, if it has ended; `record` may be null.
-  // When that happens depends on time, so it influences only predictions, never a name or a result.
+  // If the call has finished, records that the program has seen that; `record` may be null. The
+  // program may see it at different times on different ranks, so it influences only predictions,
+  // never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;
