@@ -10,8 +10,8 @@
 namespace farandole {
 
 // Returns what `call` returns (a Status or a Result), or kStop if an allocation failed in it.
-// `what` returns the beginning of the error text, such as "rank 3 cannot join the job"; it is only
-// called in that case.
+// `what` returns the beginning of the error text, such as "rank 3 cannot join the job"; it is
+// called only after a failed allocation.
 template <class What, class Call>
 auto catch_bad_alloc(What what, Call call) -> decltype(call()) {
   try {

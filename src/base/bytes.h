@@ -1,6 +1,6 @@
 // Small binary messages: little-endian and bounds-checked. If a read goes past the end or a length
-// is impossible, ok() becomes false and stays false. So callers read all fields and check ok()
-// once.
+// is impossible, ok() becomes false and stays false. So callers can read all fields and then check
+// ok() once.
 #pragma once
 
 #include <bit>

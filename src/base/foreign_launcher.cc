@@ -21,9 +21,11 @@ struct Launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  // Variables that are different for each job of the same user. Those that are set are used.
+  // Variables that differ between the jobs of a user. The rendezvous id contains those that are
+  // set.
   std::array<const char*, 4> job;
-  // A socket to the launcher's process on this host. Such a process starts one job only.
+  // The variable with the descriptor of a socket to the launcher's process on this host. Such a
+  // process starts one job only.
   const char* socket = nullptr;
 };
 

@@ -20,7 +20,7 @@ struct ForeignLaunchersJob {
 
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
 // like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
-// the job spans several hosts, or if no variable tells it from other jobs.
+// the job spans several hosts, or if no variable distinguishes it from other jobs.
 Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
     const std::function<const char*(const char*)>& environment);
 

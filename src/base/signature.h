@@ -22,8 +22,8 @@ inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kCallErrorBytesMax = 1024;
 
 // Members match calls by name alone. If two members use one name for different operations, that is
-// a mismatch, and the call is rejected on all. Calls without a name get one from the engine before
-// this.
+// a mismatch, and the call is rejected on all. If a call has no name, the engine chooses one before
+// it makes the signature.
 struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;
@@ -36,8 +36,8 @@ struct Signature {
   // The dimensions that must be equal. By the operation's ShapeRule these are all, all but the
   // first, or none.
   std::vector<std::int64_t> dimensions;
-  // Says why this call cannot run; empty if it can. Only its name and operation are set then, and
-  // it is rejected on all members.
+  // Says why this call cannot run; empty if it can. If there is such a text, of the other fields
+  // only the name and the operation are set, and the call is rejected on all members.
   std::string call_error = {};
 
   bool has_call_error() const { return !call_error.empty(); }
@@ -48,8 +48,8 @@ struct Signature {
 // Compares scales bit by bit, because any difference may change the result.
 bool same_bits(double a, double b);
 
-// Digest of the whole signature, the same in all processes of a job. Two of a job's n signatures
-// have the same digest with a probability of n² / 2^65.
+// Digest of the whole signature, the same in all processes of a job. In a job with n signatures,
+// the probability that any two of them have the same digest is n² / 2^65.
 std::uint64_t digest_of(const Signature& signature);
 
 // Digest of the name alone.
@@ -71,7 +71,8 @@ struct InternedSignature {
   Signature signature;
   std::uint64_t digest;
   std::uint64_t name_digest;
-  std::int64_t bytes;  // bytes of its dimensions; 0 if they are out of bounds
+  // size of a tensor of this dtype and these dimensions; 0 if no tensor can have them
+  std::int64_t bytes;
   // signatures with equal keys may share one transfer; 0: this one is never fused
   std::uint64_t fusion_key;
   std::string problem;  // problem_of(signature)

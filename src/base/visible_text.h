@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-// Escapes control characters, characters that change the writing direction, and invalid UTF-8, such
-// as "\x1b". A tab becomes spaces. All functions below expect text that make_visible() has
+// Escapes control characters, characters that change the writing direction, and invalid UTF-8, for
+// example as "\x1b". A tab becomes spaces. All functions below expect text that make_visible() has
 // returned.
 std::string make_visible(std::string_view text);
 

@@ -1,12 +1,12 @@
 // All-gather: in each round, every member shows a window of its input and copies what all others
 // show. How much each member brings is known only after all have entered, so the output is
-// requested then.
+// allocated only then.
 //
 // Each member decides for itself how it shows its own part, and its entry says how. For p members
 // that bring n bytes each:
 // - a small part is in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them by its owner at the end;
-//   each member moves (loads and stores) 2pn bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
+//   moves (loads and stores) 2pn bytes, the lower bound;
 // - other memory is staged: 1 wait per round of 256 KiB; each member moves 2(p + 1)n bytes.
 #pragma once
 

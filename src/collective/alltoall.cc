@@ -8,9 +8,9 @@
 
 // The splits are in the flag line. If there are too many members for that, the splits are at the
 // end of the staging memory, after the parts of the rounds, so that no round overwrites them. A
-// part has a piece for every member. The others copy staged data piece by piece, and other data as
-// a whole in round 0. The group's scratch lists hold the splits of all members, the number of rows
-// that each sends to us, and where those rows begin in the output.
+// part has a piece for every member. A member copies staged data piece by piece. It copies inline
+// and exposed data as a whole in round 0. The group's scratch lists hold the splits of all members,
+// the number of rows that each sends to us, and where those rows begin in the output.
 
 namespace farandole {
 namespace {

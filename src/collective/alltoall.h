@@ -5,8 +5,8 @@
 // Each member decides for itself how it shows its rows; the others learn it from its splits and its
 // entry. For p members that send n bytes each, in equal shares:
 // - a few rows fit after the splits in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them by its owner at the end;
-//   each member moves (loads and stores) 2n bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
+//   moves (loads and stores) 2n bytes, the lower bound;
 // - other memory is staged: 1 wait per round of 256 KiB; each member moves (4p − 2)/p · n bytes,
 //   that is 3n for 2 members and 3.5n for 4. The largest share decides how many rounds there are.
 #pragma once

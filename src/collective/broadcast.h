@@ -2,8 +2,8 @@
 //
 // Cost for n bytes:
 // - small tensors are in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them by the root at the end;
-//   the root moves nothing, the others move (load and store) 2n bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits, one of them at the end; the root
+//   moves nothing, the others move (load and store) 2n bytes, the lower bound;
 // - other memory is staged in parts; medium-sized tensors have several parts, so that the others
 //   copy one part while the root stages the next: 1 wait per part; each member moves 2n bytes.
 // If the root's output is not its input, the root moves 2n bytes more.

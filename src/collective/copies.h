@@ -54,7 +54,7 @@ class Copies {
   }
 
   int finished_ = 0;         // finished copies of this round
-  std::int64_t copied_ = 0;  // bytes of the current copy
+  std::int64_t copied_ = 0;  // bytes of the current copy that are done
 };
 
 }  // namespace farandole

@@ -107,12 +107,12 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
     return !exposes_input(member) || input(member, static_cast<std::size_t>(bytes)) != nullptr;
   }
 
-  // The staging memory (kStagingBytesPerSlot) of this step. That of other members may be read only
-  // after all have entered.
+  // The staging memory (kStagingBytesPerSlot) of this step. We may read the staging memory of other
+  // members only after all have entered.
   std::byte* own_staging() const { return staging_of(group_->member); }
   const std::byte* staging(int member) const { return staging_of(member); }
-  // The inline payload (kInlineBytes) in the flag line. We may write ours only before we enter, and
-  // read those of the members only after all have entered.
+  // The inline payload (kInlineBytes) in the flag line. We may write our payload only before we
+  // enter, and read the payload of any member only after all have entered.
   std::byte* own_inline_payload() const { return board().own_inline_payload(identity().sequence); }
   const std::byte* inline_payload(int member) const { return board().inline_payload(member); }
 

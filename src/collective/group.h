@@ -12,9 +12,9 @@
 
 namespace farandole {
 
-// The staging memory of one member for one slot: shared memory that this member writes and all
-// members can read. Both slots together are larger than a second-level cache; Parts in staging.h
-// says why that matters.
+// Staging memory is shared memory that one member writes and all members can read. A member has
+// kStagingBytesPerSlot for each slot. Both slots together are larger than a second-level cache;
+// Parts in staging.h says why that matters.
 inline constexpr std::size_t kWindowBytes = 256 * 1024;
 inline constexpr std::size_t kStagingBytesPerSlot = 8 * kWindowBytes;
 inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;

@@ -1,6 +1,6 @@
 // GroupMemory: the layout of a group's shared segment: the costs, the count of messages to the
-// coordinator, the flag board, two message rings per follower (to the coordinator and back), and
-// the members' staging memory.
+// coordinator, the flag board, two message rings (to the coordinator and back) for every other
+// member, and the members' staging memory.
 #pragma once
 
 #include <cstddef>

@@ -6,17 +6,22 @@
 // member moves (loads and stores) 2n bytes, the lower bound (S8 in docs/performance.md). Up to 512
 // KiB, two members whose outputs are not their inputs each reduce the whole tensor for themselves:
 // this moves 3n bytes, but it avoids writing cache lines that the other member's core holds, which
-// would take longer. Memory that the others cannot see is staged, in windows that stay in the
-// cache. Each member shows a window in its staging memory and fetches the slices of the others from
-// theirs. It reads its own slice from the input and writes it to the output directly. Cost for p
-// members: 2 waits per window; each member moves (5p − 2)/p · n bytes, that is 4n for 2 members and
-// 4.5n for 4, the lower bound for such memory (S5). Members may differ: a member whose memory is
-// visible does not stage it. A member that has joined has no input and keeps no result, but reduces
-// its slices. Adasum makes two passes over the windows, or over the whole tensor if it works in
-// place. In the first pass, each member computes the dot products of its slices and shows their
-// sums with its last slice. All members add these sums in rank order, so they get the same weights.
-// The second pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in
-// place, (8p − 4)/p · n if all is staged.
+// would take longer.
+//
+// Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
+// a window in its staging memory and fetches each other slice from the staging memory of the member
+// that reduced it. It reads its own slice from the input and writes it to the output directly. Cost
+// for p members: 2 waits per window; each member moves (5p − 2)/p · n bytes, that is 4n for 2
+// members and 4.5n for 4, the lower bound for such memory (S5).
+//
+// Members may differ: a member whose memory is visible does not stage it. A member that has joined
+// has no input and keeps no result, but reduces its slices.
+//
+// Adasum makes two passes over the windows, or over the whole tensor if it works in place. In the
+// first pass, each member computes the dot products of its slices and shows their sums with its
+// last slice. All members add these sums in rank order, so they get the same weights. The second
+// pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in place,
+// (8p − 4)/p · n if all is staged.
 #pragma once
 
 #include <algorithm>

@@ -37,7 +37,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
     if (replan_ && replan_->has_reported(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    // It belongs to the old generation. If needed, the sender repeats it after the answer.
+    // It is of the old generation. If it is still needed, its sender repeats it after the answer.
     if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
@@ -159,9 +159,9 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
   return {};
 }
 
-// A signature that has an id must not be announced in full. Every member has received that id
-// before it can announce the signature again: with the step that it had announced or, if it had
-// joined, before its release.
+// A signature that has an id must not be announced in full. Every member knows the id before it can
+// announce the signature again: a member that had announced the step received the id with that
+// step, and a member that had joined received the id before its release.
 Status Coordinator::record_announcement_in_full(int from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
@@ -222,7 +222,7 @@ void Coordinator::recheck_pending() {
   for (const auto& [name, candidates] : pending_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // A decision may make the coordinator forget the id of a later name, and its announcements.
+    // A decision may forget the id of a later name, which drops the announcements by that id.
     const auto found = pending_.find(name);
     if (found == pending_.end() || !is_complete(found->second)) continue;
     const auto complete = pending_.extract(found);
@@ -271,7 +271,8 @@ void Coordinator::issue(const Candidate& candidate) {
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
-// The fragment with which the plan begins at a synchronization point before this id; 0 if none.
+// Returns the fragment with which the plan begins at the synchronization point before the step of
+// this id; 0 if no plan begins there.
 std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
   if (sync_points_to_pass_ > 0) {
     --sync_points_to_pass_;

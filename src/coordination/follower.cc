@@ -91,7 +91,7 @@ void Follower::tick(TimePoint now) {
   if (!is_stuck()) {
     grace_.restart(now);
   } else if (grace_.is_over(now)) {
-    raise(walk_.describe_wait());
+    raise(walk_.raise_for_wait());
     grace_.raised(waits_last_);
   }
 }
@@ -253,8 +253,9 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// Takes back the entered decision, because it is beyond the common prefix: not all members have
-// entered it, so no member has written anything for it. Its submissions may be entered again.
+// Takes back the entered decision, because it is beyond the common prefix: the members have not all
+// entered it with one identity, so none has written anything for it. Its calls may be entered
+// again.
 void Follower::roll_back() {
   entered_ = false;
   rolled_back_ = true;

@@ -101,8 +101,8 @@ class Follower {
 
   std::uint32_t completed_ = 0;        // sequence of the last completed decision
   bool entered_ = false;               // whether decision_ was entered and is not completed
-  bool rolled_back_ = false;           // until take_rollback() was called
-  Decision decision_;                  // the entered decision, or the one before
+  bool rolled_back_ = false;           // stays true until take_rollback() is called
+  Decision decision_;                  // the last decision that was entered
   std::vector<InFlight::Slot> slots_;  // the submissions of the entered decision
 
   InFlight in_flight_;

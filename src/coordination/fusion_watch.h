@@ -18,8 +18,9 @@ class FusionWatch {
 
   // Adds a submission of the step that has completed.
   void add(const InternedSignature& interned, const SubmissionContext& context);
-  // Call it when all submissions of the step were added. Returns true if the superstep before this
-  // step (between two quiescent points of this member) came the second time with too many steps.
+  // Call it when all submissions of the step were added. A superstep here lies between two
+  // quiescent points of this member. Returns true if a superstep has ended before this step, has
+  // come for the second time, and takes more steps than it needs.
   bool end_step();
 
  private:

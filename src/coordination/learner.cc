@@ -94,8 +94,8 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
     return;
   }
-  const bool known = is_known(fragments_of_run());
-  const bool repeats = known || is_repeated_superstep(digest_of_run());
+  const bool known = run_consists_of(fragments_of_run());
+  const bool repeats = known || record_superstep(digest_of_run());
   if (repeats && !known) learn_run();
   if (repeats)
     follow(fragments_of_run());
@@ -113,10 +113,11 @@ bool Learner::end_round() {
   fragment_last_ = 0;
   const bool repeats = rounds_alike_ >= kRoundsAlike;
   if (repeats) {
-    if (!is_known(fragments_of_run())) learn_run();
+    if (!run_consists_of(fragments_of_run())) learn_run();
     const auto fragments = fragments_of_run();
     follow(fragments);
-    // The edge has both kinds, because each member decides alone whether it waits for all calls.
+    // The edge has both kinds, because each member's program decides for itself whether it waits
+    // for all its calls before the next round.
     add_one_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
                  EdgeKind::kBoth);
   }
@@ -131,8 +132,7 @@ std::uint64_t Learner::digest_of_run() const {
   return digest_of_set(std::move(ids));
 }
 
-// Returns true if this superstep was seen before.
-bool Learner::is_repeated_superstep(std::uint64_t digest) {
+bool Learner::record_superstep(std::uint64_t digest) {
   if (supersteps_seen_.size() >= kDigestsMax) supersteps_seen_.clear();
   return !supersteps_seen_.insert(digest).second;
 }
@@ -153,7 +153,7 @@ Learner::Ids Learner::fragments_of_run() const {
 }
 
 // Whether these fragments together have exactly the ids of the run.
-bool Learner::is_known(const Ids& fragments) const {
+bool Learner::run_consists_of(const Ids& fragments) const {
   std::size_t ids = 0;
   for (const auto fragment : fragments) {
     if (fragment == 0) return false;
@@ -253,7 +253,8 @@ void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) 
     edit(AddEdge{from, to, kind});
 }
 
-// Learns the edges between these fragments, which came after a synchronization point in any order.
+// Puts these fragments, which belong to one superstep or round, into an order, and learns the edges
+// along it. The order in which the fragments have run does not matter.
 void Learner::follow(Ids fragments) {
   for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
     const auto next = choose(fragment_last_, fragments, kind);
@@ -263,8 +264,8 @@ void Learner::follow(Ids fragments) {
   }
 }
 
-// Chooses which of the fragments comes next: one that is known as a successor of `from`. Otherwise,
-// to learn few edges, the oldest one that follows none of the others within a superstep.
+// Chooses which of the fragments comes next: a known successor of `from`. If there is none, chooses
+// the oldest fragment that follows none of the others within a superstep, to learn few edges.
 std::uint32_t Learner::choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const {
   if (from != 0)
     for (const auto& edge : plan_.find(from)->successors)
@@ -289,7 +290,7 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
     if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
   const auto next = choose(fragment_last_, fragments, EdgeKind::kNextSuperstep);
   // A fragment that only follows others inside a superstep does not begin a superstep. The fragment
-  // that does is not announced yet.
+  // that begins this superstep is not announced yet.
   bool leads = true;
   for (const auto& [before, kind] : predecessors(next)) {
     if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;
@@ -352,7 +353,7 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
       before.emplace_back(other, EdgeKind::kSameSuperstep);
   if (before.empty()) return;
   if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
-  // The complement keeps this count apart from the counts of learn_wait().
+  // The complement of the digest keeps this count apart from the counts of learn_wait().
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
   for (const auto& [one, kind] : predecessors(fragment))
     if (kind != EdgeKind::kNextSuperstep) before.emplace_back(one, EdgeKind::kSameSuperstep);

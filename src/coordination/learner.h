@@ -32,7 +32,8 @@ class Learner {
   std::vector<StreamItem> take_edits() { return std::exchange(edits_, {}); }
 
   // Forgets the steps since the last synchronization point, because the learner has not seen all
-  // steps. With the members' counts so far, the next step may already be a synchronization point.
+  // steps. If the caller gives the members' counts of quiescent points so far, the next step may
+  // already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step of this id is issued; `contexts` are those of the members' submissions.
   // Returns true if a superstep, or a sequence that has repeated often enough, ends there. Then the
@@ -40,8 +41,8 @@ class Learner {
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
-  // Chooses the fragment with which a plan begins at this id; 0 if none can. It may be the fragment
-  // of another id that members have `announced`, if that one comes first.
+  // Chooses the fragment with which a plan begins at this id; 0 if none can. This may also be the
+  // fragment of another id, one that members have `announced`, if that fragment comes first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
   // Learns from a raise that a fragment of `to` may follow `from`. Returns it; 0 if there is none.
@@ -78,11 +79,11 @@ class Learner {
   void end_superstep();
   bool end_round();
   std::uint64_t digest_of_run() const;
-  // Records the digest. Returns whether it was recorded before.
-  bool is_repeated_superstep(std::uint64_t digest);
+  // Returns whether this superstep was recorded before.
+  bool record_superstep(std::uint64_t digest);
   std::uint32_t fragment_of(std::uint32_t id) const;
   Ids fragments_of_run() const;
-  bool is_known(const Ids& fragments) const;
+  bool run_consists_of(const Ids& fragments) const;
   void learn_run();
   void cut(std::uint32_t fragment);
   void split(std::uint32_t fragment, const Buckets& first, const Buckets& second);

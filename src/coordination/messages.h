@@ -20,7 +20,7 @@
 namespace farandole {
 
 inline constexpr std::size_t kMessageBytesMax = 16384;
-// Bounds the text of a rejection, so that it fits into a message together with its name.
+// Bounds the text of a rejection, so that it fits into a message together with the call's name.
 inline constexpr std::size_t kRejectionTextBytesMax = 8192;
 
 struct OutgoingMessage {
@@ -29,8 +29,8 @@ struct OutgoingMessage {
 };
 
 // Whether a fragment follows another in the same superstep or, after a synchronization point, in
-// the next one. A set of bits. A member that looks for the next fragment knows which of the two it
-// needs: the next superstep if its oldest submission was made after a newer quiescent point.
+// the next one. A set of bits. A member that looks for the next fragment knows which kind of edge
+// it needs: kNextSuperstep if its oldest submission was made after a newer quiescent point.
 enum class EdgeKind : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kBoth = 3 };
 
 // Follower → coordinator: "this call is ready here".

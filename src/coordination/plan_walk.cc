@@ -95,7 +95,7 @@ std::vector<std::uint32_t> PlanWalk::queued_fragments() const {
   return fragments;
 }
 
-Raise PlanWalk::describe_wait() const {
+Raise PlanWalk::raise_for_wait() const {
   CHECK(fragment_ != nullptr, "a member waits only while it follows a plan");
   std::vector<std::pair<const Plan::Fragment*, std::size_t>> expected = {{fragment_, bucket_}};
   if (bucket_ == fragment_->buckets.size()) {

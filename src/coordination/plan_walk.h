@@ -1,6 +1,6 @@
 // PlanWalk: the position of a member in the plan. It finds the bucket that comes next: the next one
-// of the current fragment or, at the end of the fragment, the first bucket of a successor. Of
-// several successors, it takes the first that was learned and whose first bucket is ready.
+// of the current fragment or, at the end of the fragment, the first bucket of a successor. Among
+// the successors whose first bucket is ready, it takes the one that was learned first.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class PlanWalk {
 
   // Returns what to raise if a planned submission is in flight, but next() was null for too long.
   // The caller adds the generation and the completed sequence.
-  Raise describe_wait() const;
+  Raise raise_for_wait() const;
 
  private:
   EdgeKind wanted_edge_kind() const;

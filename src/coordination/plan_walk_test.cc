@@ -105,14 +105,14 @@ TEST_F(PlanOfThreeFragments, AnotherSignatureOfAPlannedNameIsNotReady) {
   in_flight_.add(9, changed, {});
   submit(2);
   EXPECT_THAT(run(), IsEmpty());
-  EXPECT_THAT(walk_.describe_wait().ready, ElementsAre(2));
+  EXPECT_THAT(walk_.raise_for_wait().ready, ElementsAre(2));
 }
 
 TEST_F(PlanOfThreeFragments, CallsAreNotFusedAcrossAWait) {
   submit(2, 0, 4);
   submit(1, 0, 5);
   EXPECT_THAT(run(), IsEmpty());
-  EXPECT_THAT(walk_.describe_wait().ready, ElementsAre(2));
+  EXPECT_THAT(walk_.raise_for_wait().ready, ElementsAre(2));
   while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
   submit(1, 0, 5);
   submit(2, 0, 5);
@@ -136,11 +136,11 @@ TEST_F(PlanOfThreeFragments, DescribesAWait) {
     return raise;
   };
   submit(2);
-  EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {2}));
+  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2}));
   submit(3);
-  EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {2, 3}));
+  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2, 3}));
   in_flight_.remove(in_flight_.first());
-  EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {3}));
+  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {3}));
   in_flight_.remove(in_flight_.first());
   submit(5);
   submit(4);
@@ -149,20 +149,20 @@ TEST_F(PlanOfThreeFragments, DescribesAWait) {
   elsewhere.fragment = 1;
   elsewhere.ready = {3, 2};
   elsewhere.edge_kind = EdgeKind::kSameSuperstep;
-  EXPECT_EQ(walk_.describe_wait(), elsewhere);
+  EXPECT_EQ(walk_.raise_for_wait(), elsewhere);
 
   while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
   for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
   submit(2, 1);
-  EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {2}));
+  EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2}));
   in_flight_.remove(in_flight_.first());
   submit(5, 1);
   elsewhere.bucket = 2;
   elsewhere.ready = {3};
   elsewhere.edge_kind = EdgeKind::kNextSuperstep;
-  EXPECT_EQ(walk_.describe_wait(), elsewhere);
+  EXPECT_EQ(walk_.raise_for_wait(), elsewhere);
 }
 
 // The plan begins with the id 1. After it come more ids than a raise can list. All submissions are
@@ -190,7 +190,7 @@ class LongPlan : public testing::TestWithParam<bool> {
 
 TEST_P(LongPlan, ARaiseListsAsManyIdsAsFitIntoAMessage) {
   ASSERT_EQ(walk_.next(), nullptr);
-  const auto raise = walk_.describe_wait();
+  const auto raise = walk_.raise_for_wait();
   EXPECT_EQ(raise.cause, GetParam() ? Raise::Cause::kBucket : Raise::Cause::kMissingEdge);
   ASSERT_EQ(raise.ready.size(), kListMax);
   for (std::uint32_t index = 0; index < kListMax; ++index) EXPECT_EQ(raise.ready[index], index + 2);

@@ -34,8 +34,8 @@ const FlightCall* JobSnapshot::blocking_call(int rank) const {
     if (call.handle == wait.handle) return &call;
     if (oldest == nullptr) oldest = &call;
   }
-  // The program waits for a call that is not in flight, because another of its threads waits or
-  // because it waits for a batch. So report its oldest call.
+  // The recorded call is not in flight any more, but the program still waits: in another thread, or
+  // for another call of a batch. So report its oldest call.
   return wait.until ? nullptr : oldest;
 }
 

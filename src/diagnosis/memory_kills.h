@@ -1,7 +1,7 @@
-// Counts the processes that the kernel kills because memory has run out. Such a worker ends with
-// SIGKILL, like a worker that a user has killed. The kernel's counters help to tell these cases
-// apart. They do not name the killed process, so we only use kills that were counted shortly before
-// a worker ended.
+// Counts the processes that the kernel kills because memory has run out. A worker that the kernel
+// has killed ends with SIGKILL, like a worker that a user has killed. The kernel's counters help to
+// tell these cases apart. They do not name the killed process, so we only use kills that were
+// counted shortly before a worker ended.
 #pragma once
 
 #include <istream>
@@ -25,9 +25,8 @@ std::optional<std::string> own_memory_counter_file();
 class MemoryKillCounter {
  public:
   explicit MemoryKillCounter(std::optional<std::string> counter_file);
-  // Call it regularly. Afterwards, kills count as recent if they came after the call before this
-  // one. Kills between the last two calls still count, because a killed process takes some time to
-  // end.
+  // Call it regularly. Afterwards, the kills since the previous call of sample() count as recent.
+  // Kills between the last two calls are included, because a killed process takes some time to end.
   void sample();
   // The kills since the second-last call of sample(), or since the construction if there were fewer
   // than two calls.

@@ -30,8 +30,8 @@ struct StallVerdict {
   std::vector<int> unexplained;
 };
 
-// Returns the verdict. Empty if no rank waits too long, or if the ranks that it waits for cannot be
-// named. A pure function.
+// Returns the verdict. Empty if no rank waits too long, or if nothing shows which ranks the waiting
+// ones need. A pure function.
 std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits);
 
 }  // namespace farandole

@@ -22,7 +22,8 @@ namespace farandole {
 struct Peer {
   int rank = 0;
   std::int64_t pid = 0;
-  Descriptor pidfd;  // opened by that process itself; never refers to a later one with its pid
+  // opened by that process itself, so it never refers to a later process with the same pid
+  Descriptor pidfd;
   std::unique_ptr<PeerHeap> heap;
 };
 

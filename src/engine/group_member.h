@@ -107,9 +107,8 @@ class GroupMember {
   FlagBoard board_;
   Group group_;
   FusionBuffer fusion_;
-  Agreement agreement_;  // borrows the signatures of the records
-  std::map<int, PeerRings>
-      rings_;  // by member; only the coordinator has more than those of member 0
+  Agreement agreement_;             // borrows the signatures of the records
+  std::map<int, PeerRings> rings_;  // by member; the coordinator has all, the others have member 0
   // counts the messages to the coordinator; null if this rank is not the coordinator
   MessageRing::Counter* messages_sent_ = nullptr;
   std::uint32_t received_ = 0;  // the value of that counter at the last read

@@ -110,7 +110,7 @@ class Agent {
   void wait_for_leftovers(TimePoint deadline);
   void report_result();
   int finish(int exit_code);
-  int check_output(int exit_code);
+  int exit_code_after_lost_output(int exit_code);
 
   const AgentSetup& setup_;
   Poller poller_;
@@ -329,11 +329,13 @@ void Agent::handle_stops() {
     const auto worker = std::ranges::find(workers_, info.si_pid, &StartedWorker::pid);
     if (worker == workers_.end() || !supervision_) continue;
     const int rank = static_cast<int>(worker - workers_.begin());
-    sheet_->worker_stopped(rank, info.si_code == CLD_CONTINUED ? 0 : info.si_status);
-    if (info.si_code == CLD_CONTINUED)
+    if (info.si_code == CLD_CONTINUED) {
+      sheet_->worker_continued(rank);
       perform(supervision_->worker_continued(rank));
-    else if (!user_stopped_job_)
-      perform(supervision_->worker_stopped(rank, info.si_status));
+      continue;
+    }
+    sheet_->worker_stopped(rank, info.si_status);
+    if (!user_stopped_job_) perform(supervision_->worker_stopped(rank, info.si_status));
   }
 }
 
@@ -466,11 +468,11 @@ int Agent::finish(int exit_code) {
   };
   while (!all_written() && !foreground_is_gone_ && !skip_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
-  return check_output(exit_code);
+  return exit_code_after_lost_output(exit_code);
 }
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.
-int Agent::check_output(int exit_code) {
+int Agent::exit_code_after_lost_output(int exit_code) {
   const auto loss = output_.loss();
   if (!loss || foreground_is_gone_) return exit_code;
   std::fprintf(stderr, "farandole: %s\n", loss->c_str());

@@ -17,7 +17,7 @@ namespace farandole {
 namespace {
 
 // If both descriptors lead to the same file, one Screen must handle both. Otherwise a line of one
-// could be written into the middle of a line of the other.
+// stream could be written into the middle of a line of the other stream.
 bool same_file(int one, int other) {
   struct stat first{};
   struct stat second{};

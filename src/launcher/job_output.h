@@ -1,5 +1,6 @@
 // JobOutput: copies the workers' output line by line to our standard output and error, and
-// unchanged to the files of the ranks. If our stream is a terminal, the worker gets one, too.
+// unchanged to the files of the ranks. If our stream is a terminal, the worker's stream is one,
+// too.
 #pragma once
 
 #include <cstdint>

@@ -116,8 +116,11 @@ void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
 }
 
 void JobSheet::worker_stopped(int rank, int signal) {
-  store_state(entry_of(*segment_, rank), signal == 0 ? WorkerState::kRuns : WorkerState::kStopped,
-              signal);
+  store_state(entry_of(*segment_, rank), WorkerState::kStopped, signal);
+}
+
+void JobSheet::worker_continued(int rank) {
+  store_state(entry_of(*segment_, rank), WorkerState::kRuns, 0);
 }
 
 void JobSheet::worker_ended(int rank, const ProcessEnd& end) {

@@ -1,6 +1,7 @@
 // Job sheet: a table of the job's workers in the launcher's memory, for other processes of the same
-// user. For each worker, it has the state and the number of the launcher's descriptor of the flight
-// record. Only a process that may open the launcher's descriptors in /proc can read it.
+// user. For each worker, it has the state, and the number of the descriptor with which the launcher
+// holds the worker's flight record. Only a process that may open the launcher's descriptors in
+// /proc can read the table.
 #pragma once
 
 #include <sys/types.h>
@@ -47,7 +48,8 @@ class JobSheet {
   static Result<std::unique_ptr<JobSheet>> create(const SheetJob& job, int workers);
 
   void worker_started(int rank, pid_t pid, int record_descriptor);
-  void worker_stopped(int rank, int signal);  // 0 if it continues
+  void worker_stopped(int rank, int signal);
+  void worker_continued(int rank);
   void worker_ended(int rank, const ProcessEnd& end);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }
 

@@ -51,7 +51,7 @@ TEST(JobSheet, DescribesTheJobAndItsWorkers) {
   EXPECT_EQ(describe(job->workers[2].end.value()), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(job->workers[2].stopped_by, 0);
   EXPECT_EQ(job->workers[3].pid, 0);  // not yet started
-  sheet->worker_stopped(0, 0);
+  sheet->worker_continued(0);
   job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
   EXPECT_EQ(job->workers[0].stopped_by, 0);
 }

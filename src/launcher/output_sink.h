@@ -18,7 +18,8 @@ class OutputSink {
   // The descriptor is borrowed.
   explicit OutputSink(int descriptor);
 
-  // The descriptor to which we write. For a terminal, it is our own one, not the borrowed one.
+  // The descriptor to which we write. For a terminal, this is a descriptor of our own instead of
+  // the borrowed one.
   int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
   void write(std::string_view bytes);
   // Writes as much as is possible without blocking.

@@ -14,7 +14,7 @@ std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
   std::vector<EnvironmentVariable> variables{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
-      // Set even if it is −1, so that a job inside a job does not inherit the outer job's.
+      // Set even if it is −1, so that a job inside a job does not inherit the outer job's channel.
       {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
   // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.
   for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {

@@ -47,7 +47,8 @@ std::optional<std::string> problem_of_script(const std::string& path) {
   return "needs the interpreter `" + interpreter + "`, which does not exist";
 }
 
-// Returns why a file cannot be started; an empty text if it does not exist; nothing if it can.
+// Returns why a file cannot be started; an empty text if it does not exist; nothing if it can be
+// started.
 std::optional<std::string> problem_of(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return "";

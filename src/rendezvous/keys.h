@@ -36,8 +36,8 @@ inline std::string group(std::int64_t epoch, std::uint32_t id) {
 }
 // A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
-// A text: empty if all ranks have mapped all segments, otherwise why the formation failed. It also
-// ends the waits for members.
+// A text: empty if all ranks have mapped all segments, otherwise why the formation failed. The key
+// also ends the waits for members.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }

@@ -33,7 +33,7 @@ std::shared_ptr<Store> store_of(OwnerAndClient owner_and_client) {
   return {held, held->client.get()};
 }
 
-Result<std::shared_ptr<Store>> keep(UnixListener listener, int members) {
+Result<std::shared_ptr<Store>> become_owner(UnixListener listener, int members) {
   FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(listener), members));
   FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
@@ -48,7 +48,7 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
                                                 const WaitLimit& limit) {
   for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
     auto listener = UnixListener::open(name);
-    if (listener.ok()) return keep(*std::move(listener), members);
+    if (listener.ok()) return become_owner(*std::move(listener), members);
     if (listener.status().code() != StatusCode::kRetry) return listener.status();
     auto socket = UnixListener::visit(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});

@@ -18,13 +18,13 @@ namespace {
 // How long a call waits for the owner's answer. The owner answers within microseconds, unless it is
 // stopped or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
-// So many values with two descriptors each fit into one reply.
+// How many values with two descriptors each fit into one reply.
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
 
 constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
 constexpr const char* kFirstRank = "the rank that keeps the rendezvous of this job";
 
-// Whether a reply with so many descriptors can answer a wait for so many keys.
+// Whether a reply that came with `descriptors` descriptors can answer a wait for `keys` keys.
 bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
                   const std::string& unless) {
   std::size_t taken = 0;
@@ -173,24 +173,24 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
                                                const WaitLimit& limit) {
   Status over;
   while (over.ok()) {
-    auto answer = look(request.number, next_slice_end(limit));
+    auto answer = await_until(request.number, next_slice_end(limit));
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
     over = check_limit(request.keys, limit);
   }
   if (request.kind != StoreRequestKind::kWait) return explain(over);
-  // The value may already be on its way. The server answers after the cancel in any case.
+  // The value may already be on its way. If it is not, the server answers the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit last = answer_limit();
   while (std::chrono::steady_clock::now() < last.deadline) {
-    auto answer = look(request.number, next_slice_end(last));
+    auto answer = await_until(request.number, next_slice_end(last));
     if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return over;
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
   }
   return explain(over);
 }
 
-Result<StoreClient::Answer> StoreClient::look(std::uint64_t number, TimePoint deadline) {
+Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimePoint deadline) {
   for (;;) {
     {
       auto inbox = inbox_.lock();

@@ -1,6 +1,6 @@
 // StoreClient: a worker's connection to the Store that its launcher serves over an inherited Unix
-// socket. If several threads wait at the same time, one of them reads the socket and delivers the
-// replies of the others.
+// socket. If several threads wait at the same time, one of them reads the socket and delivers to
+// the others the replies that they wait for.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class StoreClient final : public Store {
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
   // Waits for the answer until `deadline`. Returns kRetry if it has not come.
-  Result<Answer> look(std::uint64_t number, TimePoint deadline);
+  Result<Answer> await_until(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
   void stop_reading(Status broken);

@@ -1,6 +1,6 @@
-// The messages between StoreClient and StoreServer. Every request gets exactly one reply, which has
-// the request's number. Only a cancel has no reply of its own: the server answers the pending wait
-// at once. Descriptors are sent beside the bytes.
+// The messages between StoreClient and StoreServer. Every request except a cancel gets exactly one
+// reply, which has the request's number. After a cancel, the server answers the pending wait at
+// once. Descriptors are sent beside the bytes.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct StoreReply {
   std::uint64_t number = 0;
   Status status;
   std::int64_t sum = 0;  // result of kAdd
-  // Result of kWait: as many as fit into one message, beginning with the first key. Empty if a key
-  // does not exist.
+  // Result of kWait: the values of the first keys, as many as fit into one message. A value is
+  // empty if its key does not exist.
   std::vector<std::optional<StoreReplyValue>> values;
 
   Bytes encode() const;

@@ -133,8 +133,8 @@ Status StoreOwner::accept_one() {
 // If a rank has ended before the formation was complete, publishes the failure for all members, so
 // that they need not wait for the time-out.
 void StoreOwner::report_failure() {
-  formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
-  if (failure_.empty() || formed_ || !in_formation()) return;
+  has_result_ = has_result_ || server_->has_key_under(keys::complete(kEpoch));
+  if (failure_.empty() || has_result_ || !in_formation()) return;
   ByteWriter writer;
   writer.put_text(failure_);
   (void)server_->set(keys::complete(kEpoch), writer.take());

@@ -46,8 +46,8 @@ class StoreOwner {
   UnixListener listener_;
   int missing_;
   pid_t process_;
-  std::string failure_;  // why the formation fails; empty if it does not
-  bool formed_ = false;  // also true if the formation has failed
+  std::string failure_;      // why the formation fails; empty if it does not
+  bool has_result_ = false;  // the formation has succeeded or failed
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
   bool stop_asked_ = false;

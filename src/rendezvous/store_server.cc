@@ -17,7 +17,8 @@ namespace {
 constexpr int kEventsPerCall = 64;
 constexpr int kRequestsPerTurn = 16;  // after these, another client gets its turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
-// At least the bytes of a reply without its values, and those of a value beside its own.
+// Upper bounds of the bytes of a reply without its values, and of what a value takes in addition to
+// its own bytes.
 constexpr std::size_t kReplyBytes = 64;
 constexpr std::size_t kReplyBytesPerValue = 16;
 

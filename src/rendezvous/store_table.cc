@@ -59,8 +59,8 @@ Result<SharedStoreValue> StoreTable::find(const std::string& key) const {
   return *value;
 }
 
-// Goes on where the last look stopped, so that a wait looks at few keys whenever one is written.
-// But keys may have been removed since, so it ends with a look at all of them.
+// Continues where the last call stopped, so that a wait checks few keys whenever a key is written.
+// Keys may have been removed meanwhile, so this checks all keys again before it returns true.
 bool StoreTable::is_over(StoreWait& wait) const {
   if (entries_.contains(wait.unless)) return true;
   const auto first_missing = [&](std::size_t from) {

@@ -21,7 +21,7 @@ inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 struct StoreWait {
   std::vector<std::string> keys;
   std::string unless;
-  std::size_t missing = 0;  // the first of the keys that did not exist when is_over() looked
+  std::size_t missing = 0;  // index of the first key that did not exist at the last is_over()
 
   // Whether the wait may be over when this key has been written.
   bool awaits(const std::string& key) const { return key == keys[missing] || key == unless; }

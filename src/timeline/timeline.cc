@@ -50,8 +50,8 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
   file_.emplace(*std::move(file));
   const std::size_t taken = std::min(file_->bytes_at_open(), options_.bytes_max);
   text_.begin(file_->head().zero,
-              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size), job.life,
-              mark_cycles);
+              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size),
+              job.engine_number, mark_cycles);
   {
     auto pending = pending_.lock();
     pending->events = std::move(events);

@@ -25,8 +25,8 @@ class Timeline {
     std::size_t bytes_max = 0;  // size limit of the whole file; each rank gets an equal share
   };
   struct Job {
-    std::string name;       // see TraceHead
-    std::int64_t life = 1;  // 1 for the first engine of this process, 2 for the second, …
+    std::string name;                // see TraceHead
+    std::int64_t engine_number = 1;  // 1 for the first engine of this process, 2 for the second, …
   };
   // All references must outlive this object.
   Timeline(const Options& options, const Clock& clock, const Log& log);

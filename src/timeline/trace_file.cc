@@ -14,8 +14,8 @@
 namespace farandole {
 namespace {
 
-constexpr off_t kWriters = 0;
-constexpr off_t kWriteLock = 1;
+constexpr off_t kWritersByte = 0;
+constexpr off_t kWriteLockByte = 1;
 // Longer than any line, even one with the longest name that ranks can exchange.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
 // If a process is killed, its write within one page is either complete or not done. So no line
@@ -39,8 +39,8 @@ bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
 class WriteLock {
  public:
   explicit WriteLock(const Descriptor& file)
-      : file_(file), error_(lock(file, F_WRLCK, kWriteLock, true) ? 0 : errno) {}
-  ~WriteLock() { lock(file_, F_UNLCK, kWriteLock, false); }
+      : file_(file), error_(lock(file, F_WRLCK, kWriteLockByte, true) ? 0 : errno) {}
+  ~WriteLock() { lock(file_, F_UNLCK, kWriteLockByte, false); }
   WriteLock(const WriteLock&) = delete;
   WriteLock& operator=(const WriteLock&) = delete;
 
@@ -112,7 +112,7 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
 Status TraceFile::begin_or_continue(const TraceHead& head) {
   const WriteLock write_lock(file_);
   if (write_lock.error() != 0) return failed(write_lock.error());
-  const bool alone = lock(file_, F_WRLCK, kWriters, false);
+  const bool alone = lock(file_, F_WRLCK, kWritersByte, false);
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
   const bool is_ours = found && found->job == head.job;
   if (!is_ours && !alone)
@@ -124,7 +124,7 @@ Status TraceFile::begin_or_continue(const TraceHead& head) {
   }
   if (const int error = write_at_end({}); error != 0) return failed(error);
   bytes_at_open_ = bytes_;
-  return lock(file_, F_RDLCK, kWriters, false) ? Status() : failed(errno);
+  return lock(file_, F_RDLCK, kWritersByte, false) ? Status() : failed(errno);
 }
 
 Status TraceFile::append(std::string_view lines) {
@@ -135,7 +135,7 @@ Status TraceFile::append(std::string_view lines) {
 
 void TraceFile::close() {
   // Release the lock explicitly, because a forked child may still have the file open.
-  lock(file_, F_UNLCK, kWriters, false);
+  lock(file_, F_UNLCK, kWritersByte, false);
   file_.reset();
 }
 

@@ -87,9 +87,10 @@ std::optional<TraceHead> read_trace_head(std::string_view text) {
   return head;
 }
 
-void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles) {
+void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
+                      bool mark_cycles) {
   zero_ = zero;
-  life_ = life;
+  engine_number_ = engine_number;
   mark_cycles_ = mark_cycles;
   bytes_max_ = bytes_max;
   bytes_ = 0;
@@ -98,9 +99,9 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, 
   left_out_ = 0;
   open_.clear();
   for (Track& track : shared_tracks_) track.busy = false;
-  describe("process_name", rank_.rank,
-           format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
-  describe("process_sort_index", rank_.rank, format_text(R"("sort_index":{})", rank_.rank));
+  write_metadata("process_name", rank_.rank,
+                 format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
+  write_metadata("process_sort_index", rank_.rank, format_text(R"("sort_index":{})", rank_.rank));
 }
 
 void TraceText::add(const TraceEvent& event) {
@@ -200,15 +201,17 @@ TraceText::Track& TraceText::shared_track() {
 // identify threads by their number alone, and show a thread with the number of its process as the
 // main thread.
 std::int64_t TraceText::thread_of(const Track& track) const {
-  return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksPerEngine);
+  return rank_.rank + rank_.size * (track.number + (engine_number_ - 1) * kTracksPerEngine);
 }
 
 void TraceText::write_track_name(Track& track, std::string_view name) {
   if (std::exchange(track.named_in_file, files_) == files_) return;
-  describe("thread_name", thread_of(track), format_text(R"("name":"{}")", json_escaped(name)));
+  write_metadata("thread_name", thread_of(track),
+                 format_text(R"("name":"{}")", json_escaped(name)));
 }
 
-void TraceText::describe(std::string_view what, std::int64_t thread, std::string_view arguments) {
+void TraceText::write_metadata(std::string_view what, std::int64_t thread,
+                               std::string_view arguments) {
   write(format_text(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}},)", rank_.rank,
                     thread, what, arguments));
 }

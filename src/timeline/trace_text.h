@@ -56,10 +56,11 @@ class TraceText {
   explicit TraceText(const Rank& rank) : rank_(rank) {}
 
   // Begins a file whose times count from `zero`. After about `bytes_max` bytes, new calls are
-  // dropped, but the calls that have begun are written to their end. `life` is 1 for the first
-  // engine of this process, 2 for the second, and so on, because all of them may write to the same
-  // file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
-  void begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles = false);
+  // dropped, but the calls that have begun are written to their end. `engine_number` is 1 for the
+  // first engine of this process, 2 for the second, and so on, because all of them may write to the
+  // same file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
+  void begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
+             bool mark_cycles = false);
   // Adds an event. Drops it if the beginning of its call is missing.
   void add(const TraceEvent& event);
   // Writes that the events of `calls` calls are missing since this time, and ends all open calls.
@@ -76,7 +77,7 @@ class TraceText {
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
-    int named_in_file = 0;
+    int named_in_file = 0;  // the value of files_ when its name was written last
     bool busy = false;
   };
   struct Call {
@@ -94,7 +95,7 @@ class TraceText {
   Track& shared_track();
   void write_track_name(Track& track, std::string_view name);
   std::int64_t thread_of(const Track& track) const;
-  void describe(std::string_view what, std::int64_t thread, std::string_view arguments);
+  void write_metadata(std::string_view what, std::int64_t thread, std::string_view arguments);
   void write_event(char phase, Track& track, TimePoint time, std::string_view name,
                    std::string_view arguments);
   // Writes an event that concerns the whole rank.
@@ -108,7 +109,7 @@ class TraceText {
   std::size_t track_count_ = 0;
   std::map<Handle, Call> open_;
   TimePoint zero_{};
-  std::int64_t life_ = 1;
+  std::int64_t engine_number_ = 1;
   bool mark_cycles_ = false;
   std::size_t bytes_max_ = 0;
   std::size_t bytes_ = 0;

@@ -127,7 +127,7 @@ struct BFloat16Element {
 };
 
 // Float16. Uses the processor's conversions if it has them: they round to nearest even in every
-// rounding mode. Their order of elements decides which element is in which part.
+// rounding mode. The order in which they deliver elements decides which element is in which part.
 struct Float16Element {
   using Lane = float;
   static constexpr int kParts = 2;

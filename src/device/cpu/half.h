@@ -18,7 +18,8 @@ struct BFloat16 {
 };
 
 // These functions are always inlined, so that the linker cannot use a copy compiled for a newer
-// processor in other files. The low 16 bits of each lane of `half` are a float16; the others are 0.
+// processor in other files. The low 16 bits of each lane of `half` are a float16; the high bits are
+// 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place
@@ -36,7 +37,7 @@ template <class Floats, class Bits>
   return __builtin_bit_cast(Floats, bits | ((half & 0x8000U) << 16));
 }
 
-// Returns the float16 in the low 16 bits of each lane; the others are 0.
+// Returns the float16 in the low 16 bits of each lane; the high bits are 0.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_float16(Floats value) {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
@@ -57,7 +58,7 @@ template <class Bits, class Floats>
   return half | ((bits >> 16) & 0x8000U);
 }
 
-// Returns the bfloat16 in the upper 16 bits of each lane; the lower ones are undefined.
+// Returns the bfloat16 in the upper 16 bits of each lane; the lower 16 bits are undefined.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits number_to_bfloat16(Floats no_nan) {
   const Bits bits = __builtin_bit_cast(Bits, no_nan);

@@ -98,8 +98,8 @@ struct Chunk {
   }
 };
 
-// Copies the last few bytes through a register and stores them with one wide store. The later wide
-// load would have to wait if the data came from several narrower stores.
+// Copies the last few bytes. If there are 4 or 8, it stores them with one wide store through a
+// register, because the later wide load would have to wait for several narrower stores.
 [[gnu::always_inline]] inline void copy_rest(std::byte* memory, const std::byte* from,
                                              std::size_t size) {
   if (size != 4 && size != 8) {

@@ -11,7 +11,7 @@
 namespace farandole {
 
 // The owner must hold a lock around every call. give_back(), keep() and take_oldest_kept() allocate
-// no memory, because destructors call them.
+// no memory, because destructors call them and must not throw.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> memory);

@@ -1,7 +1,7 @@
-// Doorbells: let the members of a job on one host wake each other, and tell every sleeping member
-// when one of them leaves or dies. The shared memory has the closing word of the epoch and one line
-// per rank. Only its own rank writes a line, except for the bell. `docs/architecture.md`, "Flags",
-// describes the protocol.
+// Doorbells: let the ranks of a job on one host wake each other, and wake every sleeping rank when
+// another one leaves or dies. The shared memory has the closing word of the epoch and one line per
+// rank. Other ranks write only the bell of a line. `docs/architecture.md`, "Flags", describes the
+// protocol.
 #pragma once
 
 #include <algorithm>
@@ -101,8 +101,8 @@ class BasicDoorbells {
     CHECK(rank >= 0 && rank < size_, "a rank lies between 0 and the size of the job");
     return lines_[rank];
   }
-  // Increments the bell even if no thread seems asleep. For values that are not stored seq_cst, and
-  // for the closing word.
+  // Increments the bell even if no thread seems asleep. Call it after a store that is not seq_cst,
+  // and after a store of the closing word.
   void ring_always(int rank);
   void ring_all();
 

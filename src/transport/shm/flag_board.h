@@ -12,8 +12,9 @@
 //
 // A member that cannot continue publishes for which other member it waits. Only this other member
 // wakes it, so with p sleeping members a step takes about p wake-ups instead of p². A check of the
-// members begins with the member that was missing at the previous check. So it costs one load while
-// this member is still missing; and the last member of one step is often also the last of the next.
+// members begins with the member that was missing at the previous check, so it costs one load while
+// this member is still missing. The member that is last in one step is often also the last one in
+// the next step.
 //
 // The members also agree here on how a group ends. If a member must end in the middle of a step, it
 // needs to know whether the others may still run that step. try_close() and may_run() decide this
@@ -41,8 +42,8 @@ inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 struct Entry {
   std::uint64_t identity = 0;       // digest of what the step does; members compare it
   std::int64_t declared_count = 0;  // bytes or rows that the member brings; may differ
-  std::uint64_t input = kNowhere;   // the location of its memory, from SharedHeap::location_of()
-  std::uint64_t output = kNowhere;  // likewise
+  std::uint64_t input = kNowhere;   // the location of its input, from SharedHeap::location_of()
+  std::uint64_t output = kNowhere;  // the location of its output
 };
 
 // Only one thread at a time may use it: the holder of the progress lock. Generations start at 1, so
@@ -103,8 +104,8 @@ class BasicFlagBoard {
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
   // Whether all members have entered the current step. Only then may identity() be called. The
   // other fields of the entries may be read only if all identities are equal. If they differ, a
-  // member may already have rolled back and entered again; then identity() returns a number that no
-  // member has published for it.
+  // member may already have rolled back and entered again; then identity() returns a number that
+  // equals no identity of this step.
   bool all_entered();
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
@@ -146,7 +147,7 @@ class BasicFlagBoard {
   // current step. Call it only after all_entered() returned true.
   bool may_still_write(int member) const;
 
-  // Forgets the current step, because not all members entered the same one. Its sequence is used
+  // Forgets the current step, because not all members entered the same step. Its sequence is used
   // again with a newer generation. No user memory may have been written for it.
   void roll_back();
 
@@ -361,7 +362,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::abandon() {
-  publish_awaited(0);  // from now on we wait for any of them
+  publish_awaited(0);  // from now on every other member wakes us
   line(member_).abandoned.store(1, std::memory_order_seq_cst);
   ring_others();
 }

@@ -16,9 +16,9 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// A sixteenth of the heap is for small blocks, which keep their pages when they are freed. So free
-// memory in the part for large blocks is always zero. Kept blocks also take at most a sixteenth of
-// the heap.
+// A sixteenth of the heap is for small blocks, which keep their pages when they are freed. Large
+// blocks are in the other part, whose free memory is always zero, because it has given its pages
+// back. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
 constexpr std::size_t kZoneDivisor = 16;
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
@@ -77,8 +77,8 @@ SharedHeap::Taken SharedHeap::take_large(std::size_t bytes) {
 }
 
 void SharedHeap::give_back(const std::byte* begin) {
-  // In the child of a fork, a thread that does not exist there may hold the lock, and discarding
-  // pages would discard the parent's.
+  // In the child of a fork, a thread that exists only in the parent may hold the lock, and
+  // discarding pages would discard the parent's pages.
   if (!is_of_this_process()) return;
   {
     auto both = zones_.lock();
