@@ -189,4 +189,4 @@ def _minority(rows: Mapping[int, str]) -> str:
     rest = sorted(rank for who, _ in others for rank in who)
     if len(rest) >= len(most):
         return ""
-    return f"; {rank_list(rest)} {'is' if len(rest) == 1 else 'are'} at odds with the others"
+    return f"; {rank_list(rest)} {'differs' if len(rest) == 1 else 'differ'} from the others"

@@ -22,8 +22,7 @@ def test_the_odd_one_of_many_is_named_and_comes_last() -> None:
     same, other = parameters(a="11", b="22", c="33"), parameters(a="11", b="23", c="34")
     found = difference({rank: other if rank == 1 else same for rank in range(64)})
     assert found.details == (
-        "2 of 3 differ, the first is `b` (float32 [4]); rank 1 is "
-        "at odds with the others\n"
+        "2 of 3 differ, the first is `b` (float32 [4]); rank 1 differs from the others\n"
         "  ranks 0, 2-63   digest 22\n"
         "  rank 1          digest 23"
     )
@@ -44,7 +43,7 @@ def test_different_shapes_and_dtypes() -> None:
     found = difference({0: one, 1: one, 2: two, 3: one})
     assert (found.name, found.is_of_values) == ("b", False)
     assert found.details == (
-        "1 of 2 differs, `b`; rank 2 is at odds with the others\n"
+        "1 of 2 differs, `b`; rank 2 differs from the others\n"
         "  ranks 0, 1, 3   float32 [4]\n"
         "  rank 2          float64 [4]"
     )

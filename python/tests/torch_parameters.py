@@ -47,7 +47,7 @@ class ParameterChecks:
         self.rank, self.size = hvd.rank(), hvd.size()
         self.odd = self.rank == 1  # whether this is the rank with different tensors
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
-        self.at_odds = "" if self.size == 2 else "; rank 1 is at odds with the others"
+        self.difference_of_rank_1 = "" if self.size == 2 else "; rank 1 differs from the others"
 
     def check_equal(self) -> None:
         hvd.check_parameters(tensors())
@@ -80,7 +80,7 @@ class ParameterChecks:
             first, *rows, spread, advice = text.splitlines()
             assert first == (
                 "the parameters are not the same on all ranks: 1 of 11 differs, `bfloat16` "
-                f"(bfloat16 [2, 3]){self.at_odds}"
+                f"(bfloat16 [2, 3]){self.difference_of_rank_1}"
             )
             assert [row.split("   ")[0].strip() for row in rows] == [self.others, "rank 1"], rows
             assert spread == "  the values of an element are up to 1 apart"

@@ -127,7 +127,7 @@ TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
     expect_everywhere(
         members, {"rejected x: allreduce `x` was submitted differently on different ranks: the "
                   "dtype differs; "
-                  "rank 1 is at odds with the others\n"
+                  "rank 1 differs from the others\n"
                   "                  dtype     shape\n"
                   "  ranks 0, 2, 3   float32   [10, 3]\n"
                   "  rank 1          float64   [10, 3]\n"

@@ -120,8 +120,8 @@ std::string minority_of(const std::vector<Variant>& variants) {
   for (const auto& variant : std::span(variants).subspan(1))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
   if (others.size() >= variants.front().ranks.size()) return {};
-  return format_text("; {} {} at odds with the others", short_rank_list(others),
-                     others.size() == 1 ? "is" : "are");
+  return format_text("; {} {} from the others", short_rank_list(others),
+                     others.size() == 1 ? "differs" : "differ");
 }
 
 using TableRow = std::vector<std::string>;

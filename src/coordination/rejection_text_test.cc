@@ -61,7 +61,7 @@ TEST(RejectionText, OfFourRanks) {
   other.reduce_op = ReduceOp::kAverage;
   EXPECT_EQ(rejection_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
             "allreduce `x` was submitted differently on different ranks: dtype, reduce op and "
-            "shape differ; rank 1 is at odds with the others\n"
+            "shape differ; rank 1 differs from the others\n"
             "                  dtype      reduce op   shape\n"
             "  ranks 0, 2, 3   float32    sum         [10, 3]\n"
             "  rank 1          bfloat16   average     [10, 128]\n"
@@ -77,7 +77,7 @@ TEST(RejectionText, OfSixtyFourRanks) {
                             {on_device, {9}},
                             {halved, {40, 41, 42}}}),
             "allreduce `x` was submitted differently on different ranks: device and prescale "
-            "differ; ranks 9, 40-42 are at odds with the others\n"
+            "differ; ranks 9, 40-42 differ from the others\n"
             "                            dtype     device   prescale   shape\n"
             "  ranks 0-8, 10-39, 43-63   float32   cpu      1          [4096, 1024]\n"
             "  ranks 40-42               float32   cpu      0.5        [4096, 1024]\n"
@@ -120,7 +120,7 @@ TEST(RejectionText, Scales) {
     auto two = one;
     two.prescale = 1.0 / 3;
     EXPECT_EQ(rejection_text({{one, {0, 2}}, {two, {1}}}),
-              mismatch(which, "the prescale differs; rank 1 is at odds with the others",
+              mismatch(which, "the prescale differs; rank 1 differs from the others",
                        {"             dtype     prescale             shape",
                         "ranks 0, 2   float32   1                    [8]",
                         "rank 1       float32   0.3333333333333333   [8]"}));
@@ -172,7 +172,7 @@ TEST(RejectionText, Roots) {
   auto two = one;
   two.root_rank = 5;
   EXPECT_EQ(rejection_text({{one, {0, 1}}, {two, {2}}}),
-            mismatch("broadcast `x`", "the root rank differs; rank 2 is at odds with the others",
+            mismatch("broadcast `x`", "the root rank differs; rank 2 differs from the others",
                      {"             dtype   root rank   shape",  //
                       "ranks 0, 1   bool    0           [1]",    //
                       "rank 2       bool    5           [1]"}));
@@ -182,7 +182,7 @@ TEST(RejectionText, Devices) {
   auto other = allreduce({8});
   other.device = DeviceType::kCuda;
   EXPECT_EQ(rejection_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
-            mismatch("allreduce `x`", "the device differs; rank 1 is at odds with the others",
+            mismatch("allreduce `x`", "the device differs; rank 1 differs from the others",
                      {"             dtype     device   shape",  //
                       "ranks 0, 2   float32   cpu      [8]",    //
                       "rank 1       float32   cuda     [8]"}));

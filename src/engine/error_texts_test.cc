@@ -314,7 +314,7 @@ TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
     EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status,
               Status::fix_call(
                   "allreduce `grad` was submitted differently on different ranks: the device "
-                  "differs; rank 1 is at odds with the others\n"
+                  "differs; rank 1 differs from the others\n"
                   "               dtype     device   shape\n"
                   "  ranks 0, 2   float32   cpu      [3]\n"
                   "  rank 1       float32   cuda     [3]\n"
