@@ -38,7 +38,7 @@ std::string plain(std::string_view text) { return std::string(text); }
 // Returns the older names of a knob. `shown` formats the name of a variable.
 std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
   std::string text = shown(row.old_name);
-  if (!row.old_off.empty()) text += format_text(", and {} for 0", shown(row.old_off));
+  if (!row.old_off_switch.empty()) text += format_text(", and {} for 0", shown(row.old_off_switch));
   return text;
 }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kDescriptorMax = std::numeric_limits<std::int32_t>::max()
 
 constexpr std::string_view kYes = "1|true|on|yes";
 
-constexpr std::array<KnobRow, kKnobs> kRows = {{
+constexpr std::array<KnobRow, kKnobCount> kRows = {{
     {.knob = Knob::kRank,
      .name = "FARANDOLE_RANK",
      .old_name = "HOROVOD_RANK",
@@ -103,7 +103,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kStallWarning,
      .name = "FARANDOLE_STALL_WARNING",
      .old_name = "HOROVOD_STALL_CHECK_TIME_SECONDS",
-     .old_off = "HOROVOD_STALL_CHECK_DISABLE",
+     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
      .type = KnobType::kInteger,
      .default_value = "10",
      .min = 0,
@@ -114,7 +114,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kStallLimit,
      .name = "FARANDOLE_STALL_LIMIT",
      .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-     .old_off = "HOROVOD_STALL_CHECK_DISABLE",
+     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
      .type = KnobType::kInteger,
      .default_value = "0",
      .min = 0,
@@ -186,7 +186,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .default_value = "warning",
      .choices = "trace|debug|info|warning|error|fatal",
      .flag = "--log-level",
-     .help = "The least severe log lines that are shown."},
+     .help = "Log lines that are less severe than this are not shown."},
     {.knob = Knob::kLogHideTime,
      .name = "FARANDOLE_LOG_HIDE_TIME",
      .old_name = "HOROVOD_LOG_HIDE_TIME",
@@ -276,7 +276,8 @@ Knobs::Source Knobs::source_of(const KnobRow& row, const Environment& environmen
     return found == nullptr ? std::string_view() : found;
   };
   if (const auto text = value(row.name); !text.empty()) return {row.name, text, true};
-  if (is_one_of(in_lower_case(value(row.old_off)), kYes)) return {row.old_off, "0", true};
+  if (is_one_of(in_lower_case(value(row.old_off_switch)), kYes))
+    return {row.old_off_switch, "0", true};
   if (const auto text = value(row.old_name); !text.empty()) return {row.old_name, text, true};
   return {row.name, row.default_value};
 }

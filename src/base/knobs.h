@@ -36,7 +36,7 @@ enum class Knob : std::uint8_t {
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 20;
+inline constexpr std::size_t kKnobCount = 20;
 
 enum class KnobType : std::uint8_t {
   kInteger,
@@ -49,9 +49,9 @@ struct KnobRow {
   Knob knob{};
   std::string_view name{};      // the environment variable
   std::string_view old_name{};  // Horovod's name for it; empty if it had none
-  // the name of Horovod's switch that turns this off: if it is on, the value here is 0, whatever
-  // old_name says
-  std::string_view old_off{};
+  // the name of Horovod's switch that turns this off: if the switch is on, the value of the knob is
+  // 0, whatever old_name says
+  std::string_view old_off_switch{};
   KnobType type{};
   std::string_view default_value{};  // as a user would write it
   std::int64_t min = 0;              // kInteger
@@ -105,7 +105,7 @@ class Knobs {
 
   const Value& value_of(Knob knob) const { return values_[static_cast<std::size_t>(knob)]; }
 
-  std::array<Value, kKnobs> values_;
+  std::array<Value, kKnobCount> values_;
 };
 
 }  // namespace farandole

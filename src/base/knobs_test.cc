@@ -35,7 +35,7 @@ TEST(KnobRows, are_indexed_by_the_enum_and_name_each_thing_once) {
     EXPECT_TRUE(row.old_name.empty() || names.insert(row.old_name).second) << row.old_name;
     EXPECT_TRUE(row.flag.empty() || flags.insert(row.flag).second) << row.flag;
   }
-  EXPECT_EQ(index, kKnobs);
+  EXPECT_EQ(index, kKnobCount);
 }
 
 TEST(Knobs, have_their_defaults_in_an_empty_environment) {

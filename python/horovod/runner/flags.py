@@ -258,7 +258,7 @@ FLAGS = (
         key=("logging", "level"),
         choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"),
         to_run_flags=lambda value: ["--log-level", value.lower()],
-        help="The least severe log lines that are shown.",
+        help="Log lines that are less severe than this are not shown.",
     ),
     Flag(
         "log_with_timestamp",
