@@ -25,7 +25,7 @@ void Member::run(CollectiveCall&& call) {
   for (; progress != Progress::kDone; progress = advance(step)) {
     CHECK(progress != Progress::kMismatch && progress != Progress::kMisprediction,
           "all ranks of a benchmark make the same calls");
-    if (progress == Progress::kMoved) {
+    if (progress == Progress::kAdvanced) {
       policy_.begin_wait(clock_);
       continue;
     }

@@ -35,10 +35,10 @@ struct OperationRow {
   OutputRule output_rule;
   bool reduces = false;  // uses reduce_op, prescale and postscale
   bool rooted = false;   // only the root's input is read
-  // Allowed while some members have joined: these take part without data, so an allreduce combines
-  // the tensors of the others, and an allgather returns only their rows. Other operations are
-  // rejected.
-  bool runs_joined = false;
+  // Allowed while some members have joined: these members take part without data, so an allreduce
+  // combines the tensors of the others, and an allgather returns only their rows. Other operations
+  // are rejected.
+  bool allowed_while_joined = false;
   bool fusible = false;  // calls with the same dtype, reduce op and scales may share a transfer
 };
 
@@ -49,7 +49,7 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
      .shape_rule = ShapeRule::kAll,
      .output_rule = OutputRule::kGiven,
      .reduces = true,
-     .runs_joined = true,
+     .allowed_while_joined = true,
      .fusible = true},
     {.operation = Operation::kBroadcast,
      .name = "broadcast",
@@ -60,7 +60,7 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
      .name = "allgather",
      .shape_rule = ShapeRule::kAllButFirst,
      .output_rule = OutputRule::kReceived,
-     .runs_joined = true},
+     .allowed_while_joined = true},
     {.operation = Operation::kBarrier,
      .name = "barrier",
      .shape_rule = ShapeRule::kNone,

@@ -404,7 +404,7 @@ class InterleavedRun {
       position.step.reset();
       ++position.next;
     }
-    return progress == Progress::kMoved || progress == Progress::kDone;
+    return progress == Progress::kAdvanced || progress == Progress::kDone;
   }
 
  private:

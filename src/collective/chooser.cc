@@ -80,8 +80,8 @@ Progress advance(CollectiveStep& step) {
   return std::visit([](auto& algorithm) { return algorithm.advance(); }, step);
 }
 
-std::array<std::span<const std::byte>, 2> exposable(const Group& group,
-                                                    const CollectiveCall& call) {
+std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
+                                                           const CollectiveCall& call) {
   if (call.joined || group.members() == 1) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
   // A broadcast needs only the count of elements, the operations after it only the rows. If a

@@ -73,7 +73,8 @@ Progress advance(CollectiveStep& step);
 // The input and the output of the call, if its step may let other members see them; otherwise
 // empty. May include memory that the step does not expose after all, but never omits memory that it
 // exposes.
-std::array<std::span<const std::byte>, 2> exposable(const Group& group, const CollectiveCall& call);
+std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
+                                                           const CollectiveCall& call);
 
 // The output memory that the other members of an entered step may write. Call this only if the
 // step's entry on the board exposes an output.

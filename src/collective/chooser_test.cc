@@ -63,7 +63,7 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
 TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_run_again) {
   start(kSeveralWindows);
   for (int member = 0; member + 1 < kMembers; ++member) {
-    while (advance_member(member) == Progress::kMoved) {
+    while (advance_member(member) == Progress::kAdvanced) {
     }
     group_.group(member).board->roll_back();
   }
@@ -130,14 +130,14 @@ TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
                            .splits = {rows, 0, 0},
                            .input = input.get(),
                            .output = output.get()};
-    const auto may_expose = exposable(group.group(0), call);
+    const auto may_expose = exposable_memory(group.group(0), call);
     EXPECT_TRUE(rows > 1 || may_expose[0].empty()) << "small tensors travel in the entry";
     CollectiveStep step = choose(group.group(0), step_number(1), std::move(call));
     EXPECT_NE(advance(step), Progress::kDone);
     const Entry entry = group.group(0).board->entry(0);
     const std::array shown_data = {entry.input, entry.output};
     for (std::size_t i = 0; i < shown_data.size(); ++i) {
-      if (shown_data[i] == kNowhere) continue;
+      if (shown_data[i] == kNoLocation) continue;
       EXPECT_GE(may_expose[i].size(), static_cast<std::size_t>(rows * 8)) << GetParam().name;
       EXPECT_EQ(group.heap(0).location_of(may_expose[i].data(), may_expose[i].size()),
                 shown_data[i])

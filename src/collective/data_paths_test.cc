@@ -146,13 +146,13 @@ TEST_P(ExposerGone, a_death_keeps_steps_with_exposed_memory_pending) {
   for (int member = 0; member < 3; ++member) {
     sides.push_back(std::make_unique<SideInTest>(prepared, member, &group.heap(member)));
     steps.push_back(sides.back()->step(group.group(member), step_number(1)));
-    EXPECT_EQ(advance(steps.back()), member < 2 ? Progress::kPending : Progress::kMoved);
+    EXPECT_EQ(advance(steps.back()), member < 2 ? Progress::kPending : Progress::kAdvanced);
   }
   group.doorbells(1).close(0);
   for (int turn = 0; turn < 3; ++turn) {
     for (CollectiveStep& step : steps) {
-      Progress progress = Progress::kMoved;
-      while (progress == Progress::kMoved) progress = advance(step);
+      Progress progress = Progress::kAdvanced;
+      while (progress == Progress::kAdvanced) progress = advance(step);
       EXPECT_EQ(progress, Progress::kPending);
     }
   }

@@ -3,12 +3,12 @@
 namespace farandole {
 
 std::uint64_t EntryBarrier::location_of(std::span<const std::byte> memory) const {
-  if (group_->heap == nullptr || memory.empty()) return kNowhere;
-  return group_->heap->location_of(memory.data(), memory.size()).value_or(kNowhere);
+  if (group_->heap == nullptr || memory.empty()) return kNoLocation;
+  return group_->heap->location_of(memory.data(), memory.size()).value_or(kNoLocation);
 }
 
 bool EntryBarrier::is_visible(std::span<const std::byte> memory) const {
-  return location_of(memory) != kNowhere;
+  return location_of(memory) != kNoLocation;
 }
 
 bool EntryBarrier::is_worth_exposing(std::span<const std::byte> memory, std::size_t bytes) const {
@@ -23,7 +23,7 @@ void EntryBarrier::enter_exposing(std::int64_t declared_count, std::span<const s
 }
 
 std::byte* EntryBarrier::exposed(int member, std::uint64_t location, std::size_t bytes) const {
-  if (location == kNowhere) return nullptr;
+  if (location == kNoLocation) return nullptr;
   return group_->heaps[static_cast<std::size_t>(member)]->at(location, bytes);
 }
 

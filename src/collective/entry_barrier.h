@@ -26,8 +26,8 @@ class BasicEntryBarrier {
 
   // Publishes our entry. Data staged before this call belongs to phase 0. The previous step must be
   // completed.
-  void enter(std::int64_t declared_count, std::uint64_t input = kNowhere,
-             std::uint64_t output = kNowhere) {
+  void enter(std::int64_t declared_count, std::uint64_t input = kNoLocation,
+             std::uint64_t output = kNoLocation) {
     CHECK(!entered_, "a step is entered once");
     board_->enter(identity_.generation, identity_.sequence,
                   {.identity = identity_.id,
@@ -63,7 +63,7 @@ class BasicEntryBarrier {
     return true;
   }
   // Whether a member lets the others read its input in place.
-  bool exposes_input(int member) const { return board_->input(member) != kNowhere; }
+  bool exposes_input(int member) const { return board_->input(member) != kNoLocation; }
   bool any_member_exposes_input() const {
     for (int member = 0; member < board_->members(); ++member)
       if (exposes_input(member)) return true;

@@ -64,7 +64,7 @@ TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {
   EntryBarrier valid(group.group(0), step_number(1));
   EntryBarrier invalid(group.group(1), step_number(1));
   valid.enter(0);
-  invalid.enter(0, GroupInTest::kHeapBytes - 1, kNowhere - 1);
+  invalid.enter(0, GroupInTest::kHeapBytes - 1, kNoLocation - 1);
   ASSERT_EQ(valid.check_arrivals(), Progress::kDone);
   EXPECT_NE(valid.input(1, 1), nullptr);
   EXPECT_EQ(valid.input(1, 2), nullptr);

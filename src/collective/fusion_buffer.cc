@@ -24,7 +24,7 @@ void FusionBuffer::add(const Piece& piece) {
   bytes_ += piece.bytes;
 }
 
-Status FusionBuffer::settle() {
+Status FusionBuffer::choose_memory() {
   in_place_ = are_contiguous();
   if (in_place_) {
     memory_ = pieces_.empty() ? nullptr : pieces_.front().output;

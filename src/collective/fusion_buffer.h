@@ -32,7 +32,7 @@ class FusionBuffer {
   void add(const Piece& piece);
   // Chooses the memory of the step. Call it after all pieces were added. Errors: kStop if the
   // system has no memory.
-  Status settle();
+  Status choose_memory();
 
   // The input and output of the fused step: bytes() bytes, all pieces in order.
   std::byte* memory() const { return memory_; }

@@ -30,7 +30,7 @@ TEST(FusionBuffer, packs_in_order_and_unpacks_to_the_outputs) {
     }
     buffer.clear();
     for (std::size_t i = 0; i < inputs.size(); ++i) buffer.add(piece_of(inputs[i], outputs[i]));
-    ASSERT_EQ(buffer.settle(), Status());
+    ASSERT_EQ(buffer.choose_memory(), Status());
     EXPECT_FALSE(buffer.in_place());
     EXPECT_EQ(buffer.bytes(), 700'008);
     EXPECT_TRUE(heap->location_of(buffer.memory(), 700'008));
@@ -61,7 +61,7 @@ TEST(FusionBuffer, contiguous_in_place_tensors_are_not_copied) {
   buffer.add({begin, begin, 60});
   buffer.add({nullptr, nullptr, 0});
   buffer.add({begin + 60, begin + 60, 40});
-  ASSERT_EQ(buffer.settle(), Status());
+  ASSERT_EQ(buffer.choose_memory(), Status());
   EXPECT_TRUE(buffer.in_place());
   EXPECT_EQ(buffer.memory(), begin);
   EXPECT_EQ(buffer.bytes(), 100);
@@ -69,7 +69,7 @@ TEST(FusionBuffer, contiguous_in_place_tensors_are_not_copied) {
   const auto packs = [&](const std::vector<FusionBuffer::Piece>& pieces) {
     buffer.clear();
     for (const auto& piece : pieces) buffer.add(piece);
-    EXPECT_EQ(buffer.settle(), Status());
+    EXPECT_EQ(buffer.choose_memory(), Status());
     return !buffer.in_place();
   };
   EXPECT_TRUE(packs({{begin, begin, 60}, {begin + 61, begin + 61, 39}}));       // a gap
@@ -85,7 +85,7 @@ TEST(FusionBuffer, memory_is_reused_and_doubles_up_to_its_maximum) {
   const auto settle = [&](std::int64_t bytes) {
     buffer.clear();
     buffer.add({memory.data(), memory.data() + 1, bytes});
-    EXPECT_EQ(buffer.settle(), Status());
+    EXPECT_EQ(buffer.choose_memory(), Status());
     return buffer.memory();
   };
   const std::byte* const first = settle(600'000);

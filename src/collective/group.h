@@ -64,9 +64,9 @@ struct StepIdentity {
 // memory and flag line stay unchanged until all have entered the next step. So we may continue, and
 // the others finish without waiting for us.
 enum class Progress : std::uint8_t {
-  kPending,  // no work until another member's flag changes: the caller may sleep
-  kMoved,    // did some work: call again before sleeping, because no doorbell rings for the rest
-  kDone,     // the outputs are complete; do not call again
+  kPending,   // no work until another member's flag changes: the caller may sleep
+  kAdvanced,  // did some work: call again before sleeping, because no doorbell rings for the rest
+  kDone,      // the outputs are complete; do not call again
   // all have entered this step, but with different identities; no member writes anything in it
   kMisprediction,
   kMismatch,  // an entry is invalid; nothing was written

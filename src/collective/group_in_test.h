@@ -82,7 +82,7 @@ class GroupInTest {
         else
           bells.cancel_sleep();
       }
-      if (progress != Progress::kPending && progress != Progress::kMoved) return progress;
+      if (progress != Progress::kPending && progress != Progress::kAdvanced) return progress;
     }
     ADD_FAILURE() << "member " << member << " waits for ever";
     return Progress::kPending;
@@ -102,7 +102,7 @@ class GroupInTest {
       const int runs = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
-      for (int run = 1; run < runs && progress == Progress::kMoved; ++run)
+      for (int run = 1; run < runs && progress == Progress::kAdvanced; ++run)
         progress = advance(steps[member]);
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;

@@ -92,7 +92,7 @@ Progress BasicRounds<EntryBarrierType>::advance(Algorithm& algorithm) {
       algorithm.stage(round_ + 1);
       entry_barrier_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
       state_ = State::kTake;
-      return Progress::kMoved;
+      return Progress::kAdvanced;
     case State::kTake:
       return take(algorithm);
     case State::kReleaseInputs:
@@ -116,7 +116,7 @@ Progress BasicRounds<EntryBarrierType>::arrive(Algorithm& algorithm) {
   rounds_ = *rounds;
   if (rounds_ == 0) return end_rounds();
   state_ = rounds_ > 1 ? State::kStage : State::kTake;
-  return rounds_ > 1 ? Progress::kMoved : take(algorithm);
+  return rounds_ > 1 ? Progress::kAdvanced : take(algorithm);
 }
 
 template <class EntryBarrierType>
@@ -125,11 +125,11 @@ Progress BasicRounds<EntryBarrierType>::take(Algorithm& algorithm) {
   // Round 0 was staged before the entry.
   if (round_ > 0 && !entry_barrier_.board().all_reached(static_cast<std::uint32_t>(round_)))
     return Progress::kPending;
-  if (!algorithm.take(round_)) return Progress::kMoved;
+  if (!algorithm.take(round_)) return Progress::kAdvanced;
   ++round_;
   if (round_ == rounds_) return end_rounds();
   state_ = round_ + 1 < rounds_ ? State::kStage : State::kTake;
-  return Progress::kMoved;
+  return Progress::kAdvanced;
 }
 
 template <class EntryBarrierType>
@@ -147,7 +147,7 @@ Progress BasicRounds<EntryBarrierType>::release_inputs() {
   if (entry_barrier_.is_exposer_gone()) return Progress::kPending;
   entry_barrier_.board().publish_phase(last_phase());
   state_ = State::kAwaitRelease;
-  return await_release() == Progress::kDone ? Progress::kDone : Progress::kMoved;
+  return await_release() == Progress::kDone ? Progress::kDone : Progress::kAdvanced;
 }
 
 template <class EntryBarrierType>

@@ -115,7 +115,7 @@ template <class Algorithm>
 Progress BasicTwoShots<EntryBarrierType>::reduce(Algorithm& algorithm) {
   if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
     return Progress::kPending;
-  if (!algorithm.reduce(window_)) return Progress::kMoved;
+  if (!algorithm.reduce(window_)) return Progress::kAdvanced;
   state_ = State::kShow;
   return show(algorithm);
 }
@@ -132,7 +132,7 @@ Progress BasicTwoShots<EntryBarrierType>::show(Algorithm& algorithm) {
     entry_barrier_.board().publish_phase(phase + 2);
   }
   state_ = State::kFetch;
-  return Progress::kMoved;
+  return Progress::kAdvanced;
 }
 
 template <class EntryBarrierType>
@@ -143,7 +143,7 @@ Progress BasicTwoShots<EntryBarrierType>::fetch(Algorithm& algorithm) {
   algorithm.fetch(window_);
   ++window_;
   state_ = window_ == windows_ ? State::kOver : State::kReduce;
-  return window_ == windows_ ? Progress::kDone : Progress::kMoved;
+  return window_ == windows_ ? Progress::kDone : Progress::kAdvanced;
 }
 
 using TwoShots = BasicTwoShots<EntryBarrier>;

@@ -16,9 +16,9 @@
 // A call that cannot run (Signature::call_error) is never predicted: its member raises a replan and
 // announces the call. When all members have announced the name, the call is rejected on all. A
 // member that has submitted a kJoin counts as having announced every operation that may run without
-// its data (runs_joined in operation.h). Other operations are rejected on all members, and the
-// error names the joined ranks. When all members have joined, all joins complete together. While
-// any member has joined, the group stays in learn mode.
+// its data (allowed_while_joined in operation.h). Other operations are rejected on all members, and
+// the error names the joined ranks. When all members have joined, all joins complete together.
+// While any member has joined, the group stays in learn mode.
 #pragma once
 
 #include <cstddef>

@@ -363,7 +363,7 @@ TEST(Join, CallsOfJoinedMembersAreDecidedBeforeTheRelease) {
 
 TEST(Join, OtherOperationsAreRejectedWhileAMemberHasJoined) {
   for (const auto& row : kOperations) {
-    if (row.runs_joined || row.operation == Operation::kJoin) continue;
+    if (row.allowed_while_joined || row.operation == Operation::kJoin) continue;
     Members members({3, 4, 6, 9});
     members.submit(0, call(row.operation, "x"));
     members.submit(1, join());

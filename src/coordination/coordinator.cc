@@ -248,7 +248,7 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
     reject(name, call_error_text(variants_of(candidates)));
   else if (candidates.size() > 1)
     reject(name, rejection_text(variants_of(candidates)));
-  else if (!joined.empty() && !row_of(first.signature.operation).runs_joined)
+  else if (!joined.empty() && !row_of(first.signature.operation).allowed_while_joined)
     reject(name, joined_text(first.signature, ranks_of(joined)));
   else
     issue(first);

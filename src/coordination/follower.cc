@@ -164,7 +164,7 @@ Status Follower::apply(const Issue& item) {
   step.identity = interned->digest;
   const auto slot = find_announced(interned->name_digest, interned->signature.name);
   const bool joined =
-      join_ && !join_->released && row_of(interned->signature.operation).runs_joined;
+      join_ && !join_->released && row_of(interned->signature.operation).allowed_while_joined;
   if (slot != InFlight::kNone && in_flight_[slot].interned->digest == interned->digest) {
     step.call_ids.push_back(in_flight_[slot].call_id);
     in_flight_[slot].taken = true;

@@ -212,7 +212,7 @@ std::string joined_text(const Signature& signature, const std::vector<int>& join
   CHECK(!joined_ranks.empty(), "at least one rank has joined");
   std::vector<std::string_view> operations_left;
   for (const auto& row : kOperations)
-    if (row.runs_joined) operations_left.push_back(row.name);
+    if (row.allowed_while_joined) operations_left.push_back(row.name);
   const auto& row = row_of(signature.operation);
   const bool one = joined_ranks.size() == 1;
   return format_text(

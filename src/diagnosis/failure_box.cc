@@ -31,7 +31,8 @@ bool probably_killed_for_memory(const WorkerEnd& end) {
 
 // The number of calls shows, for example, that a rank had fewer training batches than the others.
 std::string after_calls(const FlightReport& record) {
-  if (record.life == FlightLife::kOutside || record.life == FlightLife::kForming) return {};
+  if (record.member_state == MemberState::kOutside || record.member_state == MemberState::kForming)
+    return {};
   return ", after " + count_of_calls(record.counts.calls);
 }
 
@@ -41,7 +42,7 @@ std::string how_it_ended(const Failure& failure) {
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
-  if (how.code == 0 && failure.end.record.life == FlightLife::kOutside)
+  if (how.code == 0 && failure.end.record.member_state == MemberState::kOutside)
     return "ended with exit code 0 without calling init(), where others waited for it";
   if (how.code == 0)
     return "ended with exit code 0 while others still needed it" + after_calls(failure.end.record);
@@ -75,8 +76,8 @@ std::string memory_note(const WorkerEnd& end) {
 
 std::string last_call(const WorkerEnd& end) {
   const FlightReport& record = end.record;
-  if (record.life == FlightLife::kOutside) return {};
-  if (record.life == FlightLife::kForming)
+  if (record.member_state == MemberState::kOutside) return {};
+  if (record.member_state == MemberState::kForming)
     return "none; it was in init(), where it waited for the others for " +
            describe(end.at - record.since);
   if (record.calls.empty()) return "none";

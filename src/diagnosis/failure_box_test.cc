@@ -50,7 +50,7 @@ FlightCall last_call(CallState state, Duration before_the_end) {
 
 Failure member_failure(ProcessEnd how, CallState state, Duration before_the_end) {
   Failure made = failure(how);
-  made.end.record.life = FlightLife::kMember;
+  made.end.record.member_state = MemberState::kMember;
   made.end.record.calls = {last_call(state, before_the_end)};
   return made;
 }
@@ -71,7 +71,7 @@ TEST(FailureBox, KilledBySignal) {
 
 TEST(FailureBox, RaisedAnException) {
   Failure made = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
-  made.end.record.life = FlightLife::kLeft;
+  made.end.record.member_state = MemberState::kLeft;
   made.end.record.cause = LeaveCause::kException;
   made.end.record.reason = "raised ValueError: no label for image 4711";
   made.end.record.traceback =
@@ -145,7 +145,7 @@ TEST(FailureBox, RaisedWithoutATraceback) {
 
 TEST(FailureBox, ExitedWithCode0) {
   Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
-  made.end.record.life = FlightLife::kLeft;
+  made.end.record.member_state = MemberState::kLeft;
   made.end.record.reason = "its program ended";
   made.end.record.counts.calls = 1204;
   made.exit_code = 1;
@@ -174,7 +174,7 @@ TEST(FailureBox, ExitedWithCode0WithoutInit) {
 
 TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
   Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
-  made.end.record.life = FlightLife::kLeft;
+  made.end.record.member_state = MemberState::kLeft;
   made.end.record.reason = "it called shutdown()";
   made.ended_by_us = true;
   made.exit_code = 1;
@@ -191,7 +191,7 @@ TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
 
 TEST(FailureBox, ExitedInInit) {
   Failure made = failure({.code = 2});
-  made.end.record.life = FlightLife::kForming;
+  made.end.record.member_state = MemberState::kForming;
   made.end.record.since = kEnd - seconds(4);
   EXPECT_EQ(box_text(made, {.columns = 60}), R"(
 ╭─ farandole: the job has failed ──────────────────────────╮
@@ -204,7 +204,7 @@ TEST(FailureBox, ExitedInInit) {
 
 TEST(FailureBox, LongAndHostileTexts) {
   Failure made = failure({.code = 1});
-  made.end.record.life = FlightLife::kLeft;
+  made.end.record.member_state = MemberState::kLeft;
   made.end.record.cause = LeaveCause::kException;
   made.end.record.reason = "raised RuntimeError: " + std::string(70, 'x') + " \x1b[2J \xff 数据";
   for (int line = 1; line <= 40; ++line)

@@ -26,7 +26,8 @@ JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint no
 const FlightCall* JobSnapshot::blocking_call(int rank) const {
   const FlightReport& report = worker(rank).report;
   const FlightWait& wait = report.wait;
-  if (!is_alive(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
+  if (!is_alive(rank) || report.member_state != MemberState::kMember || wait.handle == 0)
+    return nullptr;
   if (wait.until && now_ - *wait.until > kWaitPauseMax) return nullptr;
   const FlightCall* oldest = nullptr;
   for (const FlightCall& call : report.calls) {
@@ -53,7 +54,8 @@ bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
   // A joined rank takes part in these operations without data, so it is not missing.
-  return !(row_of(call.operation).runs_joined && is_alive(rank) && has_joined(rank, call.group));
+  return !(row_of(call.operation).allowed_while_joined && is_alive(rank) &&
+           has_joined(rank, call.group));
 }
 
 std::vector<int> JobSnapshot::callers(const FlightCall& call) const {

@@ -9,9 +9,11 @@ namespace farandole {
 namespace {
 
 bool is_alive(const WatchedWorker& worker) { return worker.end.empty(); }
-bool is_outside(const WatchedWorker& worker) { return worker.report.life == FlightLife::kOutside; }
+bool is_outside(const WatchedWorker& worker) {
+  return worker.report.member_state == MemberState::kOutside;
+}
 bool waits_in_init(const WatchedWorker& worker) {
-  return is_alive(worker) && worker.report.life == FlightLife::kForming;
+  return is_alive(worker) && worker.report.member_state == MemberState::kForming;
 }
 
 }  // namespace

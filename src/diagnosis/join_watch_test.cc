@@ -14,17 +14,17 @@ using std::chrono::milliseconds;
 using ::testing::Optional;
 using ::testing::StartsWith;
 
-constexpr auto kOutside = FlightLife::kOutside;
-constexpr auto kForming = FlightLife::kForming;
-constexpr auto kMember = FlightLife::kMember;
-constexpr auto kLeft = FlightLife::kLeft;
+constexpr auto kOutside = MemberState::kOutside;
+constexpr auto kForming = MemberState::kForming;
+constexpr auto kMember = MemberState::kMember;
+constexpr auto kLeft = MemberState::kLeft;
 constexpr TimePoint kStart{std::chrono::seconds(1000)};
 
-std::vector<WatchedWorker> workers(std::initializer_list<FlightLife> lives) {
+std::vector<WatchedWorker> workers(std::initializer_list<MemberState> member_states) {
   std::vector<WatchedWorker> made;
-  for (const FlightLife life : lives) {
+  for (const MemberState member_state : member_states) {
     made.emplace_back();
-    made.back().report.life = life;
+    made.back().report.member_state = member_state;
   }
   return made;
 }

@@ -31,21 +31,21 @@ void set_member_status(const JobSnapshot& snapshot, int rank, RankStatus& status
   status.state = status.waits_for.empty() ? RankState::kRuns : RankState::kWaits;
 }
 
-void set_status_by_life(const JobSnapshot& snapshot, int rank, RankStatus& status) {
+void set_status_by_member_state(const JobSnapshot& snapshot, int rank, RankStatus& status) {
   const FlightReport& report = snapshot.worker(rank).report;
-  if (report.life != FlightLife::kOutside) status.since = report.since;
-  switch (report.life) {
-    case FlightLife::kOutside:
+  if (report.member_state != MemberState::kOutside) status.since = report.since;
+  switch (report.member_state) {
+    case MemberState::kOutside:
       status.state = RankState::kOutside;
       return;
-    case FlightLife::kForming:
+    case MemberState::kForming:
       status.state = RankState::kForming;
       return;
-    case FlightLife::kLeft:
+    case MemberState::kLeft:
       status.state = RankState::kLeft;
       status.reason = make_visible(report.reason);
       return;
-    case FlightLife::kMember:
+    case MemberState::kMember:
       return set_member_status(snapshot, rank, status);
   }
 }
@@ -57,9 +57,9 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   const FlightReport& report = worker.report;
   RankStatus status;
   status.pid = worker.pid;
-  set_status_by_life(snapshot, rank, status);
+  set_status_by_member_state(snapshot, rank, status);
   status.counts = report.counts;
-  const bool member = worker.end.empty() && report.life == FlightLife::kMember;
+  const bool member = worker.end.empty() && report.member_state == MemberState::kMember;
   if (member) status.time_in_job = std::max(snapshot.now() - report.since, Duration());
   if (member && report.wait.handle != 0 && !report.wait.until)
     status.counts.blocked += std::max(snapshot.now() - report.wait.since, Duration());

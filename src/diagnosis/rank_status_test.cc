@@ -21,7 +21,7 @@ class RankStatusTest : public ::testing::Test {
  protected:
   RankStatusTest() : workers_(3) {
     for (WatchedWorker& worker : workers_) {
-      worker.report.life = FlightLife::kMember;
+      worker.report.member_state = MemberState::kMember;
       worker.report.since = kNow - seconds(100);
       worker.report.groups = {kWorld};
     }
@@ -50,14 +50,14 @@ TEST_F(RankStatusTest, FollowsTheLifeOfAWorker) {
   EXPECT_EQ(text(0), "has not called init()");
   EXPECT_EQ(status(0).since, std::nullopt);
   EXPECT_EQ(status(0).time_in_job, std::nullopt);
-  report(0).life = FlightLife::kForming;
+  report(0).member_state = MemberState::kForming;
   report(0).since = kNow - milliseconds(3200);
   EXPECT_EQ(text(0), "waits 3.2 s in init()");
   EXPECT_EQ(text(1), "computes for 1 min 40 s");
   EXPECT_EQ(status(1).time_in_job, Duration(seconds(100)));
   report(1).wait = {.handle = 7, .since = kNow - seconds(9), .until = kNow - seconds(8)};
   EXPECT_EQ(text(1), "computes for 8.0 s");
-  report(1).life = FlightLife::kLeft;
+  report(1).member_state = MemberState::kLeft;
   report(1).reason = "it called shutdown()\a";
   EXPECT_EQ(text(1), "has left 1 min 40 s ago (it called shutdown()\\x07)");
   EXPECT_EQ(status(1).time_in_job, std::nullopt);

@@ -69,7 +69,8 @@ std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
 std::vector<Waiting> Reporter::long_waits() const {
   std::vector<Waiting> waits;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
-    if (!snapshot_.is_alive(rank) || snapshot_.worker(rank).report.life != FlightLife::kMember)
+    if (!snapshot_.is_alive(rank) ||
+        snapshot_.worker(rank).report.member_state != MemberState::kMember)
       continue;
     for (const FlightCall& call : snapshot_.worker(rank).report.calls)
       if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
@@ -136,14 +137,14 @@ std::string Reporter::after_calls(int rank) const {
 // rank's stack could tell more.
 std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
-  const FlightLife life = who.report.life;
+  const MemberState member_state = who.report.member_state;
   if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
   if (who.stopped_by != 0)
     return format_text("is stopped ({}); `kill -CONT {}` lets it go on",
                        signal_name(who.stopped_by), who.pid);
-  if (life == FlightLife::kLeft)
+  if (member_state == MemberState::kLeft)
     return "has left the job (" + make_visible(who.report.reason) + ")" + after_calls(rank);
-  if (life == FlightLife::kForming) return "waits in init()";
+  if (member_state == MemberState::kForming) return "waits in init()";
   if (call != nullptr && snapshot_.has_joined(rank, call->group))
     return "has finished its data (join)" + after_calls(rank);
   const FlightCall* const own = snapshot_.blocking_call(rank);
@@ -151,7 +152,7 @@ std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexpl
   if (!awaited.empty())
     return format_text("waits in {} for {}", describe(*own), name_ranks(awaited));
   unexplained = true;
-  return life == FlightLife::kOutside ? "has not called init()" : "";
+  return member_state == MemberState::kOutside ? "has not called init()" : "";
 }
 
 // Adds a line for each of `ranks`, for which the other ranks wait.
@@ -206,8 +207,8 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
   std::vector<std::pair<int, TimePoint>> waits;
   std::vector<int> others;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
-    const bool waiting =
-        snapshot_.is_alive(rank) && snapshot_.worker(rank).report.life == FlightLife::kForming;
+    const bool waiting = snapshot_.is_alive(rank) &&
+                         snapshot_.worker(rank).report.member_state == MemberState::kForming;
     if (waiting) waits.emplace_back(rank, snapshot_.worker(rank).report.since);
     if (!waiting || snapshot_.worker(rank).stopped_by != 0) others.push_back(rank);
   }

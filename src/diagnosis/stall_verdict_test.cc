@@ -33,7 +33,7 @@ class StallVerdictTest : public ::testing::Test {
       WatchedWorker worker;
       worker.host = "b";
       worker.pid = 710 + rank;
-      worker.report.life = FlightLife::kMember;
+      worker.report.member_state = MemberState::kMember;
       worker.report.since = ago(100);
       worker.report.groups = {kWorld};
       workers_.push_back(worker);
@@ -119,8 +119,8 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
   worker(1).end = "exited with code 0";
   report(1).counts.calls = 1204;
   worker(2).stopped_by = SIGSTOP;
-  report(4).life = FlightLife::kForming;
-  report(5).life = FlightLife::kLeft;
+  report(4).member_state = MemberState::kForming;
+  report(5).member_state = MemberState::kLeft;
   report(5).reason = "it called shutdown()\a";
   report(4).since = ago(1);
   EXPECT_THAT(
@@ -306,7 +306,7 @@ TEST_F(StallVerdictTest, TheOldestLateCallIsReported) {
 TEST_F(StallVerdictTest, InitWaitsForRanksThatHaveNotCalledIt) {
   for (const int rank : {0, 2}) {
     report(rank) = {};
-    report(rank).life = FlightLife::kForming;
+    report(rank).member_state = MemberState::kForming;
   }
   report(0).since = ago(12);
   report(2).since = ago(1);
@@ -322,7 +322,7 @@ TEST_F(StallVerdictTest, InitWaitsForRanksThatHaveNotCalledIt) {
 
 TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
   for (const int rank : {0, 1, 2}) {
-    report(rank).life = FlightLife::kForming;
+    report(rank).member_state = MemberState::kForming;
     report(rank).since = ago(20);
   }
   EXPECT_THAT(lines(), IsEmpty());
@@ -345,7 +345,7 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreExaminedQuickly) {
   constexpr int kRanks = 256;
   std::vector<WatchedWorker> workers(kRanks);
   for (WatchedWorker& worker : workers) {
-    worker.report.life = FlightLife::kMember;
+    worker.report.member_state = MemberState::kMember;
     worker.report.groups = {kWorld};
     for (std::size_t i = 0; i < kFlightCalls; ++i) {
       FlightCall call;

@@ -11,10 +11,10 @@ StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedW
   if (!worker.end.empty()) return Fate::kGone;
   const FlightReport& report = worker.report;
   if (verdict.handle == 0) {
-    if (report.life == FlightLife::kForming) return Fate::kWaits;
-    return report.life == FlightLife::kMember ? Fate::kWentOn : Fate::kGone;
+    if (report.member_state == MemberState::kForming) return Fate::kWaits;
+    return report.member_state == MemberState::kMember ? Fate::kWentOn : Fate::kGone;
   }
-  if (report.life != FlightLife::kMember) return Fate::kGone;
+  if (report.member_state != MemberState::kMember) return Fate::kGone;
   const auto call = std::ranges::find(report.calls, verdict.handle, &FlightCall::handle);
   if (call == report.calls.end()) return Fate::kWentOn;  // a later call has overwritten its line
   if (call->state == CallState::kFailed) return Fate::kGone;

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 class StallWatchTest : public ::testing::Test {
  protected:
   StallWatchTest() {
-    for (WatchedWorker& worker : workers_) worker.report.life = FlightLife::kMember;
+    for (WatchedWorker& worker : workers_) worker.report.member_state = MemberState::kMember;
     workers_[0].report.calls.resize(1);
     call().handle = 7;
     call().operation = Operation::kBarrier;
@@ -97,11 +97,11 @@ TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
 
 TEST_F(StallWatchTest, ReportsThatInitContinued) {
   workers_[0].report = {};
-  workers_[0].report.life = FlightLife::kForming;
+  workers_[0].report.member_state = MemberState::kForming;
   workers_[0].report.since = now_;
   workers_[1].report = {};
   EXPECT_EQ(after(10).lines[0], "stalled: init() waits for rank 1");
-  for (WatchedWorker& worker : workers_) worker.report.life = FlightLife::kMember;
+  for (WatchedWorker& worker : workers_) worker.report.member_state = MemberState::kMember;
   EXPECT_THAT(after(1).lines, ElementsAre("init() went on after 11.0 s"));
 }
 

@@ -575,7 +575,7 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
     std::vector<float> values(6, 1.0F);
     EXPECT_EQ(allreduce(*engine, values, "grad"), Status());
     FlightReport report = read_flight_record((*memory)->data());
-    EXPECT_EQ(report.life, FlightLife::kMember);
+    EXPECT_EQ(report.member_state, MemberState::kMember);
     EXPECT_EQ(report.groups, rank == 0 ? (std::vector<GroupId>{0, 1}) : (std::vector<GroupId>{0}));
     ASSERT_EQ(report.calls.size(), 1U);
     EXPECT_EQ(report.calls[0].name, "grad");
@@ -590,7 +590,7 @@ TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
       EXPECT_EQ(barrier(*engine), Status());  // rank 0 has submitted its next call
       (void)engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
-      EXPECT_EQ(report.life, FlightLife::kLeft);
+      EXPECT_EQ(report.member_state, MemberState::kLeft);
       EXPECT_EQ(report.cause, LeaveCause::kException);
       EXPECT_EQ(report.reason, "raised ValueError: x");
       EXPECT_EQ(report.traceback, "Traceback: here");

@@ -37,7 +37,7 @@ GiveUpReason reason_of_broken_group(const Status& ended) {
 std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
                                             std::chrono::seconds limit) {
   if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
-  const std::string name = title(oldest->submission);
+  const std::string name = call_title(oldest->submission);
   return GiveUpReason{
       Status::rebuild_group(
           format_text("{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "

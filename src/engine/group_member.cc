@@ -117,7 +117,7 @@ Status status_of_finished(const Record& record) {
   const auto& rows = record.outcome.received_rows;
   return Status::stop(format_text(
       "no memory for the result of {}: {} rows of {} bytes; the other ranks got theirs",
-      title(record.submission), std::accumulate(rows.begin(), rows.end(), std::int64_t{0}),
+      call_title(record.submission), std::accumulate(rows.begin(), rows.end(), std::int64_t{0}),
       row_bytes(record.submission)));
 }
 
@@ -208,7 +208,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   if (!stop_entering() && step_) {
     board_.abandon();
-    if (board_.entry(board_.member()).output != kNowhere) {
+    if (board_.entry(board_.member()).output != kNoLocation) {
       writers_deadline_ = clock_.now() + kWritersTimeout;
       exposed_output_ = farandole::exposed_output(*step_);
     }
@@ -218,7 +218,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   decision_ = nullptr;
   for (Record* const record : in_flight_)
     record->outcome.status = Status::rebuild_group(
-        format_text("{} cannot finish: {}", title(record->submission), status.message()));
+        format_text("{} cannot finish: {}", call_title(record->submission), status.message()));
   finish_ended(finished);
 }
 
@@ -336,7 +336,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
   switch (progress) {
     case Progress::kPending:
       return false;
-    case Progress::kMoved:
+    case Progress::kAdvanced:
       record_running();
       return true;
     case Progress::kMisprediction:
@@ -380,7 +380,7 @@ Status GroupMember::prepare_fusion(const Step& step) {
                  .output = static_cast<std::byte*>(submission.output),
                  .bytes = element_count(submission) * element_bytes});
   }
-  return fusion_.settle();
+  return fusion_.choose_memory();
 }
 
 // A decision that moves no data is entered like a barrier, so that all members receive it.
@@ -394,7 +394,7 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
         },
         decision);
   CollectiveCall call = call_of(*step);
-  const auto exposed = exposable(group_, call);
+  const auto exposed = exposable_memory(group_, call);
   if (!exposed[0].empty()) pin_.pin(exposed);
   return choose(group_, {step->step_number.generation, step->step_number.sequence, step->identity},
                 std::move(call));

@@ -28,7 +28,7 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoin
   int rounds = 0;
   bool time_is_over = false;
   policy_.begin_wait(clock_);
-  while (missing_ > 0 && !time_is_over && !state_.called_away) {
+  while (missing_ > 0 && !time_is_over && !state_.must_release) {
     if (advance()) {
       policy_.begin_wait(clock_);
       if (++rounds % kRoundsPerClockRead != 0) continue;
@@ -53,7 +53,7 @@ void Loop::drive_in_background() {
     bool has_completions = false;
     {
       auto state = state_.guarded.lock();
-      if (is_called_away(*state)) break;
+      if (holder_must_release(*state)) break;
       has_completions = state->submissions.with_completion() > 0;
     }
     if (advance()) {
@@ -66,8 +66,8 @@ void Loop::drive_in_background() {
   advance();  // processes the submissions that came last
 }
 
-bool Loop::is_called_away(const SharedState::Contents& contents) const {
-  return contents.progress_lock.is_called_away(state_.has_work(contents));
+bool Loop::holder_must_release(const SharedState::Contents& contents) const {
+  return contents.progress_lock.holder_must_release(state_.has_work(contents));
 }
 
 // New submissions need no check here: advance() takes those that came before, and a thread that
@@ -77,12 +77,12 @@ void Loop::sleep(TimePoint deadline) {
   tick(clock_.now());
   const bool progress = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
-  bool called_away = false;
+  bool must_release = false;
   {
     auto state = state_.guarded.lock();
-    called_away = is_called_away(*state);
+    must_release = holder_must_release(*state);
   }
-  if (progress || wanted_is_done || called_away) return doorbells_.cancel_sleep();
+  if (progress || wanted_is_done || must_release) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheckInterval);
   take_short_time_slices();
@@ -144,7 +144,7 @@ void Loop::give_up_if_stalled() {
 void Loop::publish() {
   if (finished_.empty() && !memberships_.some_have_ended()) return;
   const TimePoint now = clock_.now();
-  auto to_wake = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNoThread;
   {
     auto state = state_.guarded.lock();
     if (memberships_.some_have_ended())

@@ -70,7 +70,7 @@ class Loop {
   void give_up_if_stalled();
   void publish();
   void tick(TimePoint now);
-  bool is_called_away(const SharedState::Contents& contents) const;
+  bool holder_must_release(const SharedState::Contents& contents) const;
   void sleep(TimePoint deadline);
 
   SharedState& state_;

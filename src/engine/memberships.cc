@@ -36,7 +36,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   record.outcome.status =
       member == members_.end()
           ? Status::fix_call(format_text("group {} was removed before {} could begin", group,
-                                         title(record.submission)))
+                                         call_title(record.submission)))
           : *(*member)->ended();
   finished.push_back(&record);
 }

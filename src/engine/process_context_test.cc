@@ -247,11 +247,11 @@ TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
   ASSERT_EQ(barrier(*second), Status());
   EXPECT_EQ(calls(), 1u);
   ASSERT_EQ(second->shutdown("enough"), Status());
-  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
+  EXPECT_EQ(read_flight_record(record->data()).member_state, MemberState::kMember);
   ASSERT_EQ(first->shutdown("enough"), Status());
-  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kLeft);
+  EXPECT_EQ(read_flight_record(record->data()).member_state, MemberState::kLeft);
   const auto third = value_or_abort(Engine::create(options));
-  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
+  EXPECT_EQ(read_flight_record(record->data()).member_state, MemberState::kMember);
   for (int call = 0; call < 3; ++call) ASSERT_EQ(barrier(*third), Status());
   EXPECT_EQ(calls(), 3u);
 }

@@ -24,7 +24,7 @@ void ProgressLock::begin_nap() {
   calls_seen_ = calls_;
 }
 
-bool ProgressLock::naps_on(bool has_work) {
+bool ProgressLock::continue_nap(bool has_work) {
   return std::exchange(calls_seen_, calls_) != calls_ && !stopping_ && has_work;
 }
 
@@ -35,7 +35,7 @@ bool ProgressLock::end_nap(bool has_work) {
   return true;
 }
 
-bool ProgressLock::is_called_away(bool has_work) const {
+bool ProgressLock::holder_must_release(bool has_work) const {
   if (claimed_or_stopping()) return true;
   return in_background_ && (waiters_ > 0 || calls_ != calls_seen_ || !has_work);
 }

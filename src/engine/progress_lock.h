@@ -18,7 +18,7 @@ class ProgressLock {
  public:
   // Which threads the engine must wake after a change, as soon as it has unlocked its guard.
   enum class Wake : std::uint8_t {
-    kNobody,
+    kNoThread,
     kCallers,   // all threads that wait for a call or have a claim
     kProgress,  // the thread "progress", if it waits for work
   };
@@ -43,10 +43,10 @@ class ProgressLock {
   // the rank's bell, so that this thread wakes up and releases the lock.
   bool holder_hands_over() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
-  [[nodiscard]] Wake give_way() {
+  [[nodiscard]] Wake release_as_waiter() {
     CHECK(held_ && waiters_ > 0, "only a waiter that holds the lock gives way");
     held_ = false;
-    return claimed_or_stopping() ? Wake::kCallers : Wake::kNobody;
+    return claimed_or_stopping() ? Wake::kCallers : Wake::kNoThread;
   }
   // Releases the lock of any other holder. `has_work`: calls are in flight, or messages not sent.
   [[nodiscard]] Wake release(bool has_work) {
@@ -63,7 +63,7 @@ class ProgressLock {
   }
   // Call it when the holder has finished calls. `holder_waits`: whether the holder is a waiter.
   [[nodiscard]] Wake calls_finished(bool holder_waits) const {
-    return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNobody;
+    return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNoThread;
   }
 
   // Begins a claim. Returns true if a thread holds the lock. Then ring the rank's bell, so that the
@@ -86,22 +86,22 @@ class ProgressLock {
   void begin_nap();
   // Call it after each nap. Returns true if calls have come meanwhile; then the thread must nap
   // again.
-  bool naps_on(bool has_work);
+  bool continue_nap(bool has_work);
   // Call it after the last nap. Returns true if the thread holds the lock now.
   bool end_nap(bool has_work);
 
   // Whether a thread claims the lock, or the engine ends.
   bool claimed_or_stopping() const { return stopping_ || claims_ > 0; }
   // Whether the holder must release the lock. The holder must ask before it sleeps.
-  bool is_called_away(bool has_work) const;
+  bool holder_must_release(bool has_work) const;
 
   bool operator==(const ProgressLock&) const = default;
 
  private:
   Wake next(bool has_work) const {
-    if (held_) return Wake::kNobody;
+    if (held_) return Wake::kNoThread;
     if (waiters_ > 0 || claimed_or_stopping()) return Wake::kCallers;
-    return has_work && !napping_ ? Wake::kProgress : Wake::kNobody;
+    return has_work && !napping_ ? Wake::kProgress : Wake::kNoThread;
   }
 
   int waiters_ = 0;               // callers inside wait(), or submit() with a limit

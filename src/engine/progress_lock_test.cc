@@ -17,11 +17,11 @@ TEST(ProgressLock, ACallerTakesItAndTheLastWaiterWakesTheProgressThread) {
   lock.arrive(true);
   EXPECT_FALSE(lock.try_take());
   EXPECT_EQ(lock.calls_finished(true), Wake::kCallers);
-  EXPECT_EQ(lock.give_way(), Wake::kNobody);
+  EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kCallers);
   EXPECT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.calls_finished(true), Wake::kNobody);
-  EXPECT_EQ(lock.give_way(), Wake::kNobody);
+  EXPECT_EQ(lock.calls_finished(true), Wake::kNoThread);
+  EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
 }
 
@@ -29,7 +29,7 @@ TEST(ProgressLock, WithoutWorkNoThreadIsWoken) {
   ProgressLock lock;
   lock.arrive(false);
   ASSERT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.release(kNoWork), Wake::kNobody);
+  EXPECT_EQ(lock.release(kNoWork), Wake::kNoThread);
   EXPECT_FALSE(lock.may_be_taken_in_background(kNoWork));
   EXPECT_TRUE(lock.may_be_taken_in_background(kWork));
 }
@@ -38,11 +38,11 @@ TEST(ProgressLock, AClaimGoesBeforeCallers) {
   ProgressLock lock;
   lock.arrive(true);
   ASSERT_TRUE(lock.try_take());
-  EXPECT_FALSE(lock.is_called_away(kWork));
+  EXPECT_FALSE(lock.holder_must_release(kWork));
   EXPECT_TRUE(lock.begin_claim());
-  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_TRUE(lock.holder_must_release(kWork));
   EXPECT_FALSE(lock.can_be_claimed());
-  EXPECT_EQ(lock.give_way(), Wake::kCallers);
+  EXPECT_EQ(lock.release_as_waiter(), Wake::kCallers);
   EXPECT_FALSE(lock.try_take());
   ASSERT_TRUE(lock.can_be_claimed());
   lock.take_claimed();
@@ -55,15 +55,15 @@ TEST(ProgressLock, TheProgressThreadNapsWhileCallsComeAndIsNotWoken) {
   lock.begin_nap();
   lock.arrive(false);
   ASSERT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.release(kWork), Wake::kNobody);
-  EXPECT_TRUE(lock.naps_on(kWork));
-  EXPECT_FALSE(lock.naps_on(kWork));
+  EXPECT_EQ(lock.release(kWork), Wake::kNoThread);
+  EXPECT_TRUE(lock.continue_nap(kWork));
+  EXPECT_FALSE(lock.continue_nap(kWork));
   EXPECT_TRUE(lock.end_nap(kWork));
   EXPECT_TRUE(lock.holder_hands_over());
-  EXPECT_FALSE(lock.is_called_away(kWork));
-  EXPECT_TRUE(lock.is_called_away(kNoWork));
+  EXPECT_FALSE(lock.holder_must_release(kWork));
+  EXPECT_TRUE(lock.holder_must_release(kNoWork));
   lock.arrive(false);
-  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_TRUE(lock.holder_must_release(kWork));
   EXPECT_EQ(lock.release(kWork), Wake::kProgress);
   EXPECT_FALSE(lock.holder_hands_over());
 }
@@ -73,7 +73,7 @@ TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {
   lock.begin_nap();
   ASSERT_TRUE(lock.end_nap(kWork));
   lock.arrive(true);
-  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_TRUE(lock.holder_must_release(kWork));
   EXPECT_EQ(lock.release(kWork), Wake::kCallers);
   lock.begin_nap();
   EXPECT_FALSE(lock.end_nap(kWork));
@@ -85,8 +85,8 @@ TEST(ProgressLock, AfterStopOnlyAClaimTakesIt) {
   ASSERT_TRUE(lock.try_take());
   EXPECT_TRUE(lock.stop());
   EXPECT_FALSE(lock.stop());
-  EXPECT_TRUE(lock.is_called_away(kWork));
-  EXPECT_EQ(lock.give_way(), Wake::kCallers);
+  EXPECT_TRUE(lock.holder_must_release(kWork));
+  EXPECT_EQ(lock.release_as_waiter(), Wake::kCallers);
   EXPECT_FALSE(lock.try_take());
   EXPECT_FALSE(lock.may_be_taken_in_background(kWork));
   EXPECT_FALSE(lock.begin_claim());

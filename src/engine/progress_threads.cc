@@ -100,11 +100,11 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
   std::size_t missing = wanted.count;
-  auto to_wake = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNoThread;
   for (;;) {
     if (has_progress_lock) missing = loop_.drive(wanted, missing, deadline);
     auto state = state_.guarded.lock();
-    if (has_progress_lock) state_.wake(state->progress_lock.give_way());
+    if (has_progress_lock) state_.wake(state->progress_lock.release_as_waiter());
     const bool woke = missing == 0 || state.wait_until(deadline, [&](Contents& contents) {
       missing = contents.submissions.unfinished(wanted);
       return missing == 0 || contents.progress_lock.is_free();
@@ -161,7 +161,7 @@ void ProgressThreads::stop(std::optional<std::string_view> reason) {
   {
     auto state = state_.guarded.lock();
     if (!state->progress_lock.stop()) return;
-    state_.called_away = true;
+    state_.must_release = true;
   }
   state_.guarded.notify_all();
   state_.progress_queue.notify_all();
@@ -176,14 +176,14 @@ void ProgressThreads::stop(std::optional<std::string_view> reason) {
 void ProgressThreads::take_progress_lock() {
   auto state = state_.guarded.lock();
   if (state->progress_lock.begin_claim()) doorbells_.ring_self();
-  state_.called_away = true;
+  state_.must_release = true;
   state.wait([](Contents& contents) { return contents.progress_lock.can_be_claimed(); });
   state->progress_lock.take_claimed();
-  state_.called_away = state->progress_lock.claimed_or_stopping();
+  state_.must_release = state->progress_lock.claimed_or_stopping();
 }
 
 void ProgressThreads::release_progress_lock() {
-  auto to_wake = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNoThread;
   {
     auto state = state_.guarded.lock();
     to_wake = state->progress_lock.release(state_.has_work(*state));
@@ -206,7 +206,7 @@ void ProgressThreads::run() {
         if (state->submissions.with_completion() > 0) break;  // perhaps no caller makes progress
         state.wait_at(state_.nap_queue, clock_.now() + kNapDuration,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
-      } while (progress_lock.naps_on(state_.has_work(*state)));
+      } while (progress_lock.continue_nap(state_.has_work(*state)));
       const bool is_ours = progress_lock.end_nap(state_.has_work(*state));
       if (progress_lock.is_stopping()) return;
       if (!is_ours) continue;

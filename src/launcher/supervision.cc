@@ -12,8 +12,8 @@ namespace farandole {
 namespace {
 
 bool failed_in_init(const FlightReport& record) {
-  return record.life == FlightLife::kForming ||
-         (record.life == FlightLife::kLeft && record.groups.empty());
+  return record.member_state == MemberState::kForming ||
+         (record.member_state == MemberState::kLeft && record.groups.empty());
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ bool Supervision::may_be_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
   return worker.our_signal == 0 ||
-         (record.life == FlightLife::kLeft && record.since < worker.first_signal_time);
+         (record.member_state == MemberState::kLeft && record.since < worker.first_signal_time);
 }
 
 // A signal from outside, or an exception of the program itself, is not caused by another worker.

@@ -43,14 +43,14 @@ class SupervisionTest : public ::testing::Test {
 
 FlightReport blames(int rank) {
   FlightReport record;
-  record.life = FlightLife::kMember;
+  record.member_state = MemberState::kMember;
   record.blamed_rank = rank;
   return record;
 }
 
-FlightReport living(FlightLife life, TimePoint since = {}) {
+FlightReport living(MemberState member_state, TimePoint since = {}) {
   FlightReport record;
-  record.life = life;
+  record.member_state = member_state;
   record.since = since;
   return record;
 }
@@ -205,7 +205,7 @@ TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
 }
 
 TEST_F(SupervisionTest, AWorkerThatExitedWithCode0MayBeTheCause) {
-  FlightReport left = living(FlightLife::kLeft, now_);
+  FlightReport left = living(MemberState::kLeft, now_);
   left.groups = {kWorld};
   end(2, exited(0), left);
   end(0, exited(4), blames(2));
@@ -231,14 +231,14 @@ TEST_F(SupervisionTest, AnInvalidBlamedRankIsIgnored) {
 TEST_F(SupervisionTest, AWorkerThatWeEndedIsNotTheCause) {
   end(0, exited(5), blames(1));
   wait(Supervision::kOwnErrorTime);
-  end(1, killed(SIGTERM), living(FlightLife::kMember, now_ - seconds(9)));
+  end(1, killed(SIGTERM), living(MemberState::kMember, now_ - seconds(9)));
   end(2, killed(SIGTERM));
   EXPECT_EQ(job_.failure()->rank, 0);
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
 TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
-  FlightReport left = living(FlightLife::kLeft, now_);
+  FlightReport left = living(MemberState::kLeft, now_);
   left.groups = {kWorld};
   now_ += milliseconds(1);
   end(0, exited(5), blames(1));
@@ -252,21 +252,21 @@ TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
 
 TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   end(1, exited(0));
-  end(0, exited(1), living(FlightLife::kForming));
-  end(2, exited(1), living(FlightLife::kLeft));  // init() raised an error, and the program ended
+  end(0, exited(1), living(MemberState::kForming));
+  end(2, exited(1), living(MemberState::kLeft));  // init() raised an error, and the program ended
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
 // The flight record of a worker whose program an exception has ended.
 FlightReport raised(LeaveCause cause, FlightReport before) {
-  before.life = FlightLife::kLeft;
+  before.member_state = MemberState::kLeft;
   before.cause = cause;
   return before;
 }
 
 TEST_F(SupervisionTest, AnExceptionOfTheProgramIsNotCausedByALostRank) {
-  FlightReport left = living(FlightLife::kLeft, now_);
+  FlightReport left = living(MemberState::kLeft, now_);
   left.groups = {kWorld};
   end(0, exited(0), left);
   now_ += seconds(1);
@@ -294,20 +294,20 @@ TEST_F(SupervisionTest, TextsInTheRecordDoNotDecideTheCause) {
 
 TEST_F(SupervisionTest, AnExceptionAfterACaughtInitErrorIsItsOwnCause) {
   end(0, exited(0));
-  end(1, exited(1), raised(LeaveCause::kException, living(FlightLife::kLeft)));
+  end(1, exited(1), raised(LeaveCause::kException, living(MemberState::kLeft)));
   EXPECT_EQ(job_.failure()->rank, 1);
 }
 
 TEST_F(SupervisionTest, AKilledWorkerIsItsOwnCause) {
   end(0, exited(0));
-  end(1, killed(SIGSEGV), living(FlightLife::kForming));
-  end(2, exited(1), living(FlightLife::kForming));
+  end(1, killed(SIGSEGV), living(MemberState::kForming));
+  end(2, exited(1), living(MemberState::kForming));
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 128 + SIGSEGV);
 }
 
 TEST_F(SupervisionTest, AWorkerKilledAfterALossIsItsOwnCause) {
-  end(0, exited(0), living(FlightLife::kLeft, now_));
+  end(0, exited(0), living(MemberState::kLeft, now_));
   end(2, killed(SIGKILL), blames(0));
   EXPECT_EQ(job_.failure()->rank, 2);
 }

@@ -50,7 +50,7 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
     auto listener = UnixListener::open(name);
     if (listener.ok()) return become_owner(*std::move(listener), members);
     if (listener.status().code() != StatusCode::kRetry) return listener.status();
-    auto socket = UnixListener::visit(name);
+    auto socket = UnixListener::connect(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
     // The owner may be between its bind() and its listen(), may just have closed its listening

@@ -108,7 +108,7 @@ TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
   last.reset();  // leaves one free descriptor: the visitor's socket uses it, so accept() fails
-  const auto visitor = UnixListener::visit(name);
+  const auto visitor = UnixListener::connect(name);
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   const std::string failure = failure_in(*guest);
   EXPECT_THAT(failure, HasSubstr("cannot take in another rank: accept4 on an"));
@@ -129,7 +129,7 @@ TEST(NamedStore, AFullDoorIsWaitedAtOnlyForSoLong) {
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
-  for (auto visit = UnixListener::visit(name); visit.ok(); visit = UnixListener::visit(name))
+  for (auto visit = UnixListener::connect(name); visit.ok(); visit = UnixListener::connect(name))
     waiting.push_back(*std::move(visit));
   int asked = 0;
   const auto late =

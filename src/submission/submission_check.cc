@@ -39,12 +39,12 @@ Status check_shape(const Submission& submission) {
   const auto& shape = submission.shape;
   if (shape.size() > kDimensionsMax)
     return Status::fix_call(format_text("{} has {} dimensions; at most {} are possible: reshape it",
-                                        title(submission), shape.size(), kDimensionsMax));
+                                        call_title(submission), shape.size(), kDimensionsMax));
   if (byte_count(submission.dtype, shape)) return {};
   return Status::fix_call(format_text(
       "{} has the shape [{}], which no tensor has: each dimension must be 0 or more, and "
       "the whole tensor smaller than 2^62 bytes",
-      title(submission), join_text(shape, ", ")));
+      call_title(submission), join_text(shape, ", ")));
 }
 
 Status check_memory(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -61,7 +61,7 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
   if (no_input || (writes && submission.output == nullptr))
     return Status::fix_call(
         format_text("{} got a null pointer as {}; give the address of its memory",
-                    title(submission), no_input ? "input" : "output"));
+                    call_title(submission), no_input ? "input" : "output"));
   return {};
 }
 
@@ -74,7 +74,7 @@ Status check_has_rows(const Submission& submission) {
   if (!by_rows || !submission.shape.empty()) return {};
   return Status::fix_call(
       format_text("{} got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)",
-                  title(submission)));
+                  call_title(submission)));
 }
 
 Status check_splits(const Submission& submission, std::size_t members) {
@@ -86,19 +86,19 @@ Status check_splits(const Submission& submission, std::size_t members) {
     return Status::fix_call(
         format_text("{} got {} rows, which {} members cannot share equally; give it splits, the "
                     "number of rows for each member",
-                    title(submission), rows, members));
+                    call_title(submission), rows, members));
   }
   if (splits.size() != members)
     return Status::fix_call(format_text("{} got {} splits ({}) in a group of {}; give one for each",
-                                        title(submission), splits.size(), join_text(splits, ", "),
-                                        members));
+                                        call_title(submission), splits.size(),
+                                        join_text(splits, ", "), members));
   std::int64_t rows_left = rows;
   for (const std::int64_t split : splits) {
     if (split < 0 || split > rows_left)
       return Status::fix_call(
           format_text("{} got the splits ({}) for {} rows; each must be 0 or more, and their sum "
                       "at most the number of rows",
-                      title(submission), join_text(splits, ", "), rows));
+                      call_title(submission), join_text(splits, ", "), rows));
     rows_left -= split;
   }
   return {};
@@ -109,28 +109,28 @@ Status check_adasum(const Submission& submission, std::size_t members) {
   if (submission.operation != Operation::kAllreduce)
     return Status::fix_call(format_text(
         "{} got the reduce op adasum, which only allreduce has; call that, or use sum or average",
-        title(submission)));
+        call_title(submission)));
   if (members <= TwoShotAllreduce::kAdasumMembersMax) return {};
   return Status::fix_call(format_text(
       "{} got the reduce op adasum in a group of {}; it is possible among {} members at "
       "most: use sum or average, or smaller groups",
-      title(submission), members, TwoShotAllreduce::kAdasumMembersMax));
+      call_title(submission), members, TwoShotAllreduce::kAdasumMembersMax));
 }
 
 Status check_reduction_of(const Submission& submission, std::size_t members) {
   if (!row_of(submission.operation).reduces) return {};
   FARANDOLE_TRY(check_adasum(submission, members));
   if (const Status status = check_reduction(submission.dtype, submission.reduce_op); !status.ok())
-    return Status::fix_call(format_text("{}: {}", title(submission), status.message()));
+    return Status::fix_call(format_text("{}: {}", call_title(submission), status.message()));
   if (std::isfinite(submission.prescale) && std::isfinite(submission.postscale)) return {};
   return Status::fix_call(
       format_text("{} got the prescale factor {} and the postscale factor {}; both must be finite",
-                  title(submission), submission.prescale, submission.postscale));
+                  call_title(submission), submission.prescale, submission.postscale));
 }
 
 }  // namespace
 
-std::string title(const Submission& submission) {
+std::string call_title(const Submission& submission) {
   const std::string_view operation = row_of(submission.operation).name;
   if (submission.name.empty()) return std::string(operation);
   return format_text("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
@@ -148,7 +148,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
       submission.name.find(kAutomaticInfix) != std::string::npos)
     return Status::fix_call(format_text(
         "{} has a reserved name: the names of a program must not begin with `{}` or contain `{}`",
-        title(submission), kReservedPrefix, kAutomaticInfix));
+        call_title(submission), kReservedPrefix, kAutomaticInfix));
   return {};
 }
 
@@ -162,7 +162,7 @@ Status call_error_of(const Submission& submission, std::span<const int> ranks, i
       !std::ranges::binary_search(ranks, submission.root_rank))
     return Status::fix_call(
         format_text("{} has root rank {}, which is not one of the group's ranks ({})",
-                    title(submission), submission.root_rank, join_text(ranks, ", ")));
+                    call_title(submission), submission.root_rank, join_text(ranks, ", ")));
   return {};
 }
 

@@ -27,7 +27,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
 Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank);
 
 // Returns "allreduce `x`", for example, for error texts.
-std::string title(const Submission& submission);
+std::string call_title(const Submission& submission);
 
 // Returns the properties that must be equal on all ranks. The submission must be checked, and must
 // have a name and, if there is one, its call error.

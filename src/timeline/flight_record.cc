@@ -79,7 +79,7 @@ struct alignas(64) Counters {
 };
 
 struct Record {
-  std::atomic<std::uint32_t> life;
+  std::atomic<std::uint32_t> member_state;
   std::atomic<std::uint32_t> blamed;  // the blamed rank + 1; 0 for none
   std::atomic<std::int64_t> since;
   std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1; 0 if free
@@ -137,9 +137,10 @@ void set_state(std::byte* memory, Handle handle, CallState state, TimePoint now)
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
-void set_life(std::byte* memory, FlightLife life, TimePoint now) {
+void set_member_state(std::byte* memory, MemberState member_state, TimePoint now) {
   record_in(memory).since.store(nanoseconds_of(now), std::memory_order_relaxed);
-  record_in(memory).life.store(static_cast<std::uint32_t>(life), std::memory_order_release);
+  record_in(memory).member_state.store(static_cast<std::uint32_t>(member_state),
+                                       std::memory_order_release);
 }
 
 }  // namespace
@@ -159,10 +160,10 @@ void FlightRecorder::begin(TimePoint now) {
     counter->store(0, std::memory_order_relaxed);
   for (auto* time : {&counters.blocked, &counters.wait_since, &counters.wait_until})
     time->store(0, std::memory_order_relaxed);
-  set_life(memory_, FlightLife::kForming, now);
+  set_member_state(memory_, MemberState::kForming, now);
 }
 
-void FlightRecorder::formed(TimePoint now) { set_life(memory_, FlightLife::kMember, now); }
+void FlightRecorder::formed(TimePoint now) { set_member_state(memory_, MemberState::kMember, now); }
 
 void FlightRecorder::enter_group(GroupId group) {
   for (auto& kept : record_in(memory_).groups) {
@@ -242,7 +243,7 @@ void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string
   record_in(memory_).cause.store(static_cast<std::uint32_t>(cause), std::memory_order_relaxed);
   record_in(memory_).reason.write(reason);
   record_in(memory_).traceback.write(traceback);
-  set_life(memory_, FlightLife::kLeft, now);
+  set_member_state(memory_, MemberState::kLeft, now);
 }
 
 namespace {
@@ -267,9 +268,9 @@ FlightCounts read_counts(const Counters& counters) {
 FlightReport read_flight_record(const std::byte* memory) {
   const Record& record = record_in(memory);
   FlightReport report;
-  const auto life = record.life.load(std::memory_order_acquire);
-  if (life <= static_cast<std::uint32_t>(FlightLife::kLeft))
-    report.life = static_cast<FlightLife>(life);
+  const auto member_state = record.member_state.load(std::memory_order_acquire);
+  if (member_state <= static_cast<std::uint32_t>(MemberState::kLeft))
+    report.member_state = static_cast<MemberState>(member_state);
   report.since = time_of(record.since.load(std::memory_order_relaxed));
   if (const auto blamed = record.blamed.load(std::memory_order_relaxed); blamed != 0)
     report.blamed_rank = static_cast<int>(blamed) - 1;

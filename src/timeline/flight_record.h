@@ -21,7 +21,7 @@ class Timeline;
 inline constexpr std::size_t kFlightCalls = 512;
 inline constexpr std::size_t kFlightNameBytes = 72;
 
-enum class FlightLife : std::uint32_t {
+enum class MemberState : std::uint32_t {
   kOutside,  // has not called init()
   kForming,  // waits in init() for the others
   kMember,
@@ -106,8 +106,8 @@ struct FlightWait {
 
 // The contents of a flight record, as the launcher reads them.
 struct FlightReport {
-  FlightLife life = FlightLife::kOutside;
-  TimePoint since{};                        // when `life` began
+  MemberState member_state = MemberState::kOutside;
+  TimePoint since{};                        // when `member_state` began
   std::optional<int> blamed_rank;           // the rank whose end made this rank's calls fail
   LeaveCause cause = LeaveCause::kOrderly;  // why it left
   std::string reason;                       // why it left, for people

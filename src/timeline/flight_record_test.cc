@@ -41,7 +41,7 @@ class FlightRecordTest : public ::testing::Test {
 
 TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
   const FlightReport report = read_flight_record(memory_);
-  EXPECT_EQ(report.life, FlightLife::kOutside);
+  EXPECT_EQ(report.member_state, MemberState::kOutside);
   EXPECT_FALSE(report.blamed_rank);
   EXPECT_EQ(report.cause, LeaveCause::kOrderly);
   EXPECT_TRUE(report.calls.empty());
@@ -49,11 +49,11 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
 
 TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at(1));
-  EXPECT_EQ(read_flight_record(memory_).life, FlightLife::kForming);
+  EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
   recorder_.formed(at(2));
   submit(1, call("grad", {2, 3}), at(3));
   FlightReport report = read_flight_record(memory_);
-  EXPECT_EQ(report.life, FlightLife::kMember);
+  EXPECT_EQ(report.member_state, MemberState::kMember);
   EXPECT_EQ(report.since, at(2));
   ASSERT_EQ(report.calls.size(), 1U);
   EXPECT_EQ(report.calls[0].name, "grad");
@@ -145,7 +145,7 @@ TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
   recorder_.left("raised ValueError", LeaveCause::kException, std::string(100'000, 'x') + "the end",
                  at(9));
   FlightReport report = read_flight_record(memory_);
-  EXPECT_EQ(report.life, FlightLife::kLeft);
+  EXPECT_EQ(report.member_state, MemberState::kLeft);
   EXPECT_EQ(report.blamed_rank, 3);
   EXPECT_EQ(report.groups, (std::vector<GroupId>{0, 7}));
   EXPECT_EQ(report.cause, LeaveCause::kException);
@@ -190,7 +190,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
     for (std::uint64_t& word : words_)
       word = random() & (round % 2 == 0 ? bits : ~std::uint64_t{0});
     const FlightReport report = read_flight_record(memory_);
-    EXPECT_LE(report.life, FlightLife::kLeft);
+    EXPECT_LE(report.member_state, MemberState::kLeft);
     EXPECT_LE(report.cause, LeaveCause::kGroupLost);
     EXPECT_LE(report.reason.size(), 1024U);
     EXPECT_LE(report.traceback.size(), 16U * 1024);

@@ -74,7 +74,7 @@ Result<UnixListener> UnixListener::open(const std::string& name) {
   return UnixListener(std::move(descriptor));
 }
 
-Result<UnixSocket> UnixListener::visit(const std::string& name) {
+Result<UnixSocket> UnixListener::connect(const std::string& name) {
   FARANDOLE_TRY_ASSIGN(const Address address, address_of(name));
   FARANDOLE_TRY_ASSIGN(Descriptor descriptor, make_socket(SOCK_NONBLOCK));
   if (::connect(descriptor.get(), address.get(), address.bytes) != 0) {

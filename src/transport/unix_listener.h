@@ -28,7 +28,7 @@ class UnixListener {
   // Connects to the process that listens under this name. Does not block. Errors: kRetry if no
   // process listens (yet, or any more) or if too many clients are waiting, kStop if the process
   // belongs to another user.
-  static Result<UnixSocket> visit(const std::string& name);
+  static Result<UnixSocket> connect(const std::string& name);
 
   // Accepts a connection. Errors: kRetry if no client is waiting, or if the client belonged to
   // another user and was disconnected; kStop if the system cannot accept the connection (which then

@@ -31,7 +31,7 @@ TEST(UnixListener, TheClientIsKnownAndCanSendAtOnce) {
   auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kRetry);
-  const auto connection = UnixListener::visit(name);
+  const auto connection = UnixListener::connect(name);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   const Bytes hello(3, std::byte{7});
   ASSERT_TRUE(connection->send(hello, {}, deadline_of_test()).ok());  // before it is accepted
@@ -49,7 +49,7 @@ TEST(UnixListener, ANameHasOneHolder) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(UnixListener::open(name).status().code(), StatusCode::kRetry);
   first->close();
-  EXPECT_EQ(UnixListener::visit(name).status().code(), StatusCode::kRetry);
+  EXPECT_EQ(UnixListener::connect(name).status().code(), StatusCode::kRetry);
   EXPECT_TRUE(UnixListener::open(name).ok());
 }
 
@@ -58,7 +58,7 @@ TEST(UnixListener, RejectsEmptyAndLongNames) {
     const std::string name(length, 'n');
     EXPECT_THAT(UnixListener::open(name).status().message(),
                 HasSubstr("name of " + std::to_string(length) + " bytes"));
-    EXPECT_EQ(UnixListener::visit(name).status().code(), StatusCode::kFixCall);
+    EXPECT_EQ(UnixListener::connect(name).status().code(), StatusCode::kFixCall);
   }
 }
 
@@ -66,7 +66,7 @@ TEST(UnixListener, FailsWithoutFreeDescriptors) {
   const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  const auto connection = UnixListener::visit(name);
+  const auto connection = UnixListener::connect(name);
   ASSERT_TRUE(connection.ok());
   const NoFreeDescriptors none;
   EXPECT_THAT(UnixListener::open(name).status().message(), HasSubstr("socket on an abstract"));
@@ -79,7 +79,7 @@ TEST(UnixListener, TooManyClientsMustRetry) {
   ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
   for (;;) {
-    auto connection = UnixListener::visit(name);
+    auto connection = UnixListener::connect(name);
     if (!connection.ok()) {
       EXPECT_EQ(connection.status().code(), StatusCode::kRetry) << connection.status().message();
       EXPECT_THAT(connection.status().message(), HasSubstr("too many are waiting"));
@@ -105,7 +105,7 @@ TEST(UnixListener, BothSidesRejectOtherUsers) {
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   const int exit_code = as_another_user([&] {
-    const auto connection = UnixListener::visit(name);
+    const auto connection = UnixListener::connect(name);
     return connection.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
   });
   EXPECT_EQ(exit_code, 7);

@@ -76,11 +76,11 @@ void FlowJob::fix_constants() {
     if (options().spins) arena().mark_constant(&bell_line(member).asleep, "asleep", 0);
     for (std::uint32_t slot = 0; slot < slots(); ++slot) {
       const Line& line = lines[static_cast<std::uint32_t>(member) * slots() + slot];
-      const Value input = exposed ? static_cast<Value>(member) : kNowhere;
+      const Value input = exposed ? static_cast<Value>(member) : kNoLocation;
       arena().mark_constant(&line.declared_count, "declared count", 0);
       arena().mark_constant(&line.input, "input", input);
       arena().mark_constant(&line.output, "output",
-                            flow_.shape == Shape::kTwoShots ? input : kNowhere);
+                            flow_.shape == Shape::kTwoShots ? input : kNoLocation);
       if (flow_.is_inline)
         arena().mark(line.inline_payload.data(), format_text("slot {} inline[{}]", slot, member),
                      Site::kPayload, member);

@@ -173,7 +173,7 @@ void FlowMember<Slots>::turn() {
     }
     return go_on_or_sleep(false);
   }
-  if (progress == Progress::kMoved) ++moves_;
+  if (progress == Progress::kAdvanced) ++moves_;
   if (progress == Progress::kDone) finish_step();
   if (mode_ == Mode::kOver) return;
   go_on_or_sleep(true);
@@ -302,8 +302,8 @@ void FlowMember<Slots>::stage(std::int64_t window) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter(EntryBarrierType& entry_barrier) {
   ++hooks_;
-  const std::uint64_t input = exposes() ? static_cast<std::uint64_t>(number_) : kNowhere;
-  entry_barrier.enter(0, input, is_two_shots() ? input : kNowhere);
+  const std::uint64_t input = exposes() ? static_cast<std::uint64_t>(number_) : kNoLocation;
+  entry_barrier.enter(0, input, is_two_shots() ? input : kNoLocation);
   if (job_->has(Bug::kEntersEarly) && step_ < job_->options().steps) enter_ahead();
   if (job_->has(Bug::kWritesEarly)) write_early();
 }

@@ -19,25 +19,25 @@ bool PlantedLock::try_take() {
   return ProgressLock::try_take();
 }
 
-auto PlantedLock::give_way() -> Wake {
-  const Wake whom = ProgressLock::give_way();
-  return has(ProgressBug::kGiveWayWakesNobody) ? Wake::kNobody : whom;
+auto PlantedLock::release_as_waiter() -> Wake {
+  const Wake whom = ProgressLock::release_as_waiter();
+  return has(ProgressBug::kGiveWayWakesNobody) ? Wake::kNoThread : whom;
 }
 
 auto PlantedLock::release(bool has_work) -> Wake {
   const Wake whom = ProgressLock::release(has_work);
-  return has(ProgressBug::kReleaseWakesNobody) ? Wake::kNobody : whom;
+  return has(ProgressBug::kReleaseWakesNobody) ? Wake::kNoThread : whom;
 }
 
 auto PlantedLock::end_wait(bool has_work) -> Wake {
   const Wake whom = ProgressLock::end_wait(has_work);
   if (has(ProgressBug::kWaiterStaysCounted)) arrive(true);
-  return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNobody : whom;
+  return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNoThread : whom;
 }
 
 auto PlantedLock::calls_finished(bool holder_waits) const -> Wake {
   const Wake whom = ProgressLock::calls_finished(holder_waits);
-  return has(ProgressBug::kFinishWakesNobody) ? Wake::kNobody : whom;
+  return has(ProgressBug::kFinishWakesNobody) ? Wake::kNoThread : whom;
 }
 
 bool PlantedLock::end_nap(bool has_work) {
@@ -55,10 +55,10 @@ bool PlantedLock::end_nap(bool has_work) {
   return is_ours;
 }
 
-bool PlantedLock::is_called_away(bool has_work, int claims) const {
+bool PlantedLock::holder_must_release(bool has_work, int claims) const {
   if (has(ProgressBug::kClaimsCallNobodyAway) && claims > 0) return false;
   if (has(ProgressBug::kStopCallsNobodyAway) && is_stopping()) return false;
-  return ProgressLock::is_called_away(has_work);
+  return ProgressLock::holder_must_release(has_work);
 }
 
 ProgressJob::ProgressJob(const ProgressOptions& options)
@@ -134,7 +134,7 @@ void ProgressJob::publish(Bits finished, bool holder_waits) {
 
 void ProgressJob::release() {
   if (has(ProgressBug::kWakesBeforeRelease)) {
-    Wake whom = Wake::kNobody;
+    Wake whom = Wake::kNoThread;
     guarded([&](Contents& now) {
       PlantedLock later = now.lock;
       whom = later.release(now.has_work());
@@ -157,7 +157,7 @@ void ProgressJob::wake_at_once(Wake whom) {
 }
 
 void ProgressJob::wake(Wake whom) {
-  if (whom == Wake::kNobody) return;
+  if (whom == Wake::kNoThread) return;
   enter_guard();  // so that the wake-up is a move of its own
   wake_at_once(whom);
 }

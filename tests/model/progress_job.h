@@ -61,12 +61,12 @@ class PlantedLock : public ProgressLock {
   explicit PlantedLock(ProgressBug bug) : bug_(bug) {}
 
   bool try_take();
-  Wake give_way();
+  Wake release_as_waiter();
   Wake release(bool has_work);
   Wake end_wait(bool has_work);
   Wake calls_finished(bool holder_waits) const;
   bool end_nap(bool has_work);
-  bool is_called_away(bool has_work, int claims) const;
+  bool holder_must_release(bool has_work, int claims) const;
 
   bool operator==(const PlantedLock&) const = default;
 

@@ -100,7 +100,7 @@ const std::vector<PlantedBug>& planted_bugs() {
   static const std::vector<PlantedBug> bugs = {
       {"release wakes nobody", kReleaseWakesNobody, one_polls, kStuck, ""},
       {"release wakes nobody, claim", kReleaseWakesNobody, claimed, kStuck, ""},
-      {"give_way wakes nobody", kGiveWayWakesNobody, claimed, kStuck, "claim awaits"},
+      {"release_as_waiter wakes nobody", kGiveWayWakesNobody, claimed, kStuck, "claim awaits"},
       {"the end of a wait wakes nobody", kEndOfWaitWakesNobody, poll_and_wait, kStuck, ""},
       {"the end of a call wakes nobody", kFinishWakesNobody, two_wait, kStuck, ""},
       {"a waiter stays counted", kWaiterStaysCounted, poll_and_wait, kStuck, ""},

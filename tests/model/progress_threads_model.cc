@@ -39,10 +39,10 @@ bool Driver::go_on(const Ghost* time) {
       break;
     }
     case Stage::kAsk: {
-      const bool called_away = job_->guarded(
-          [](Contents& now) { return now.lock.is_called_away(now.has_work(), now.claims); });
-      if (called_away) job_->ours.cancel_sleep();
-      stage_ = called_away ? Stage::kOver : Stage::kSleep;
+      const bool must_release = job_->guarded(
+          [](Contents& now) { return now.lock.holder_must_release(now.has_work(), now.claims); });
+      if (must_release) job_->ours.cancel_sleep();
+      stage_ = must_release ? Stage::kOver : Stage::kSleep;
       break;
     }
     case Stage::kSleep:
@@ -197,11 +197,11 @@ void Caller::arrive() {
 
 void Caller::wait_for() {
   const auto me = static_cast<std::size_t>(number_);
-  Wake next_one = Wake::kNobody;
+  Wake next_one = Wake::kNoThread;
   job_->guarded([&](Contents& now) {
     if (is_holder_) {
       job_->note_release();
-      job_->wake_at_once(now.lock.give_way());
+      job_->wake_at_once(now.lock.release_as_waiter());
       is_holder_ = false;
     }
     const bool is_done = (now.in_flight & call()) == 0;
@@ -376,7 +376,7 @@ void ProgressThread::wait() {
 
 void ProgressThread::nap() {
   stage_ = job_->guarded([&](Contents& now) {
-    if (now.lock.naps_on(now.has_work())) return Stage::kNap;
+    if (now.lock.continue_nap(now.has_work())) return Stage::kNap;
     const bool is_ours = now.lock.end_nap(now.has_work());
     if (now.lock.is_stopping()) {
       job_->progress_has_ended.set(1);

@@ -42,7 +42,7 @@ struct Call {
   }
   bool is_rejected() const {
     return is_mismatch() || has_call_error() ||
-           (!joined.empty() && !row_of(common.operation).runs_joined);
+           (!joined.empty() && !row_of(common.operation).allowed_while_joined);
   }
   // The value that a worker adds to the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }

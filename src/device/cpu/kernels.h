@@ -28,13 +28,13 @@ struct KernelJob {
 using Kernel = void (*)(const KernelJob&);
 
 // The kernels of one dtype and one reduction. A pointer is null if there is no such kernel.
-struct KernelRow {
+struct KernelVariants {
   Kernel plain = nullptr;   // for scales of 1
   Kernel pair = nullptr;    // for scales of 1 and exactly two inputs
   Kernel scaled = nullptr;  // any scales
 };
-using KernelsOfDType = std::array<KernelRow, kReduceOpNames.size()>;  // indexed by ReduceOp
-using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;       // indexed by DType
+using KernelsOfDType = std::array<KernelVariants, kReduceOpNames.size()>;  // indexed by ReduceOp
+using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;            // indexed by DType
 
 // Returns the kernel that averages or scales integers, or null if the combination has no meaning.
 // It is the same on all processors: most of its time goes into the division and rounding of each

@@ -17,7 +17,7 @@ Kernel kernel_for(const InstructionSet& set, const Reduction& reduction, std::si
   const auto dtype = static_cast<std::size_t>(reduction.dtype);
   const ReduceOp op =
       reduction.op == ReduceOp::kAverageOfPresent ? ReduceOp::kAverage : reduction.op;
-  const KernelRow& row = (*set.kernels)[dtype][static_cast<std::size_t>(op)];
+  const KernelVariants& row = (*set.kernels)[dtype][static_cast<std::size_t>(op)];
   const bool scaled = reduction.prescale != 1 || reduction.postscale != 1;
   const Kernel kernel = scaled ? row.scaled : inputs == 2 ? row.pair : row.plain;
   return kernel != nullptr ? kernel : integer_kernel(reduction.dtype, op);

@@ -167,18 +167,18 @@ void reduce_chunks(const KernelJob& job) {
 }
 
 template <class Element, class Op>
-constexpr KernelRow kUnscaled = {.plain = reduce_chunks<Element, Op, false, 0>,
-                                 .pair = reduce_chunks<Element, Op, false, 2>};
+constexpr KernelVariants kUnscaled = {.plain = reduce_chunks<Element, Op, false, 0>,
+                                      .pair = reduce_chunks<Element, Op, false, 2>};
 template <class Element, class Op>
-constexpr KernelRow kFloating = {.plain = reduce_chunks<Element, Op, false, 0>,
-                                 .pair = reduce_chunks<Element, Op, false, 2>,
-                                 .scaled = reduce_chunks<Element, Op, true, 0>};
+constexpr KernelVariants kFloating = {.plain = reduce_chunks<Element, Op, false, 0>,
+                                      .pair = reduce_chunks<Element, Op, false, 2>,
+                                      .scaled = reduce_chunks<Element, Op, true, 0>};
 
 // Indexed by ReduceOp.
 template <class Element>
 struct VectorRow {
   static constexpr KernelsOfDType kRow = {
-      kFloating<Element, Average>, kFloating<Element, Sum>, KernelRow{},
+      kFloating<Element, Average>, kFloating<Element, Sum>, KernelVariants{},
       kFloating<Element, Min>,     kFloating<Element, Max>, kFloating<Element, Product>};
 };
 // Sums and products of signed integers are computed as unsigned ones, which wrap and give the same
@@ -187,17 +187,14 @@ template <class T>
   requires std::is_integral_v<T>
 struct VectorRow<Number<T>> {
   using Wrapping = Number<std::make_unsigned_t<T>>;
-  static constexpr KernelsOfDType kRow = {KernelRow{},
-                                          kUnscaled<Wrapping, Sum>,
-                                          KernelRow{},
-                                          kUnscaled<Number<T>, Min>,
-                                          kUnscaled<Number<T>, Max>,
-                                          kUnscaled<Wrapping, Product>};
+  static constexpr KernelsOfDType kRow = {KernelVariants{},          kUnscaled<Wrapping, Sum>,
+                                          KernelVariants{},          kUnscaled<Number<T>, Min>,
+                                          kUnscaled<Number<T>, Max>, kUnscaled<Wrapping, Product>};
 };
 template <>
 struct VectorRow<Bool> {
-  static constexpr KernelsOfDType kRow = {KernelRow{},         kUnscaled<Bool, Or>,
-                                          KernelRow{},         kUnscaled<Bool, And>,
+  static constexpr KernelsOfDType kRow = {KernelVariants{},    kUnscaled<Bool, Or>,
+                                          KernelVariants{},    kUnscaled<Bool, And>,
                                           kUnscaled<Bool, Or>, kUnscaled<Bool, And>};
 };
 

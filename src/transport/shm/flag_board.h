@@ -36,14 +36,14 @@ inline constexpr std::uint32_t kSlots = 2;
 // How much data fits into a flag line.
 inline constexpr std::size_t kInlineBytes = 1104;
 // The location of memory that the other members cannot see.
-inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+inline constexpr std::uint64_t kNoLocation = ~std::uint64_t{0};
 
 // What a member publishes when it enters a step.
 struct Entry {
-  std::uint64_t identity = 0;       // digest of what the step does; members compare it
-  std::int64_t declared_count = 0;  // bytes or rows that the member brings; may differ
-  std::uint64_t input = kNowhere;   // the location of its input, from SharedHeap::location_of()
-  std::uint64_t output = kNowhere;  // the location of its output
+  std::uint64_t identity = 0;          // digest of what the step does; members compare it
+  std::int64_t declared_count = 0;     // bytes or rows that the member brings; may differ
+  std::uint64_t input = kNoLocation;   // the location of its input, from SharedHeap::location_of()
+  std::uint64_t output = kNoLocation;  // the location of its output
 };
 
 // Only one thread at a time may use it: the holder of the progress lock. Generations start at 1, so

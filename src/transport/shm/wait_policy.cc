@@ -27,7 +27,7 @@ void WaitPolicy::begin_wait(const Clock& clock) {
 WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   if (asleep_) begin_wait(clock);
   if (yielded_) learn_from_yield(clock);
-  if (has_own_core_ ? spins_on(clock) : polls_ < kPolls) {
+  if (has_own_core_ ? keeps_spinning(clock) : polls_ < kPolls) {
     ++polls_;
     return has_own_core_ && polls_ <= kChecks ? Action::kCheck : Action::kPoll;
   }
@@ -41,7 +41,7 @@ WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   return Action::kSleep;
 }
 
-bool WaitPolicy::spins_on(const Clock& clock) {
+bool WaitPolicy::keeps_spinning(const Clock& clock) {
   if (polls_ % kPollsPerReading != kPollsPerReading - 1) return true;
   const TimePoint now = clock.now();
   if (polls_ < kPollsPerReading) spin_end_ = now + kSpin;

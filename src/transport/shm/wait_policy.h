@@ -42,7 +42,7 @@ class WaitPolicy {
   Action next(const Clock& clock);
 
  private:
-  bool spins_on(const Clock& clock);
+  bool keeps_spinning(const Clock& clock);
   void learn_from_yield(const Clock& clock);
 
   bool has_own_core_;
