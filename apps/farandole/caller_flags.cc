@@ -64,7 +64,7 @@ CallerFlags::CallerFlags(CLI::App& command) {
 Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {
   const auto count = static_cast<std::size_t>(workers);
   CallerDescriptors caller;
-  FARANDOLE_TRY_ASSIGN(caller.handle, descriptor("--caller", handle_));
+  FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor("--caller", handle_));
   FARANDOLE_TRY_ASSIGN(caller.report, descriptor("--report", report_));
   FARANDOLE_TRY_ASSIGN(caller.channels, list("--channels", channels_, count));
   FARANDOLE_TRY_ASSIGN(caller.streams, list("--streams", streams_, 2 * count));

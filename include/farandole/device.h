@@ -32,7 +32,7 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kOneApi, "xpu"},
 }};
 
-// Returns null if no row has this number. Bindings and messages convert numbers that may be
+// Returns null if no row has this number, because bindings and messages convert numbers that may be
 // invalid.
 constexpr const DeviceRow* find_row(DeviceType type) {
   for (const auto& row : kDevices)

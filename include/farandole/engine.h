@@ -83,8 +83,8 @@ struct EngineOptions {
   std::size_t timeline_bytes = std::size_t{256} << 20;
   // The `mark_cycles` of start_timeline(), for the timeline of timeline_path.
   bool timeline_mark_cycles = false;
-  // Less severe messages are not written to standard error: trace, debug, info, warning, error or
-  // fatal.
+  // Messages of this severity and above are written to standard error. One of trace, debug, info,
+  // warning, error and fatal.
   std::string log_level = "warning";
   bool log_hide_time = false;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
@@ -180,7 +180,7 @@ struct Outcome {
 enum class LeaveCause : std::uint8_t {
   kOrderly,    // the program ended, or called shutdown()
   kException,  // an uncaught exception in the program itself
-  kGroupLost,  // an uncaught exception that reports or follows from a lost group
+  kGroupLost,  // an uncaught exception that reports a lost group, or is a consequence of it
 };
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),

@@ -1,4 +1,5 @@
-// How many cores this process may use. Decides how many threads are started.
+// How many cores this process may use. The launcher derives from it how many threads a worker gets;
+// an engine, how it waits.
 #pragma once
 
 #include <optional>

@@ -42,11 +42,11 @@ Status check_descriptors(std::string_view who, int needed) {
 }
 
 std::string descriptor_advice() {
-  constexpr int kSome = 8;
-  const DescriptorCount room = count_descriptors(kSome);
+  constexpr int kDescriptorsToSpare = 8;
+  const DescriptorCount room = count_descriptors(kDescriptorsToSpare);
   return format_text(
       "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", room.open,
-      room.limit, room.open + kSome);
+      room.limit, room.open + kDescriptorsToSpare);
 }
 
 }  // namespace farandole

@@ -48,7 +48,7 @@ void take_short_time_slices() {
   auto attributes = fair_attributes();
   if (!attributes || attributes->runtime <= kShortestTimeSliceNs) return;
   attributes->runtime = kShortestTimeSliceNs;
-  // A sandbox may forbid the call. Then waiting only takes longer.
+  // A sandbox may forbid the call. Then a thread that wakes only waits longer for its core.
   ::syscall(SYS_sched_setattr, 0, &*attributes, 0);
 }
 

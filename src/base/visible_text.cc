@@ -56,7 +56,7 @@ constexpr std::array<Range, 6> kControls{{{0, 0x1F},
                                           {0x2066, 0x2069},
                                           {0xFEFF, 0xFEFF}}};
 // Combining marks: they are drawn on the character before them and take no column.
-constexpr std::array<Range, 4> kNarrow{
+constexpr std::array<Range, 4> kZeroWidth{
     {{0x300, 0x36F}, {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}}};
 // East Asian letters and pictures take two columns.
 constexpr std::array<Range, 8> kWide{{{0x1100, 0x115F},
@@ -69,7 +69,7 @@ constexpr std::array<Range, 8> kWide{{{0x1100, 0x115F},
                                       {0x20000, 0x3FFFD}}};
 
 int columns_of_code(std::uint32_t code) {
-  if (is_in(code, kNarrow)) return 0;
+  if (is_in(code, kZeroWidth)) return 0;
   return is_in(code, kWide) ? 2 : 1;
 }
 

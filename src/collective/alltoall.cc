@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kStaging = static_cast<std::int64_t>(kStagingBytesPerSlot);
+constexpr std::int64_t kSlotBytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
 constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
 constexpr std::int64_t kSplitBytes = sizeof(std::int64_t);
 
@@ -51,7 +51,7 @@ bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlineLimit;
 bool Alltoall::is_inline(std::int64_t sent) const { return sent <= kInlineLimit - splits_bytes_; }
 
 std::int64_t Alltoall::staging_bytes() const {
-  return are_splits_inline() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
+  return are_splits_inline() ? kSlotBytes : kSlotBytes - round_up(splits_bytes_, kPieceAlignment);
 }
 
 // The layout of the staging memory of a member that stages, and that sends at most `largest` bytes

@@ -20,7 +20,7 @@ constexpr std::int64_t kPagesMin = 16;
 constexpr std::int64_t kRotationBytes = 1 << 20;
 
 // The largest tensor that two members each reduce as a whole. Above the size of the second-level
-// cache, the usual way is faster, because it moves less data.
+// cache, it is faster if each reduces its slice, because that moves less data.
 constexpr std::int64_t kWholeReductionBytesMax = 512 * 1024;
 
 }  // namespace
@@ -150,9 +150,11 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
   return true;
 }
 
-// Collects the addresses of the members' inputs: at offset `in_tensor` in an exposed tensor, or at
-// offset `in_staging` in the staging memory of a member that does not expose its input.
-void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
+// Collects the addresses of the members' inputs: at offset `offset_in_tensor` in an exposed tensor,
+// or at offset `offset_in_staging` in the staging memory of a member that does not expose its
+// input.
+void TwoShotAllreduce::collect_inputs(std::int64_t offset_in_tensor,
+                                      std::int64_t offset_in_staging) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
@@ -164,8 +166,9 @@ void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_st
     }
     const bool ours = member == group.member;
     const std::byte* const exposed = ours ? options_.input : entry_barrier.input(member, bytes);
-    scratch_->inputs.push_back(exposed != nullptr ? exposed + in_tensor
-                                                  : entry_barrier.staging(member) + in_staging);
+    scratch_->inputs.push_back(exposed != nullptr
+                                   ? exposed + offset_in_tensor
+                                   : entry_barrier.staging(member) + offset_in_staging);
   }
 }
 
@@ -174,10 +177,10 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const std::int64_t size = options_.element_bytes();
-  const std::int64_t in_window = range.begin * size;
-  const std::int64_t in_tensor = window(index).begin * size + in_window;
+  const std::int64_t offset_in_window = range.begin * size;
+  const std::int64_t offset_in_tensor = window(index).begin * size + offset_in_window;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  collect_inputs(in_tensor, part_offset(index) + in_window);
+  collect_inputs(offset_in_tensor, part_offset(index) + offset_in_window);
   scratch_->outputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entry_barrier, member)) continue;
@@ -185,10 +188,11 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     std::byte* const wanted = ours           ? options_.output
                               : reduces_all_ ? nullptr
                                              : entry_barrier.output(member, bytes);
-    if (wanted != nullptr) scratch_->outputs.push_back(wanted + in_tensor);
+    if (wanted != nullptr) scratch_->outputs.push_back(wanted + offset_in_tensor);
   }
   if (others_fetch_)
-    scratch_->outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
+    scratch_->outputs.push_back(entry_barrier.own_staging() + part_offset(index) +
+                                offset_in_window);
   if (has_dot_product_pass_)
     Adasum(options_.reduction.dtype)
         .add_weighted(scratch_->inputs, scratch_->weights, scratch_->outputs, range.count);

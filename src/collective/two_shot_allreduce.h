@@ -87,7 +87,7 @@ class TwoShotAllreduce {
   void fetch(std::int64_t index);
 
   std::span<const std::byte> input() const;
-  void collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const;
+  void collect_inputs(std::int64_t offset_in_tensor, std::int64_t offset_in_staging) const;
   void reduce_range(std::int64_t index, Range range);
   bool add_dot_products(std::int64_t index);
   void show_products(std::int64_t index) const;

@@ -21,8 +21,8 @@
 // written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
-// completes the step after all members have published that they reduced the last window. A member
-// that sees the end of the group before its last reduce() does not publish that.
+// completes the step only after all members have published that they reduced the last window. A
+// member that sees the end of the group before it publishes that never publishes it.
 #pragma once
 
 #include <cstdint>

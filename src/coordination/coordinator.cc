@@ -222,7 +222,7 @@ void Coordinator::recheck_pending() {
   for (const auto& [name, candidates] : pending_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // A decision may forget the id of a later name, which drops the announcements by that id.
+    // decide() may forget the id of a later name, which drops the announcements by that id.
     const auto found = pending_.find(name);
     if (found == pending_.end() || !is_complete(found->second)) continue;
     const auto complete = pending_.extract(found);

@@ -58,18 +58,18 @@ std::string headline(const Failure& failure) {
   return who + how_it_ended(failure);
 }
 
-std::string processes(std::int64_t count) {
+std::string count_of_processes(std::int64_t count) {
   return format_text("{} process{}", count, count == 1 ? "" : "es");
 }
 
 std::string memory_note(const WorkerEnd& end) {
   const MemoryKills& kills = end.memory_kills;
   const std::string killed =
-      "the kernel has just killed " + processes(kills.in_group) + " of its memory cgroup";
+      "the kernel has just killed " + count_of_processes(kills.in_group) + " of its memory cgroup";
   if (probably_killed_for_memory(end)) return killed + ": raise the limit, or use less";
   if (kills.in_group > 0) return killed + "; perhaps a child of this worker";
   if (end.how.signal == SIGKILL && kills.on_machine > 0)
-    return "the kernel has just killed " + processes(kills.on_machine) +
+    return "the kernel has just killed " + count_of_processes(kills.on_machine) +
            " of this machine for memory; perhaps this one";
   return {};
 }

@@ -37,9 +37,9 @@ std::string_view color_of(RankState state) {
 
 // Collects the lines of the table. It cuts a text before it adds colors, so that color codes stay
 // whole.
-class Lines {
+class TableLines {
  public:
-  explicit Lines(const TableStyle& style) : style_(style) {}
+  explicit TableLines(const TableStyle& style) : style_(style) {}
 
   void add(std::string_view text, std::string_view color = {}) { add_row({}, text, color); }
   // Adds a line with `numbers` and then `text`. Only `text` is cut and colored.
@@ -82,7 +82,7 @@ std::string share_of(const RankStatus& rank) {
 
 // Adds a line for each call that waits for other ranks. Ranks that wait in the same call share a
 // line.
-void add_waits(const JobStatus& job, Lines& lines) {
+void add_waits(const JobStatus& job, TableLines& lines) {
   std::map<std::pair<GroupId, std::uint64_t>, std::vector<int>> waiting;
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const auto& call = job.ranks[rank].call;
@@ -100,7 +100,7 @@ void add_waits(const JobStatus& job, Lines& lines) {
 }  // namespace
 
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
-  Lines lines(style);
+  TableLines lines(style);
   lines.add(format_text("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
                         job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
                         describe(std::max(job.read_at - job.started, Duration()))),

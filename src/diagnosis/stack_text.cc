@@ -46,7 +46,7 @@ std::vector<std::string> without_middle(std::vector<std::string> lines) {
 
 }  // namespace
 
-std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid) {
+std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
   const std::string wanted = "Thread " + std::to_string(pid) + " ";
   std::vector<std::string> all;
   std::vector<std::string> frames;

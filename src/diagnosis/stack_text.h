@@ -15,7 +15,7 @@ namespace farandole {
 //
 // `dump` is the output of `py-spy dump` for process `pid`. If `dump` has only other threads,
 // returns its beginning. If it has no thread, it is an error text, and the result is empty.
-std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
+std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid);
 
 // Returns the last line that is not blank.
 std::string last_line_of(std::string_view text);

@@ -63,9 +63,9 @@ class FailureWatch {
     return doorbells_.closed_by().has_value() != death_seen_ ||
            doorbells_.leavers() != leaves_seen_;
   }
-  // Returns which ranks have ended. A rank that leaves first draws a ticket and then stores that it
-  // has left. If this reads in between, the rank is not in the result, and has_changed() stays
-  // true.
+  // Returns which ranks have ended. When a rank leaves, it draws a ticket and then stores that it
+  // has left. If this function reads in between, the rank is not in the result, and has_changed()
+  // stays true.
   EndedRanks read();
 
  private:

@@ -155,7 +155,8 @@ class FormationProtocol {
     return {};
   }
 
-  // Returns when all ranks have attached everything, or the error of the first rank that failed.
+  // Returns ok when all ranks have attached everything, otherwise the error of the first rank that
+  // failed.
   Status complete() {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
     if (attached == size()) announce_result("");
@@ -227,7 +228,7 @@ class FormationProtocol {
   }
 
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
-    auto segment = attach_published(store_, key, bytes, limit_);
+    auto segment = attach_published_segment(store_, key, bytes, limit_);
     if (segment.status().code() != StatusCode::kRetry) return segment;
     return timeout_error(format_text("shared memory (`{}`)", key), segment.status());
   }
@@ -366,8 +367,9 @@ Status publish_group(Store& store, const std::string& key, int members, const Co
   return publish_segment(store, key, *segment);
 }
 
-Result<std::shared_ptr<Segment>> attach_published(Store& store, const std::string& key,
-                                                  std::size_t bytes, const WaitLimit& limit) {
+Result<std::shared_ptr<Segment>> attach_published_segment(Store& store, const std::string& key,
+                                                          std::size_t bytes,
+                                                          const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
   if (value.descriptors.size() != 1)
     return Status::stop(

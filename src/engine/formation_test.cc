@@ -115,7 +115,7 @@ TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
   const std::function<bool()> never;
   ASSERT_TRUE(store->set("segment", {}).ok());
-  const auto segment = attach_published(*store, "segment", 1, {TimePoint{}, never});
+  const auto segment = attach_published_segment(*store, "segment", 1, {TimePoint{}, never});
   EXPECT_EQ(segment.status().code(), StatusCode::kStop);
   EXPECT_THAT(segment.status().message(),
               HasSubstr("`segment` came with 0 descriptors instead of 1"));

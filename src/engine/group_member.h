@@ -57,7 +57,8 @@ class GroupMember {
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
-  // flight in advance(). At deadline(), tick() takes the memory back. Only the first call counts.
+  // flight, and a later advance() finishes them. At deadline(), tick() takes the memory back. Only
+  // the first call counts.
   void end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
   // Why the group is over; empty while it goes on. advance() may end it, too.

@@ -210,8 +210,9 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
   const WaitLimit limit{dependencies_.clock.now() + kStoreTimeout, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
   FARANDOLE_TRY_ASSIGN(
-      auto segment, attach_published(dependencies_.store,
-                                     keys::group(dependencies_.formation.epoch, id), bytes, limit));
+      auto segment,
+      attach_published_segment(dependencies_.store, keys::group(dependencies_.formation.epoch, id),
+                               bytes, limit));
   return make_group_member({id, ranks, std::move(segment)}, dependencies_.formation,
                            dependencies_.recorder, dependencies_.clock);
 }

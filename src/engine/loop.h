@@ -19,7 +19,7 @@
 namespace farandole {
 
 // Only the holder of the progress lock may call these functions. It must have locked
-// SharedState::guarded for take_arrived(), and must not have locked it for the others.
+// SharedState::guarded for take_arrived(), and must not have locked it for the other functions.
 class Loop {
  public:
   struct Options {

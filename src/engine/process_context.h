@@ -42,8 +42,8 @@ class ProcessContext {
   Guarded<Parts> parts_;
 };
 
-// Maps the launcher's memory for a rank's flight record. Errors: kFixCall if the descriptor is not
-// of such memory.
+// Maps the launcher's memory for a rank's flight record. Errors: kFixCall if the descriptor does
+// not refer to such memory.
 Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor);
 
 }  // namespace farandole

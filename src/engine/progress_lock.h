@@ -41,7 +41,7 @@ class ProgressLock {
   }
   // Call it when a waiter has come. Returns true if the thread "progress" holds the lock. Then ring
   // the rank's bell, so that this thread wakes up and releases the lock.
-  bool holder_hands_over() const { return in_background_; }
+  bool is_held_in_background() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake release_as_waiter() {
     CHECK(held_ && waiters_ > 0, "only a waiter that holds the lock gives way");
@@ -81,8 +81,8 @@ class ProgressLock {
   bool may_be_taken_in_background(bool has_work) const {
     return is_free() && waiters_ == 0 && has_work;
   }
-  // Then the thread "progress" sleeps for a short time, the nap, before it takes the lock. If
-  // callers come meanwhile, they make progress themselves.
+  // Call it at the end of that wait. Then the thread "progress" sleeps for a short time, the nap,
+  // before it takes the lock. If callers come meanwhile, they make progress themselves.
   void begin_nap();
   // Call it after each nap. Returns true if calls have come meanwhile; then the thread must nap
   // again.

@@ -59,13 +59,13 @@ TEST(ProgressLock, TheProgressThreadNapsWhileCallsComeAndIsNotWoken) {
   EXPECT_TRUE(lock.continue_nap(kWork));
   EXPECT_FALSE(lock.continue_nap(kWork));
   EXPECT_TRUE(lock.end_nap(kWork));
-  EXPECT_TRUE(lock.holder_hands_over());
+  EXPECT_TRUE(lock.is_held_in_background());
   EXPECT_FALSE(lock.holder_must_release(kWork));
   EXPECT_TRUE(lock.holder_must_release(kNoWork));
   lock.arrive(false);
   EXPECT_TRUE(lock.holder_must_release(kWork));
   EXPECT_EQ(lock.release(kWork), Wake::kProgress);
-  EXPECT_FALSE(lock.holder_hands_over());
+  EXPECT_FALSE(lock.is_held_in_background());
 }
 
 TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {

@@ -81,7 +81,7 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
     auto state = state_.guarded.lock();
     if (state->submissions.poll(handle)) return true;
     arrive(*state, handle, now);
-    if (state->progress_lock.holder_hands_over()) doorbells_.ring_self();
+    if (state->progress_lock.is_held_in_background()) doorbells_.ring_self();
   }
   const bool done = wait_for({handle, 1}, now + std::min(limit, kLongestWait), false);
   if (done) poll(handle);

@@ -34,8 +34,8 @@ class ProgressThreads {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. There must be at least one submission, and all must be
-  // checked. `handles` must have one element for each.
+  // As in farandole/engine.h; any thread. There must be at least one submission, and all must have
+  // passed check_submission(). `handles` must have one element for each.
   Status submit(std::span<const Submission> batch, std::span<Handle> handles,
                 std::chrono::milliseconds wait_limit);
   bool wait(Handle handle, std::chrono::milliseconds limit);

@@ -35,7 +35,7 @@ struct SharedState {
   WaitQueue nap_queue;       // the thread "progress" naps here
   // These hints let the holder of the progress lock poll without the guard.
   std::atomic<bool> has_arrivals = false;  // there are submissions that the holder has not taken
-  std::atomic<bool> must_release = false;  // the holder must release the lock: a claim, or the end
+  std::atomic<bool> must_release = false;  // the holder must release the lock
   std::atomic<bool> has_unsent = false;    // messages wait for room, even if no call is in flight
 };
 

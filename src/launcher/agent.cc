@@ -154,7 +154,7 @@ int Agent::run() {
 }
 
 Status Agent::watch_own_descriptors() {
-  const int caller = setup_.options.caller.handle;
+  const int caller = setup_.options.caller.pidfd;
   if (poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) &&
       poller_.add(setup_.foreground.get(), Poller::For::kReading, tag(Source::kForeground)) &&
       (caller < 0 || poller_.add(caller, Poller::For::kReading, tag(Source::kCaller))) &&
@@ -207,7 +207,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                     .standard_error =
                         own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
                     .state = setup_.state}));
-  if (!poller_.add(worker.handle.get(), Poller::For::kReading,
+  if (!poller_.add(worker.pidfd.get(), Poller::For::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
@@ -241,7 +241,7 @@ void Agent::serve(std::uint64_t ready) {
       foreground_is_gone_ = true;
       return;
     case Source::kCaller:
-      poller_.remove(setup_.options.caller.handle);
+      poller_.remove(setup_.options.caller.pidfd);
       return handle_signal(SIGHUP);
     case Source::kReport:
       return report_.room_ready();
@@ -301,7 +301,7 @@ void Agent::handle_signal(int signal) {
 
 void Agent::worker_ended(std::size_t rank) {
   const StartedWorker& worker = workers_.at(rank);
-  poller_.remove(worker.handle.get());
+  poller_.remove(worker.pidfd.get());
   int status = 0;
   if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
   WorkerEnd end;

@@ -223,7 +223,7 @@ TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
   const pid_t caller = start_bystander();
   const Descriptor handle = handle_of(caller);
   JobOptions options = shell_job(1, waiting_script("trap 'echo hung up; exit 0' HUP"));
-  options.caller.handle = handle.get();
+  options.caller.pidfd = handle.get();
   LauncherInTest agent(agent_of(options));
   agent.read_until("is ready");
   ::kill(caller, SIGKILL);

@@ -18,7 +18,7 @@ namespace farandole {
 class CallerReport {
  public:
   // `descriptor` is borrowed; if it is −1, nothing is written. `poller` must outlive this object.
-  // It reports `tag` when the pipe has room again; then call room_ready().
+  // The poller reports `tag` when the pipe has room again; then call room_ready().
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
   void worker_started(int rank, pid_t pid);

@@ -75,7 +75,7 @@ OriginalState save_and_adjust_state() {
 
 // Marks the caller's descriptors close-on-exec, so that each worker inherits only its own.
 void mark_close_on_exec(const CallerDescriptors& caller) {
-  ::fcntl(caller.handle, F_SETFD, FD_CLOEXEC);
+  ::fcntl(caller.pidfd, F_SETFD, FD_CLOEXEC);
   ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
   for (const auto* list : {&caller.channels, &caller.streams})
     for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);

@@ -18,10 +18,10 @@ struct OutputOptions {
   std::string folder;         // the folder of RankFiles; empty: no files
 };
 
-// Descriptors from the program that started the job, the caller. With them it can follow the job
-// and communicate with the workers. All are borrowed; the caller has the other ends.
+// Descriptors from the caller, which is the program that started the job. With them, the caller can
+// follow the job and communicate with the workers. All are borrowed; the caller has the other ends.
 struct CallerDescriptors {
-  int handle = -1;            // the caller's pidfd; the job ends when the caller ends; −1: none
+  int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none
   std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
   std::vector<int> streams;   // two per rank: standard output and error; empty: shown by us

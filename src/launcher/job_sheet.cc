@@ -27,7 +27,8 @@ enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 struct Entry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::int32_t> record;
-  std::atomic<std::uint64_t> state;  // a WorkerState, and above it the signal or exit code << 32
+  // a WorkerState in the low half; the signal or the exit code in the high half
+  std::atomic<std::uint64_t> state;
 };
 
 struct Text {

@@ -60,9 +60,9 @@ Status StackCapture::start(const Subject& subject) {
                                                             .standard_error = stream.theirs.get(),
                                                             .state = state_}));
   if (!poller_.add(stream.ours.get(), Poller::For::kReading, tag_))
-    ::syscall(SYS_pidfd_send_signal, started.handle.get(), SIGKILL, nullptr, 0);
+    ::syscall(SYS_pidfd_send_signal, started.pidfd.get(), SIGKILL, nullptr, 0);
   running_ = Running{subject,
-                     std::move(started.handle),
+                     std::move(started.pidfd),
                      std::move(stream.ours),
                      {},
                      std::chrono::steady_clock::now() + kTimeLimit};
@@ -76,7 +76,7 @@ std::optional<StackCapture::Answer> StackCapture::advance(TimePoint now) {
   const bool timed_out = now >= running_->deadline || running_->text.size() > kTextBytesMax;
   if (!read.ended && !timed_out) return std::nullopt;
   Answer answer{.subject = running_->subject,
-                .lines = main_thread_in(running_->text, running_->subject.pid),
+                .lines = main_thread_frames(running_->text, running_->subject.pid),
                 .failure = last_line_of(running_->text)};
   if (answer.failure.empty()) answer.failure = "it gave no answer";
   end_running();

@@ -228,11 +228,11 @@ std::string Supervision::end_text(const Worker& worker) {
   return describe(how);
 }
 
-// Returns how all workers except `but` have ended, in one line, with one part per kind of end.
-std::string Supervision::others_text(int but) const {
+// Returns how all workers except `excluded` have ended, in one line, with one part per kind of end.
+std::string Supervision::others_text(int excluded) const {
   std::vector<std::pair<std::string, std::vector<int>>> ends;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (static_cast<int>(i) == but) continue;
+    if (static_cast<int>(i) == excluded) continue;
     const std::string text = end_text(workers_[i]);
     auto same = std::find_if(ends.begin(), ends.end(),
                              [&](const auto& entry) { return entry.first == text; });

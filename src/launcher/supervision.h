@@ -18,7 +18,7 @@ namespace farandole {
 // The actions to take now, in this order.
 struct Actions {
   std::vector<std::string> notices;   // lines to show to the user
-  std::optional<int> forward_signal;  // to the process group of every living worker
+  std::optional<int> forward_signal;  // the signal for the process group of every living worker
   bool kill_everything = false;       // SIGKILL to every process of the job
 };
 
@@ -87,7 +87,7 @@ class Supervision {
   std::string living_ranks() const;
   std::string name(int rank) const;
   static std::string end_text(const Worker& worker);
-  std::string others_text(int but) const;
+  std::string others_text(int excluded) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_cause(const Worker& worker);
   static bool is_its_own_cause(const Worker& worker);

@@ -158,7 +158,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
                             "`: " + std::strerror(failure));
   }
   StartedWorker worker{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
-  if (!worker.handle.valid()) {
+  if (!worker.pidfd.valid()) {
     const Status status = start_error("pidfd_open");
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);

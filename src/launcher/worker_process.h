@@ -39,7 +39,7 @@ struct WorkerPlan {
 
 struct StartedWorker {
   pid_t pid = 0;
-  Descriptor handle;  // pidfd
+  Descriptor pidfd;
 };
 
 // Starts a worker or a helper program in a process group of its own, with an empty standard input.

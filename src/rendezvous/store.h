@@ -44,9 +44,9 @@ class Store {
 
   // Sets a new key. Setting an existing key is a kFixCall error.
   virtual Status set(const std::string& key, StoreValue value) = 0;
-  // `keys` is not empty. Blocks until all keys exist, or until the key `unless` exists, if that
-  // name is not empty. In the second case, some of the values may be missing. The caller owns the
-  // descriptors, which are duplicates. Values that do not fit into one message are read with
+  // `keys` is not empty. Blocks until all keys exist, or until the key `unless` exists. In the
+  // second case, some of the values may be missing. An empty `unless` names no key. The caller owns
+  // the descriptors, which are duplicates. Values that do not fit into one message are read with
   // several requests.
   virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
                                            const std::string& unless, const WaitLimit& limit) = 0;

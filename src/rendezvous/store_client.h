@@ -43,7 +43,7 @@ class StoreClient final : public Store {
   struct Inbox {
     std::uint64_t next_number = 0;
     bool is_being_read = false;
-    Status broken;  // not ok if the connection has ended; the reason
+    Status broken;  // not ok if the connection has ended; then it says why
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 

@@ -79,7 +79,7 @@ StoreOwner::~StoreOwner() {
 void StoreOwner::serve() {
   begin_own_thread("farandole-store");
   try {
-    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < leave_deadline_))
+    while (!stop_requested_ || (!done() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
     return;  // closes the connections, so the other ranks get an error
@@ -92,8 +92,8 @@ void StoreOwner::serve_once() {
   const bool retries = server_->has_unsent_descriptors();
   std::array<pollfd, 3> entries{pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
                                 pollfd{listener_.descriptor().get(), POLLIN, 0},
-                                pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
-  int limit_ms = stop_asked_ ? ms_until(leave_deadline_) : -1;
+                                pollfd{stop_requested_ ? -1 : stop_.get(), POLLIN, 0}};
+  int limit_ms = stop_requested_ ? ms_until(leave_deadline_) : -1;
   if (retries) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
@@ -101,7 +101,7 @@ void StoreOwner::serve_once() {
     if (failure_.empty()) failure_ = gone + " before all ranks of the job had met";
   report_failure();
   if (entries[2].revents == 0) return;
-  stop_asked_ = true;
+  stop_requested_ = true;
   leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
 }
 

@@ -50,7 +50,7 @@ class StoreOwner {
   bool has_result_ = false;  // the formation has succeeded or failed
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
-  bool stop_asked_ = false;
+  bool stop_requested_ = false;
   TimePoint leave_deadline_{};  // the destructor waits until then
   // A forked child does not touch it, because the thread does not exist there.
   std::unique_ptr<std::thread> thread_;

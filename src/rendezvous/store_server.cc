@@ -19,8 +19,8 @@ constexpr int kRequestsPerTurn = 16;  // after these, another client gets its tu
 constexpr std::size_t kWaitsPerClientMax = 1024;
 // Upper bounds of the bytes of a reply without its values, and of what a value takes in addition to
 // its own bytes.
-constexpr std::size_t kReplyBytes = 64;
-constexpr std::size_t kReplyBytesPerValue = 16;
+constexpr std::size_t kReplyHeadBytesMax = 64;
+constexpr std::size_t kValueHeadBytesMax = 16;
 
 }  // namespace
 
@@ -175,14 +175,14 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
   StoreReply answer;
   answer.number = waiter.number;
   std::vector<SharedStoreValue> values;
-  std::size_t bytes = kReplyBytes;
+  std::size_t bytes = kReplyHeadBytesMax;
   std::size_t descriptors = 0;
   for (const auto& key : waiter.wait.keys) {
     const auto found = table_.find(key);
     if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
     static const StoreValue missing;
     const StoreValue& value = *found != nullptr ? **found : missing;
-    bytes += kReplyBytesPerValue + value.bytes.size();
+    bytes += kValueHeadBytesMax + value.bytes.size();
     descriptors += value.descriptors.size();
     if (bytes > kUnixMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;
     answer.values.emplace_back();

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// How many names of a group may have an id, and a signature that is kept after the call.
+// At most this many names of a group have an id, and at most this many unused signatures are kept.
 inline constexpr std::size_t kNamesMax = 65536;
 
 class InternedSignatures {

@@ -45,7 +45,7 @@ class SubmissionTable {
   // the name is in use, or if this rank has joined the group. If it throws std::bad_alloc, nothing
   // has changed.
   Result<Record*> add(const Submission& submission);
-  // Undoes add(), before the record was used for anything else.
+  // Undoes add(). Call it before the record is used for anything else.
   void roll_back(Record& record);
   Record* find(Handle handle);  // null if the handle is unknown
 

@@ -189,7 +189,7 @@ void Caller::arrive() {
     is_done = (now.in_flight & call()) == 0;
     if (is_done) return;
     now.lock.arrive(true);
-    rings = now.lock.holder_hands_over();
+    rings = now.lock.is_held_in_background();
   });
   driver_.begin(call());
   stage_ = is_done ? Stage::kReturn : rings ? Stage::kRingForHandOver : Stage::kWaitFor;

@@ -83,8 +83,8 @@ class BasicDoorbells {
   };
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
-  // How many ranks have begun to leave. Comparing this number is a cheap check whether a rank has
-  // left.
+  // How many ranks have begun to leave. To compare two reads of this number is a cheap check
+  // whether a rank has left in between.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
   // Ends the epoch because `dead_rank` has died: stores the closing word, then rings all ranks.

@@ -73,8 +73,8 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member calls try_close()
   };
 
-  // Each member has one, after the closing word, and only this member writes it. It is not in the
-  // member's flag line, because the others poll that line.
+  // Each member has a `Waiting`, after the closing word, and only this member writes it. It is not
+  // in the member's flag line, because the others poll that line.
   struct alignas(kFlagLineBytes) Waiting {
     Atomic<std::uint32_t> awaited;  // 1 + the member for which this one waits; 0: it waits for all
   };

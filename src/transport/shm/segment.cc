@@ -21,7 +21,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // MADV_COLLAPSE (since Linux 6.1) allocates huge pages at once, even if shmem_enabled is `never`.
-constexpr int kCollapse = 25;
+constexpr int kMadvCollapse = 25;
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -163,7 +163,7 @@ void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {
   // Touch one small page in each huge page first, because the kernel skips ranges without any page.
   for (std::size_t page = first; page < end; page += kHugePageBytes)
     *static_cast<volatile std::byte*>(data_ + page) = std::byte{0};
-  ::madvise(data_ + first, end - first, kCollapse);
+  ::madvise(data_ + first, end - first, kMadvCollapse);
 }
 
 Segment::~Segment() { ::munmap(data_, size_); }
