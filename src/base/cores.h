@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-// The smaller of the CPU affinity and the container's CPU quota; at least 1. Reads system files at
-// every call. Any thread.
+// The number of cores in the CPU affinity or in the container's CPU quota, whichever is smaller; at
+// least 1. Reads system files at every call. Any thread.
 int usable_cores();
 
 // The number of whole cores in the text of cgroup's cpu.max: "150000 100000" is one core. Empty if

@@ -14,7 +14,7 @@ class Grace {
  public:
   explicit Grace(Duration shortest) : shortest_(shortest), grace_(shortest) {}
 
-  // Restarts the period after progress: now or, if the time is not known, at the next is_over().
+  // Restarts the period after progress. Without `now`, the period begins at the next is_over().
   void restart(TimePoint now) { since_ = now_ = now; }
   void restart() { since_.reset(); }
   void set_time(TimePoint now) { now_ = now; }

@@ -181,7 +181,7 @@ void Learner::learn_run() {
   if (!buckets.empty()) define(buckets);
 }
 
-// Cuts the fragment into the part that is also in the run and the rest. The shared part comes
+// Cuts the fragment in two: the part that is also in the run, and the rest. The shared part comes
 // first, because another fragment may follow it instead of the rest.
 void Learner::cut(std::uint32_t fragment) {
   Buckets inside;

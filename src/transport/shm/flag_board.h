@@ -335,7 +335,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
   return state_of(closing_word) != State::kClosed || sequence_distance(closing_word) < 0;
 }
 
-// The state of a sequence never goes back to an earlier one, so the compare-and-swap never
+// The state of a sequence never goes back to an earlier state, so the compare-and-swap never
 // overwrites a newer state.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::try_close() {
