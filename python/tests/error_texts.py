@@ -1,7 +1,7 @@
-"""Compare every error text of the package and of the bindings as a whole, in a job of two.
+"""Compare each error text of the package and of the bindings in full, in a job of two workers.
 
-(src/engine tests the engine's texts.) Both workers make all calls. Every statement of the package
-that raises an error must be reached by one of the calls.
+(The tests in src/engine compare the engine's texts.) Both workers make all calls. Every statement
+of the package that raises an error must be reached by one of the calls.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ NOT_REGISTERED = (
     "ProcessSet(process_set_id=None, ranks=[0]) is not registered: on all ranks, pass it to "
     "init(process_sets=[...]) or add_process_set() before you use it, and remove it only afterwards"
 )
-OUTSIDE = "farandole is not initialized: call init() first"
+NOT_INITIALIZED = "farandole is not initialized: call init() first"
 IN_FLIGHT = (
     " was called after backward(), while gradients are in flight: call step() or synchronize() "
     "before"
 )
-PAIRS = "params must be model.state_dict() or model.named_parameters(); got a "
-SPLITS = (
+WRONG_PARAMS = "params must be model.state_dict() or model.named_parameters(); got a "
+WRONG_SPLITS = (
     "splits must be a list or tensor of whole numbers, the number of rows for each member; got "
 )
 
 
 def places_of_errors() -> set[tuple[str, int]]:
-    """Return file and line of every statement of the package that makes one of its errors."""
+    """Return the file and line of every statement in which the package creates an error."""
     statements = [
         (str(path.relative_to(FOLDER)), node)
         for path in FOLDER.rglob("*.py")
@@ -63,7 +63,7 @@ def places_of_errors() -> set[tuple[str, int]]:
 def makes_an_error(statement: ast.stmt) -> bool:
     made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = [name.id for name in made if isinstance(name, ast.Name)]
-    # Python expects an AttributeError for a name that a module does not have.
+    # An AttributeError is no text for users: Python expects it if a module lacks a name.
     return any(name.endswith("Error") and name != "AttributeError" for name in names)
 
 
@@ -107,14 +107,14 @@ class ErrorTexts:
         places = places_of_errors()
         visited = set().union(*hvd.allgather_object(self.visited & places))
         assert len(places) > 30
-        assert places == visited, f"no call comes by {sorted(places - visited)}"
+        assert places == visited, f"no call reaches {sorted(places - visited)}"
 
     def outside_a_job(self) -> Iterator[Case]:
         group = hvd.ProcessSet([0])
-        yield hvd.rank, OUTSIDE
-        yield lambda: hvd.allreduce(torch.ones(1)), OUTSIDE
-        yield hvd.barrier, OUTSIDE
-        yield lambda: hvd.add_process_set([0]), OUTSIDE
+        yield hvd.rank, NOT_INITIALIZED
+        yield lambda: hvd.allreduce(torch.ones(1)), NOT_INITIALIZED
+        yield hvd.barrier, NOT_INITIALIZED
+        yield lambda: hvd.add_process_set([0]), NOT_INITIALIZED
         no_list = (
             "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
             "communicator; got "
@@ -287,7 +287,7 @@ class ErrorTexts:
             "root_rank must be a rank of the world; got '0'",
         )
         for splits in ([], [1.5, 0.5], 3, "ab"):
-            yield lambda s=splits: hvd.alltoall(tensor, s), f"{SPLITS}{splits!r}"
+            yield lambda s=splits: hvd.alltoall(tensor, s), f"{WRONG_SPLITS}{splits!r}"
         yield (
             lambda: hvd.grouped_alltoall([tensor, tensor], [[1, 1]]),
             "splits of a grouped call must be a list with the splits of each of 2 tensors; got "
@@ -401,7 +401,7 @@ class ErrorTexts:
         for wrong in (model, torch.nn.Sequential(model), torch.ones(2), 3):
             yield (
                 lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0),
-                f"{PAIRS}{type(wrong).__name__}",
+                f"{WRONG_PARAMS}{type(wrong).__name__}",
             )
         yield (
             lambda: hvd.broadcast_parameters({"epoch": 3}, 0),

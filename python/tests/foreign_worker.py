@@ -1,7 +1,7 @@
-"""A rank that another launcher than ours has started.
+"""A rank that was not started by `farandole run`, but by another launcher or by hand.
 
-`cycle`: the rank joins and leaves again and again. `die`: rank 1 is killed, and the other ranks
-print their error.
+`cycle`: the rank joins and leaves the job many times. `die`: rank 1 kills itself, and the other
+ranks print the error that they get. `leave`: the rank joins and ends.
 """
 
 from __future__ import annotations

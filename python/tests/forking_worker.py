@@ -20,7 +20,7 @@ from farandole.handle import PreparedCall
 from farandole.objects import broadcast_object
 
 FORKED = "called in a forked child"
-ready = Path(sys.argv[1])  # made when rank 1 may call init()
+ready = Path(sys.argv[1])  # rank 0 creates this file when rank 1 may call init()
 
 
 def start_barrier(name: str) -> calls.Handle[None]:
@@ -36,8 +36,8 @@ def expect(text: str, call: Callable[[], object]) -> None:
         raise AssertionError(f"no error with {text!r}")
 
 
-def in_child(*work: Callable[[], object]) -> None:
-    """Fork; the child does the work and ends as Python programs do."""
+def run_in_child(*work: Callable[[], object]) -> None:
+    """Fork. The child does the work, and then ends as Python programs do."""
     child = os.fork()
     if child == 0:
         try:
@@ -56,7 +56,7 @@ def run_another_program() -> None:
     os.execv(sys.executable, [sys.executable, "-c", program])
 
 
-def everything_is_rejected() -> None:
+def expect_all_rejected() -> None:
     expect(FORKED, farandole.init)
     expect(FORKED, calls.barrier)
     expect(FORKED, lambda: farandole.add_process_set([0]))
@@ -70,7 +70,7 @@ def fork_while_others_wait() -> None:
     for thread in threads:
         thread.start()
     for _ in range(10):
-        in_child(everything_is_rejected, lambda: expect(FORKED, handles[0].wait))
+        run_in_child(expect_all_rejected, lambda: expect(FORKED, handles[0].wait))
     calls.barrier()
     for thread in threads:
         thread.join()
@@ -81,7 +81,7 @@ def fork_while_joining() -> None:
     thread.start()
     while not farandole.lifecycle._process.joining:
         time.sleep(0.001)
-    in_child(lambda: expect(FORKED, farandole.init), lambda: expect("not init", farandole.rank))
+    run_in_child(lambda: expect(FORKED, farandole.init), lambda: expect("not init", farandole.rank))
     ready.touch()
     thread.join()
 
@@ -95,9 +95,9 @@ def fork_and_run_another_program() -> None:
 
 if os.environ["FARANDOLE_RANK"] == "0":
     fork_while_joining()
-    in_child(everything_is_rejected)
-    in_child(lambda: in_child(everything_is_rejected))  # a child of the child
-    in_child(lambda: os._exit(0))
+    run_in_child(expect_all_rejected)
+    run_in_child(lambda: run_in_child(expect_all_rejected))  # a child of the child
+    run_in_child(lambda: os._exit(0))
     fork_while_others_wait()
     fork_and_run_another_program()
 else:
@@ -110,7 +110,7 @@ else:
 calls.barrier()
 farandole.shutdown()
 if os.environ["FARANDOLE_RANK"] == "0":
-    in_child(lambda: expect("not initialized", farandole.rank), farandole.shutdown)
+    run_in_child(lambda: expect("not initialized", farandole.rank), farandole.shutdown)
 farandole.init()
 calls.barrier()
 print("the parent works", flush=True)

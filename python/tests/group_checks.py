@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import values
+from reference import input_of
 from suite import Suite, forms_of, needs_async
 
 
@@ -26,7 +26,7 @@ class GroupChecks(Suite):
                 copy = self.api.broadcast_async(tensor, group.ranks[-1], process_set=group)
                 handles.append((group, total, parts, copy))
             for group, total, parts, copy in reversed(handles):
-                inputs = [values(rank, (9,), "float32", round_) for rank in group.ranks]
+                inputs = [input_of(rank, (9,), "float32", round_) for rank in group.ranks]
                 self.expect(self.api.synchronize(total), np.sum(inputs, 0), "float32")
                 self.expect(self.api.synchronize(parts), np.concatenate(inputs), "float32")
                 self.expect(self.api.synchronize(copy), inputs[-1], "float32")
@@ -186,7 +186,7 @@ class GroupChecks(Suite):
             self.expect_sum_works()
 
     def expect_step_of_ranks_that_have_not_joined(self, ranks: list[int]) -> None:
-        api, inputs = self.api, [values(rank, (5,), "float32") for rank in ranks]
+        api, inputs = self.api, [input_of(rank, (5,), "float32") for rank in ranks]
         total = np.sum(inputs, 0)
         form = [form for form in forms_of("allreduce", self.frontend) if not form.grouped][-1]
         results = [
@@ -195,11 +195,13 @@ class GroupChecks(Suite):
             *self.run("allreduce", form, [self.tensor((5,))], name="one", op=api.Sum),
         ]
         self.expect_all(results, [total] * 4, "float32")
-        mean = total / self.size  # of all ranks, as in Horovod
+        mean = total / self.size  # the divisor counts all ranks, as in Horovod
         self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
         of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
         self.expect(of_present, total / len(ranks), "float32", exact=False)
-        with_zeros = [values(rank, (5,), "float32") * (rank in ranks) for rank in range(self.size)]
+        with_zeros = [
+            input_of(rank, (5,), "float32") * (rank in ranks) for rank in range(self.size)
+        ]
         wanted = reference.allreduce(with_zeros, "Adasum", "float32")
         found = api.allreduce(self.tensor((5,)), op=api.Adasum)
         self.expect(found, wanted, "float32", exact=False, absolute=1e-12)

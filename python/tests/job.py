@@ -1,4 +1,4 @@
-"""Starts real jobs by the `farandole` command. A job that hangs is killed, and its output shown."""
+"""Start real jobs by the `farandole` command. If a job hangs, kill it and show its output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def command(size: int, *program: str | Path) -> list[str]:
 
 
 def command_elsewhere(launcher: str, size: int, *program: str | Path) -> list[str] | None:
-    """Return the same for torchrun, mpirun (Open MPI) or mpiexec (MPICH); None if not installed."""
+    """Return the command line for torchrun, mpirun (Open MPI) or mpiexec (MPICH).
+
+    Return None if that launcher is not installed.
+    """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
     words = {
         "torchrun": torchrun,

@@ -7,12 +7,16 @@ import torch
 import farandole.torch as hvd
 
 LARGE = 2**31 + 99
-# A tensor consists of pieces with one value each. Their length divides no block size of ours.
+# A tensor consists of pieces, and all elements of a piece have the same value. No block size of
+# ours divides this length, so the pieces do not begin where blocks begin.
 PIECE = 100_000_007
 
 
 def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
-    """Return the smallest and the largest value of each piece of a tensor from row `first` on."""
+    """Return the smallest and the largest value of each piece.
+
+    `tensor` is a part of a larger tensor, and begins at that tensor's row `first`.
+    """
     head = min(-first % PIECE, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]
@@ -36,11 +40,11 @@ class LargeTensorFixture:
         return tensor
 
     def expect(self, tensor: torch.Tensor, first: int, values: list[int]) -> None:
-        """Check the values of the pieces from the row `first` on."""
+        """Check that the pieces have these values; `tensor` and `first` are as in values_of()."""
         assert values_of(tensor, first) == [(value, value) for value in values]
 
     def pieces(self, begin: int, end: int, rank: int) -> list[int]:
-        """Return the values of the rank's pieces in these rows."""
+        """Return the values of the pieces that the rank has in the rows from begin to end."""
         return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
 
 
@@ -77,7 +81,7 @@ class LargerTensors(LargeTensorFixture):
                 self.expect(part, first, values)
 
     def check_reducescatter(self) -> None:
-        """The share of rank 1 begins above 2³¹, so the input is twice as large."""
+        """The input has 2 * LARGE rows, so that the part of rank 1 begins above 2³¹."""
         result = hvd.reducescatter(self.filled(2 * LARGE), op=hvd.Sum)
         assert len(result) == LARGE
         first = self.rank * LARGE

@@ -1,6 +1,6 @@
-"""A worker of a job of two. Rank 1 leaves in the given way, while calls are not done.
+"""A worker of a job of two. Rank 1 leaves in the given way, while its calls are in flight.
 
-Rank 0 waits for it and prints its error. Needs no framework.
+Rank 0 waits for a call and prints the error that it gets. Needs no framework.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import NoReturn
 
 import farandole
@@ -88,7 +87,7 @@ def raise_error(error: Exception) -> NoReturn:
     raise error
 
 
-def interrupted(*delays: float) -> None:
+def wait_until_interrupted(*delays: float) -> None:
     interrupt_soon(*delays)
     pending.wait()
 
@@ -101,8 +100,8 @@ WAYS = {
     "surrogate": lambda: raise_error(ValueError("cannot read " + os.fsdecode(b"\xff.png"))),
     "speechless": lambda: raise_error(TextlessError()),
     "nameless": lambda: raise_error(NamelessError()),
-    "interrupt": lambda: interrupted(0.3),
-    "interrupt twice": lambda: interrupted(0.3, 0.02),
+    "interrupt": lambda: wait_until_interrupted(0.3),
+    "interrupt twice": lambda: wait_until_interrupted(0.3, 0.02),
     "interrupted add": leave_while_adding_a_group,
     "exit in a handler": raise_in_a_wait,
     "shutdown in a handler": leave_in_a_handler,
@@ -115,7 +114,6 @@ if farandole.rank() == 1:
     start_barrier("dropped")
     WAYS[sys.argv[1]]()
 else:
-    begin = time.monotonic()
     try:
         start_barrier("other").wait()
     except farandole.GroupLostError as error:

@@ -94,9 +94,9 @@ class LifecycleChecks(Suite):
         self.expect_sum_works()
 
     def check_yy_many_inits(self) -> None:
-        """After shutdown(), an engine leaves no descriptors, threads or maps."""
+        """After shutdown(), no descriptors, threads or memory mappings of the engine are left."""
 
-        def facts() -> tuple[int, int, int]:
+        def resources() -> tuple[int, int, int]:
             own = Path("/proc/self")
             maps = own.joinpath("maps").read_text().count("\n")
             return len(list((own / "fd").iterdir())), len(list((own / "task").iterdir())), maps
@@ -107,13 +107,13 @@ class LifecycleChecks(Suite):
             self.init()
             self.expect_sum_works()
             if cycle in (9, 59):
-                found.append(facts())
+                found.append(resources())
         (*counts, maps), (*later_counts, later_maps) = found
         assert counts == later_counts, found
         assert later_maps < maps + 20, found  # some maps belong to the allocator
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
-        """The ranks that were left behind need no shutdown() before init()."""
+        """If another rank has left, the rest need no shutdown() before they call init() again."""
         for leaver in {0, self.size - 1} if self.size > 1 else ():
             self.api.barrier()
             if self.rank == leaver:
@@ -124,7 +124,7 @@ class LifecycleChecks(Suite):
             self.expect_sum_works()
 
     def check_zz_leaving_and_joining_again(self) -> None:
-        """This check comes last, because its groups are new ones afterwards."""
+        """This check runs last, because it joins the job again with new group objects."""
         result = self.api.allgather(self.tensor((5,)))
         if self.size > 1 and self.frontend.has_async:
             pending = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")

@@ -38,7 +38,7 @@ class MismatchChecks(Suite):
         self.expect_sum_works()
 
     def check_a_mistake_of_one_rank_is_an_error_on_all(self) -> None:
-        """Only the last rank makes a mistake. The text names that rank; later names still match."""
+        """Only the last rank makes a mistake, and the text names it. Later calls still match."""
         api, right = self.api, self.tensor((self.size,))
         is_wrong, who = self.rank == self.size - 1, f"rank {self.size - 1}: "
         wrong = self.tensor(()) if is_wrong else right
@@ -71,7 +71,7 @@ class MismatchChecks(Suite):
         self.expect_all(results, [np.concatenate(self.of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
-        """Yield words that the error must have, a right call, and the wrong call of rank 0."""
+        """Yield words that the error must contain, a right call, and the wrong call of rank 0."""
         api = self.api
         for operation, options in (
             ("allreduce", {"op": api.Sum}),

@@ -56,7 +56,7 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_in_threads(self) -> None:
-        """Threads that run at the same time must name their calls; then their order is free."""
+        """Threads that run at the same time must name their calls, as the calls have no order."""
         errors: list[BaseException] = []
 
         def run(number: int) -> None:

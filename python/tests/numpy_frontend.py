@@ -1,7 +1,7 @@
 """A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
 
-It has no calls in place. It shows that the shared modules depend on no framework, and what the
-smallest frontend is: docs/howto/frontend.md gives its size.
+It has no calls in place. It shows that the shared modules depend on no framework, and how small a
+frontend can be (docs/howto/frontend.md gives its size).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
 
 
 def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Callable[..., Any]]:
-    """Return the four forms of an operation: single and grouped, blocking and asynchronous."""
+    """Return the four functions of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
         array: Array, *given: Any, name: str | None = None, waits: bool = False, **options: Any
@@ -221,7 +221,7 @@ class NumpyConformance(Conformance):
 
 
 class NumpyWithoutAsync(NumpyConformance):
-    """The same for a frontend whose calls all block."""
+    """The conformance suite for a frontend whose calls all block."""
 
     def __init__(self) -> None:
         super().__init__(has_async=False)

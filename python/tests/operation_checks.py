@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, values
+from reference import EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, input_of
 from suite import Form, Suite, needs_async
 
-# Rows of the tensors that a rank gives to an allgather.
+# How many rows the tensors have that a rank gives to an allgather.
 ROWS: tuple[Callable[[int], int], ...] = (
     lambda rank: rank,
     lambda rank: 2,
     lambda rank: 3 * (rank == 0),
     lambda rank: 5000 * (1 + rank % 2),
 )
-# Rows that the member `sender` of an alltoall sends to the member `receiver`.
+# How many rows the member `sender` of an alltoall sends to the member `receiver`.
 Split = Callable[[int, int], int]
 SPLITS: tuple[Split, ...] = (
     lambda sender, receiver: 1,
@@ -32,14 +32,14 @@ SPLITS: tuple[Split, ...] = (
     lambda sender, receiver: 3000 + sender,
 )
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
-SCATTERED: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
+SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
 # Inputs of the ranks to an Adasum, and its result, calculated by hand from the formula of the paper
-# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. Of
-# more vectors, neighbours are combined first, then their results; the third of three waits for
-# that.
+# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. If
+# there are four, the results of the pairs 0, 1 and 2, 3 are combined. If there are three, the
+# result of 0 and 1 is combined with 2.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
-        ([3.0, 5.0], 4.0),  # numbers are averaged, also with opposite signs
+        ([3.0, 5.0], 4.0),  # scalars are averaged, also those of opposite signs
         ([2.0, -1.0], 0.5),
         ([0.0, 7.0], 7.0),
         ([0.0, 0.0], 0.0),
@@ -90,7 +90,7 @@ class OperationChecks(Suite):
                 ]
                 self.expect_all(results, wanted, dtype, exact=op != "Average")
                 if not form.in_place:
-                    mine = [values(self.rank, shape, dtype) for shape in SHAPES]
+                    mine = [input_of(self.rank, shape, dtype) for shape in SHAPES]
                     self.expect_all(tensors, mine, dtype)
 
     def check_adasum_of_every_kind(self) -> None:
@@ -156,7 +156,7 @@ class OperationChecks(Suite):
                 results = self.run(
                     "reducescatter",
                     form,
-                    [self.tensor(shape, dtype) for shape in SCATTERED],
+                    [self.tensor(shape, dtype) for shape in SCATTERED_SHAPES],
                     op=getattr(self.api, op),
                     process_set=group,
                 )
@@ -164,7 +164,7 @@ class OperationChecks(Suite):
                     reference.reducescatter(
                         self.of_group(group, shape, dtype), op, dtype, group.rank()
                     )
-                    for shape in SCATTERED
+                    for shape in SCATTERED_SHAPES
                 ]
                 self.expect_all(results, wanted, dtype, exact=op != "Average")
 
@@ -174,7 +174,7 @@ class OperationChecks(Suite):
                 root = group.ranks[number % group.size()]
                 tensors = [self.tensor(shape, dtype) for shape in SHAPES]
                 results = self.run("broadcast", form, tensors, root, process_set=group)
-                self.expect_all(results, [values(root, s, dtype) for s in SHAPES], dtype)
+                self.expect_all(results, [input_of(root, s, dtype) for s in SHAPES], dtype)
 
     def check_allgather_of_uneven_parts(self) -> None:
         kinds = [(rows, width) for rows in ROWS for width in ((), (3,), (2, 2), (0,))]
@@ -183,7 +183,7 @@ class OperationChecks(Suite):
                 tensors = [self.tensor((rows(self.rank), *width), dtype) for rows, width in kinds]
                 results = self.run("allgather", form, tensors, process_set=group)
                 wanted = [
-                    np.concatenate([values(r, (rows(r), *width), dtype) for r in group.ranks])
+                    np.concatenate([input_of(r, (rows(r), *width), dtype) for r in group.ranks])
                     for rows, width in kinds
                 ]
                 self.expect_all(results, wanted, dtype)
@@ -212,7 +212,7 @@ class OperationChecks(Suite):
             process_set=group,
         )
         for width, result in zip(widths, results, strict=True):
-            inputs = [values(group.ranks[m], (rows[m], *width), dtype) for m in members]
+            inputs = [input_of(group.ranks[m], (rows[m], *width), dtype) for m in members]
             wanted, received = reference.alltoall(inputs, lists, member)
             pair = form.asynchronous or splits is not None
             self.expect(result[0] if pair else result, wanted, dtype)
@@ -293,7 +293,7 @@ class OperationChecks(Suite):
         random = np.random.default_rng(self.rank)
         for turn in range(20):
             for group in self.my_groups():
-                time.sleep(random.uniform(0, 0.002))  # so that ranks come in different orders
+                time.sleep(random.uniform(0, 0.002))  # the ranks arrive in varying order
                 mark = f"{turn}.{group.process_set_id}"
                 (folder / f"{mark}.{self.rank}").touch()
                 self.api.barrier(process_set=group)
@@ -305,7 +305,7 @@ class OperationChecks(Suite):
 
     @needs_async
     def check_any_order_of_submission(self) -> None:
-        """Submit calls in any order and poll their handles. See also random_programs.py."""
+        """Each rank submits the calls in a random order of its own. See also random_programs.py."""
         handles = {}
         numbers = list(range(30))
         np.random.default_rng(self.rank).shuffle(numbers)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def facts() -> tuple[object, ...]:
-    """Return the handlers and hooks of Python, and those of the system behind them."""
+    """Return Python's signal handlers and hooks, and the kernel's view of the signals."""
     status = Path("/proc/self/status").read_text().splitlines()
     return (
         [signal.getsignal(number) for number in signal.valid_signals()],
@@ -24,7 +24,7 @@ def facts() -> tuple[object, ...]:
     )
 
 
-threading.Thread(target=int).start()  # the first thread sets the C library's signal 33
+threading.Thread(target=int).start()  # with the first thread, the C library handles signal 33
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -16,7 +16,7 @@ from farandole.handle import PreparedCall
 
 CYCLES = 25
 ELEMENTS = 1_000_000
-OURS = -7.0
+PROGRAM_VALUE = -7.0
 
 
 def start_allreduce(array: np.ndarray) -> calls.Handle[None]:
@@ -49,10 +49,10 @@ for _ in range(CYCLES):
     waiting.start()
     while not handle.poll():
         pass
-    array.fill(OURS)
+    array.fill(PROGRAM_VALUE)
     leaving.join()
     waiting.join()
-    written = np.count_nonzero(array != OURS)
+    written = np.count_nonzero(array != PROGRAM_VALUE)
     assert written == 0, f"{written} elements were written after poll() said that the call is done"
     wait(handle)
 print("nothing was written too late", flush=True)

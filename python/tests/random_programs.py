@@ -1,6 +1,7 @@
 """Random programs: all ranks make the same asynchronous calls.
 
-Each rank submits them and waits for them in its own orders. One seed makes one program.
+Each rank submits them in a random order of its own, and waits for them in another one. One seed
+makes one program.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import EPSILON, NEAR_ZERO, OPS, Array, Shape, values
+from reference import EPSILON, NEAR_ZERO, OPS, Array, Shape, input_of
 from suite import Form, Frontend, Suite, forms_of, needs_async
 
 PROGRAMS, CALLS = 12, 40
@@ -33,7 +34,7 @@ class Call:
     scales: tuple[float, float] = (1.0, 1.0)
     root: int = 0  # a member
     splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
-    rows: Sequence[int] = ()  # of each member's tensors; if empty, those of the shape
+    rows: Sequence[int] = ()  # how many each member's tensors have; if empty, as in `shapes`
 
     def shape(self, index: int, member: int) -> Shape:
         shape = self.shapes[index]
@@ -41,7 +42,7 @@ class Call:
 
     def inputs(self, index: int, ranks: Sequence[int]) -> list[Array]:
         return [
-            values(rank, self.shape(index, member), self.dtype, self.seed)
+            input_of(rank, self.shape(index, member), self.dtype, self.seed)
             for member, rank in enumerate(ranks)
         ]
 

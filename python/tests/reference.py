@@ -22,13 +22,13 @@ OPS = ("Sum", "Average", "Min", "Max", "Product")
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
-# Elements that cancel out in an Adasum leave rounding errors of float64; float16 is coarse near
-# zero.
+# Absolute tolerances. Elements that cancel out in an Adasum leave rounding errors of float64;
+# float16 is coarse near zero.
 NEAR_ZERO = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
 
 
 @functools.lru_cache(maxsize=1000)
-def values(rank: int, shape: Shape, dtype: str, seed: int = 0) -> Array:
+def input_of(rank: int, shape: Shape, dtype: str, seed: int = 0) -> Array:
     low, high = (0 if dtype in UNSIGNED else -3), (2 if dtype == "bool" else 4)
     return np.random.default_rng((seed, rank)).integers(low, high, shape)
 
@@ -51,7 +51,7 @@ def allreduce(
 
 
 def adasum(level: Array) -> Array:
-    """Combine neighbours, again and again; an odd one at the end is kept for the next round."""
+    """Combine pairs of neighbours until one is left; a last one without a pair is kept."""
     while len(level) > 1:
         pairs = [adasum_of_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
         level = np.stack([*pairs, *level[len(pairs) * 2 :]])

@@ -88,7 +88,7 @@ class SharedModules(Suite):
             self.expect_error("`rows` have different sizes", finish)
 
     def check_pairing(self) -> None:
-        """Arrays are paired by name, in any order; without names by their order."""
+        """Arrays with names are paired by name in whatever order; those without, by their order."""
         one, two = np.zeros(2), np.zeros((3, 1))
         given = [one, two] if self.rank == 0 else [two, one]
         names = {id(one): "one", id(two): "two"}
@@ -101,7 +101,7 @@ class SharedModules(Suite):
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
     def check_layout(self) -> None:
-        """The order is that of rank 0. A gradient that is sparse on one rank is sparse on all."""
+        """All take the order of rank 0. A gradient that is sparse on one rank is sparse on all."""
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
         arrived = [1, 0] if self.rank == 0 else [0, 1]
         found = agree(kinds, arrived, "layout", self.world)
@@ -126,7 +126,7 @@ class SharedModules(Suite):
         )
         assert "up to 1 apart" in text and text.endswith("Ask somebody."), text
 
-    def check_parameters_now_and_then(self) -> None:
+    def check_parameters_every_second_step(self) -> None:
         check = periodic_check.PeriodicCheck(ARRAYS, 2, OptimizerName(self.world), self.world)
         weight = np.zeros(4)
         for _ in range(2):

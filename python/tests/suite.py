@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from reference import EPSILON, Array, Shape, values
+from reference import EPSILON, Array, Shape, input_of
 
 
 class Frontend(Protocol):
@@ -78,7 +78,7 @@ class Suite:
         return [self.api.global_process_set, *(group for group in self.groups if group.included())]
 
     def tensor(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> Any:
-        return self.frontend.tensor(values(self.rank, shape, dtype, seed), dtype)
+        return self.frontend.tensor(input_of(self.rank, shape, dtype, seed), dtype)
 
     def of_all(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> list[Array]:
         return self.of_group(self.api.global_process_set, shape, dtype, seed)
@@ -86,10 +86,10 @@ class Suite:
     def of_group(
         self, group: Any, shape: Shape, dtype: str = "float32", seed: int = 0
     ) -> list[Array]:
-        return [values(rank, shape, dtype, seed) for rank in group.ranks]
+        return [input_of(rank, shape, dtype, seed) for rank in group.ranks]
 
     def forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
-        """Yield the world with all forms, and each other group with one, which `turn` chooses."""
+        """Yield the world with every form, and each other group with one, chosen by `turn`."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (

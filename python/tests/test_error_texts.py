@@ -1,4 +1,4 @@
-"""The error texts of the package, compared as a whole."""
+"""The error texts of the package, each compared in full."""
 
 from __future__ import annotations
 

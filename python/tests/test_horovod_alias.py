@@ -168,14 +168,16 @@ def test_functions_as_jobs() -> None:
         horovod.run(_rank_and_more, np=2, hosts="localhost:1,elsewhere:1")
 
 
-USED = {
+USED_ARGUMENTS = {
     *("func", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "np", "min_np"),
     *("max_np", "hosts", "hostfile", "host_discovery_script", "start_timeout", "output_filename"),
     "executable",
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(inspect.signature(horovod.run).parameters) - USED))
+@pytest.mark.parametrize(
+    "name", sorted(set(inspect.signature(horovod.run).parameters) - USED_ARGUMENTS)
+)
 def test_arguments_without_a_meaning_are_warned_of(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

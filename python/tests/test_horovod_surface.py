@@ -33,12 +33,12 @@ def public_names(module: str) -> Iterator[tuple[str, str | None]]:
         if name.startswith("_"):
             continue
         yield name, fact if isinstance(fact, str) and fact.startswith("(") else None
-        if isinstance(fact, dict) and found(module, name) is not None:
+        if isinstance(fact, dict) and attribute_of(module, name) is not None:
             for method, text in fact["methods"].items():
                 yield f"{name}.{method}", text
 
 
-def found(module: str, name: str) -> Any:
+def attribute_of(module: str, name: str) -> Any:
     value: Any = importlib.import_module(module)
     for part in name.split("."):
         value = getattr(value, part, None)
@@ -81,7 +81,7 @@ def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) -> None:
-    missing = {name for name, _ in public_names(module) if found(module, name) is None}
+    missing = {name for name, _ in public_names(module) if attribute_of(module, name) is None}
     listed: set[str] = set()
     for modules, second in rows("Missing names"):
         names = set(re.findall("`([^`]+)`", re.split("[:(]", second)[0]))
@@ -97,7 +97,7 @@ def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
         for module in MODULES
         for name, text in public_names(module)
         if text is not None
-        and (ours := found(module, name)) is not None
+        and (ours := attribute_of(module, name)) is not None
         and not has_arguments(ours, arguments(text))
     }
     listed = {
@@ -110,6 +110,6 @@ def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
 
 @pytest.mark.parametrize("module", SURFACE["other_modules"])
 def test_other_modules_do_not_exist(module: str) -> None:
-    """If such a module existed, the surface would need its names."""
+    """If one of these existed here, horovod_surface.json would have to list its names."""
     with pytest.raises(ImportError):
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""How `horovodrun` translates its command line and its file. These tests start no job."""
+"""How `horovodrun` translates its flags and its configuration file. These tests start no job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.common.util.hosts import HostInfo, check_hosts, parse_host_file, parse_hosts
 from horovod.runner.flags import FLAGS
 
-HEAD = ["run", "-n", "2", "--prefix", "[{rank}]<{stream}>:"]
+FIRST_WORDS = ["run", "-n", "2", "--prefix", "[{rank}]<{stream}>:"]
 
-FILE = """
+CONFIG_FILE = """
 controller: gloo
 params:
   fusion_threshold_mb: 32
@@ -58,21 +58,21 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 def settings(*words: str) -> list[str]:
     """Return the words for `farandole run`, without those that every job gets."""
     line = launch.run_arguments(2, values_of(*words)[0], with_time=False)
-    assert line[: len(HEAD)] == HEAD
-    variables = line[len(HEAD) : len(HEAD) + 6]
+    assert line[: len(FIRST_WORDS)] == FIRST_WORDS
+    variables = line[len(FIRST_WORDS) : len(FIRST_WORDS) + 6]
     assert variables[::2] == ["-x"] * 3
     assert set(variables[1::2]) == {
         "HOROVOD_CONTROLLER=gloo",
         "HOROVOD_CPU_OPERATIONS=gloo",
         f"HOROVOD_HOSTNAME={socket.gethostname()}",
     }
-    return line[len(HEAD) + 6 :]
+    return line[len(FIRST_WORDS) + 6 :]
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(FILE)
+    path.write_text(CONFIG_FILE)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Jobs that torchrun, mpirun, mpiexec or variables set by hand start, not `farandole run`."""
+"""Jobs that `farandole run` does not start: torchrun, mpirun, mpiexec or the test itself does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def words_of(launcher: str, size: int, *arguments: str) -> list[str]:
     return words
 
 
-def by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Popen[str]:
+def start_by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Popen[str]:
     variables = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     return subprocess.Popen(
         [sys.executable, WORKER, action],
@@ -57,7 +57,7 @@ def test_a_program_that_only_joins() -> None:
 
 
 def test_a_killed_rank_is_named(port: int) -> None:
-    ranks = [by_hand(rank, 3, port, "die") for rank in range(3)]
+    ranks = [start_by_hand(rank, 3, port, "die") for rank in range(3)]
     texts = [rank.communicate(timeout=120)[0] for rank in ranks]
     for text in (texts[0], texts[2]):
         assert f"raised: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, (
@@ -68,7 +68,7 @@ def test_a_killed_rank_is_named(port: int) -> None:
 def test_a_missing_rank_is_named(port: int) -> None:
     os.environ["FARANDOLE_START_TIMEOUT"] = "1"
     try:
-        alone = by_hand(0, 2, port, "leave")
+        alone = start_by_hand(0, 2, port, "leave")
     finally:
         del os.environ["FARANDOLE_START_TIMEOUT"]
     text, _ = alone.communicate(timeout=120)

@@ -86,7 +86,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
 
 class FailingCall(PreparedCall[None]):
-    """A call whose exception refers to it by its traceback, as that of a call in place does."""
+    """A call whose exception refers to the call by its traceback, as with a call in place."""
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)
@@ -97,7 +97,7 @@ class FailingCall(PreparedCall[None]):
 
 
 def test_a_failed_handle_frees_its_memory() -> None:
-    def fail_in_vain(number: int) -> None:
+    def expect_failure(number: int) -> None:
         engine = ManualEngine()
         engine.done.add(number)
         failed = Handle(engine, FailingCall(number))
@@ -110,7 +110,7 @@ def test_a_failed_handle_frees_its_memory() -> None:
     gc.disable()
     try:
         for number in range(1, 4):
-            fail_in_vain(number)
+            expect_failure(number)
         assert Memory.alive == 0
     finally:
         gc.enable()
@@ -129,9 +129,9 @@ def test_a_handle_in_a_reference_cycle_is_freed() -> None:
 
 
 def test_a_handle_is_not_copied() -> None:
-    for number in (handle_of(ManualEngine(), 1, None), BatchHandle([])):
+    for handle in (handle_of(ManualEngine(), 1, None), BatchHandle([])):
         with pytest.raises(CallError, match="cannot be copied"):
-            copy.copy(number)
+            copy.copy(handle)
 
 
 def test_an_interruption_of_poll_is_not_lost() -> None:
@@ -244,7 +244,7 @@ def test_two_threads_wait_for_a_handle() -> None:
     inside.wait()
     second = threading.Thread(target=lambda: results.append(handle.wait()))
     second.start()
-    second.join(0.1)  # it cannot end before the first; a wrong result would come within this time
+    second.join(0.1)  # it must not end before the first; an error would end it within this time
     go_on.set()
     first.join()
     second.join()

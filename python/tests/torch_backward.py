@@ -1,6 +1,7 @@
 """Checks that the gradients are the same on all ranks after backward().
 
-A program may treat them as on one worker: clip, unscale, write. The reference is one process.
+A program may clip, unscale or overwrite them as it does with one worker. The reference is a
+training in one process.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ def picture_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return model(pictures.to(next(model.parameters()).dtype)).square().mean()
 
 
-def segments(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
+def with_checkpoints(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
     for layer in model[:4]:
         value = checkpoint(layer, value, use_reentrant=reentrant)
     return value
 
 
-def nested_segments(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
+def with_nested_checkpoints(
+    model: nn.Sequential, value: torch.Tensor, reentrant: bool
+) -> torch.Tensor:
     def inner(value: torch.Tensor) -> torch.Tensor:
-        return segments(model, value, reentrant)
+        return with_checkpoints(model, value, reentrant)
 
     return checkpoint(inner, value, use_reentrant=reentrant)
 
@@ -81,7 +84,7 @@ class BackwardChecks(OptimizerFixture):
     # The checks
 
     def check_backward_returns_combined_gradients(self) -> None:
-        """The gradients are combined in the first step and in later ones, for any buckets."""
+        """The first step and later ones combine gradients, however buckets divide them."""
         for options in ({}, {"groups": 3}, {"groups": 100}, {"compression": hvd.Compression.none}):
             model = network()
             optimizer = hvd.DistributedOptimizer(
@@ -99,7 +102,7 @@ class BackwardChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_three_ways_to_clip(self) -> None:
-        """torch does not count two of these ways as changes of the gradient."""
+        """torch's version counter of the gradient misses by_value() and by_numpy()."""
 
         def by_norm(model: nn.Module) -> None:
             clip_grad_norm_(model.parameters(), 0.01)
@@ -129,7 +132,7 @@ class BackwardChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_grad_scaler(self) -> None:
-        """It needs no synchronize(). After an overflow on one rank, all ranks skip that step."""
+        """A scaler needs no synchronize(). If one rank overflows, all ranks skip that step."""
         for groups in (0, 4):
             model, reference = convolutional().double(), convolutional().double()
             inner, plain = (
@@ -213,15 +216,15 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_checkpoints(self) -> None:
-        """A reentrant checkpoint runs a backward pass within another one, which ends later."""
-        for forward in (segments, nested_segments):
+        """A reentrant checkpoint runs a backward pass inside the outer backward pass."""
+        for forward in (with_checkpoints, with_nested_checkpoints):
             for reentrant, head in itertools.product((True, False), repeat=2):
                 self.expect_checkpoints_work(forward, reentrant, head)
 
     def expect_checkpoints_work(
         self, forward: Callable[..., torch.Tensor], reentrant: bool, head: bool
     ) -> None:
-        """Train with checkpoints; with `head`, a trained part lies outside of them."""
+        """Train with checkpoints; with `head`, also train a last layer that is outside them."""
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             value = forward(model, batch(rank, step).requires_grad_(), reentrant)
@@ -288,7 +291,11 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_parameter_that_one_rank_uses(self) -> None:
-        """All ranks combine this gradient in step(), so another call may come before step()."""
+        """Another call may come between backward() and step().
+
+        As not every rank computes this gradient, all ranks combine it in step(). So no rank waits
+        for it in backward().
+        """
         model, reference = branches(), branches()
 
         def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
@@ -321,7 +328,7 @@ class BackwardChecks(OptimizerFixture):
             optimizer.step()
 
     def check_parameters_that_no_rank_uses(self) -> None:
-        """Such parameters do not keep the others from being clipped, unscaled or discarded."""
+        """The gradients of the other parameters can still be clipped, unscaled and discarded."""
         model, reference = branches(), branches()
         inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
         optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
@@ -342,7 +349,11 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_branch_that_one_rank_leaves_out_later(self) -> None:
-        """Its gradient is combined in step(). Any write before that is an error."""
+        """Rank 0 leaves out the branch, so it combines the branch's gradient in step().
+
+        If it has written to gradients before, step() raises an error. The other ranks wait in
+        backward() until then.
+        """
         if self.size == 1:
             return
 
@@ -475,7 +486,7 @@ class BackwardChecks(OptimizerFixture):
         )
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
-            optimizer.zero_grad()  # it comes first, because it begins a new count, too
+            optimizer.zero_grad()  # comes first, because zero_grad() also restarts the count
             optimizer.set_backward_passes_per_step(passes)
             wanted = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
@@ -569,7 +580,7 @@ class BackwardChecks(OptimizerFixture):
         for step in range(4):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
-            model.weight.grad._values().mul_(0.5)  # a change that the sparse tensor does not count
+            model.weight.grad._values().mul_(0.5)  # unseen by torch's version counter
             optimizer.step()
         half = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
         self.train_reference(reference, plain, range(4), half)

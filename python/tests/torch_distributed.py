@@ -24,8 +24,15 @@ from farandole.torch.distributed.work import Work, _after_backward
 
 Tensors = list[torch.Tensor]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
-# Gloo sends these dtypes in every operation.
-MOVED = (torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8)
+# Gloo supports these dtypes in every operation that only moves data.
+MOVABLE_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+)
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", message=".*find_unused_parameters.*")
@@ -52,7 +59,7 @@ def network() -> nn.Module:
 
 
 class Branches(nn.Module):
-    """Use one layer in each pass; in the same pass, each rank uses a different layer."""
+    """Use one layer in each pass. In one pass, the ranks use different layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,11 +132,11 @@ def scattered_reductions() -> Iterator[torch.Tensor]:
 
 
 def movements() -> Iterator[torch.Tensor]:
-    for dtype, root in itertools.product(MOVED, range(size())):
+    for dtype, root in itertools.product(MOVABLE_DTYPES, range(size())):
         tensor = small_numbers(5, dtype)
         dist.broadcast(tensor, root)
         yield tensor
-    for dtype in MOVED:
+    for dtype in MOVABLE_DTYPES:
         outputs = [torch.empty(2, 3, dtype=dtype) for _ in range(size())]
         dist.all_gather(outputs, small_numbers(6, dtype).reshape(2, 3))
         yield from outputs
@@ -197,7 +204,7 @@ def objects() -> Iterator[torch.Tensor]:
 
 
 def groups() -> Iterator[torch.Tensor]:
-    """Use groups of every two ranks and of all, with calls of several groups in flight at once."""
+    """Use a group for each pair of ranks and one for all ranks, with calls in flight at once."""
     pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
     again = dist.new_group()
     tensors, works = [], []
@@ -300,7 +307,7 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
 
 
 class InterruptedHandle:
-    """A handle whose wait Ctrl-C interrupts while the call goes on; later the call fails."""
+    """A handle whose wait is interrupted as by Ctrl-C, until the test sets `error`."""
 
     error: Exception | None = None
 
@@ -379,7 +386,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_a_call_that_one_rank_cannot_make(self) -> None:
-        """The call takes its number and fails on all ranks, so that later calls fit together."""
+        """The call fails on all ranks, and all ranks count it, so that later calls still match."""
         dist.init_process_group("farandole")
         wrong, shares, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
         splits = [9] * size() if wrong else [2] * size()
@@ -507,7 +514,7 @@ class WithoutGloo:
 
 
 class DistributedChecks(WithoutGloo):
-    def check_the_engine_lets_gloo_meet(self) -> None:
+    def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         assert "MASTER_ADDR" not in os.environ
         dist.init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())

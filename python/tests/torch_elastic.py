@@ -15,7 +15,7 @@ class ElasticChecks:
         self.rank, self.size = hvd.rank(), hvd.size()
 
     def state(self) -> elastic.TorchState:
-        """Return a state of which everything differs between the ranks."""
+        """Return a state whose model, learning rate and other values differ between the ranks."""
         torch.manual_seed(self.rank)
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (self.rank + 1), momentum=0.9)
@@ -155,7 +155,10 @@ class ElasticChecks:
         assert counter.count == 1 and state.counter is counter
 
     def check_run(self) -> None:
-        """run() restores after a failure, goes on after a change of members, and calls back."""
+        """run() restores the state after a failure, but not after a change of hosts.
+
+        After both it calls the callbacks.
+        """
         begins: list[int] = []
         resets: list[int] = []
         state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, epoch=0)
@@ -180,7 +183,7 @@ class ElasticChecks:
         assert resets == [self.size, self.size]
 
     def check_training_goes_on_after_a_failure(self) -> None:
-        """The failure comes in the middle of a backward pass."""
+        """The failure comes between backward() and step()."""
         state = self.state()
         failures = iter([True])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from conformance import Conformance
-from reference import DTYPES, Array, values
+from reference import DTYPES, Array, input_of
 from torch.utils.data import DataLoader, TensorDataset
 
 import farandole.torch as hvd
@@ -37,7 +37,7 @@ class TorchConformance(Conformance):
         super().__init__(TorchFrontend())
 
     def check_torch_any_strides(self) -> None:
-        columns = [torch.tensor(values(r, (4, 6), "float32")).float() for r in range(self.size)]
+        columns = [torch.tensor(input_of(r, (4, 6), "float32")).float() for r in range(self.size)]
         total = sum(columns)
         mine = columns[self.rank]
         assert torch.equal(hvd.allreduce(mine.t(), op=hvd.Sum), total.t())
@@ -73,8 +73,9 @@ class TorchConformance(Conformance):
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
 
-    # Gradients are as in Horovod: reduced like the result, or averaged. Each rank multiplies its
-    # result by rank + 1, so rank + 1 is the gradient of its output.
+    # Gradients are as in Horovod: those of an allreduce are reduced with its op, those of an
+    # allgather or broadcast are averaged. Each rank multiplies its result by rank + 1, so rank + 1
+    # is the gradient of its output.
 
     def expect_gradients(
         self,
@@ -130,7 +131,7 @@ class TorchConformance(Conformance):
         assert torch.equal(tensor.grad, wanted)
 
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
-        """Integers have no gradient, unused tensors have zero, and second derivatives work."""
+        """Integers have no gradient, that of unused tensors is 0, and second derivatives work."""
         used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
         results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
         assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
@@ -144,7 +145,7 @@ class TorchConformance(Conformance):
         assert torch.equal(second, torch.full((2,), 18.0))
 
     def check_torch_gradients_of_other_ops(self) -> None:
-        """As in Horovod, the gradient is reduced by the same op, though that is no derivative."""
+        """As in Horovod, the op also reduces the gradients, though this gives no derivative."""
         for op, wanted in (
             ("Min", 1.0),
             ("Max", self.size),
@@ -181,7 +182,10 @@ class TorchConformance(Conformance):
         assert not hvd.synchronize(handle).requires_grad
 
     def check_torch_unusual_tensors(self) -> None:
-        """Calls take a view of negated memory, and an empty tensor with unusual strides."""
+        """Calls accept a tensor with torch's negative bit, and an empty one with unusual strides.
+
+        The memory of a tensor with the negative bit holds the values that are not yet negated.
+        """
         conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
         assert conjugate.is_neg()
         wanted = torch.tensor([-2.0, -4.0])

@@ -1,7 +1,7 @@
 """Checks DistributedOptimizer against training in one process on the batches of all ranks.
 
-Everything is computed in float64, where the order of additions hardly matters, except in checks of
-other dtypes.
+The checks use float64, in which the order of additions hardly matters, unless they are about other
+dtypes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class OptimizerChecks:
             call()
         except hvd.GroupLostError:
             return
-        raise AssertionError("the other ranks have left")
+        raise AssertionError("no error, though the other ranks have left")
 
     # The checks
 
@@ -187,7 +187,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
     def check_unused_parameters_get_gradients(self) -> None:
-        """With them, the ranks need not agree in each step on what is unused."""
+        """Then the ranks need not agree in each step on which parameters are unused."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -197,14 +197,14 @@ class OptimizerChecks:
         )
         self.train(model, optimizer, range(2))
         first = [parameter.grad for parameter in unused.parameters()]
-        self.train(model, optimizer, [3])  # makes new gradients, as the first step did
+        self.train(model, optimizer, [3])  # zero_grad() first sets the gradients to None
         assert all(p.grad is old for p, old in zip(unused.parameters(), first, strict=True))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, [0, 1, 3])
         self.expect_equal(model, reference)
 
     def check_a_new_job(self) -> None:
-        """Gradients keep their shared memory, also if a rank had begun a step."""
+        """Gradients keep their shared memory in a new job, also if a pass failed before it."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -214,7 +214,7 @@ class OptimizerChecks:
             old = [p.grad.data_ptr() for p in model.parameters()]
             hvd.shutdown()
             hvd.init()
-            if self.rank == 0:  # its first pass in this job fails
+            if self.rank == 0:  # its pass fails, because the other ranks leave this job
                 self.expect_lost(square_loss(model, self.rank, 9).backward)
                 optimizer.load_state_dict(optimizer.state_dict())
             hvd.shutdown()
@@ -228,7 +228,7 @@ class OptimizerChecks:
         self.expect_equal(model, reference)
 
     def check_frozen_parameters(self) -> None:
-        """Layers may be frozen at the start, unfrozen and frozen again; the same on all ranks."""
+        """Layers may be frozen, unfrozen and frozen again, if all ranks do the same."""
         model, reference = network(), network()
         models = (model, reference)
         for each in models:
@@ -314,7 +314,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_ranks_outside_of_a_process_set(self) -> None:
-        """Such ranks train alone."""
+        """A rank that is not in the process set trains alone."""
         if self.size == 1:
             return
         hvd.shutdown()
@@ -420,7 +420,7 @@ class OptimizerChecks:
             self.expect_equal(model, reference)
 
     def check_gradients_whose_memory_the_program_replaces(self) -> None:
-        """The program replaces the memory silently; the value of the gradient counts."""
+        """The program replaces the memory, unseen by torch; step() uses the new values."""
 
         def halve(model: nn.Module) -> None:
             for parameter in model.parameters():
@@ -464,7 +464,7 @@ class OptimizerChecks:
             self.expect_same_everywhere(model)
 
     def check_a_zero_grad_of_the_program(self) -> None:
-        """A program may have its own zero_grad(), as torch once had it."""
+        """A program may zero its gradients itself, as older versions of torch did."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
@@ -498,7 +498,7 @@ class OptimizerChecks:
         for number in (1, 2):
             if self.rank > 0:
                 for _ in range(100):
-                    torch.linalg.svdvals(torch.ones(60, 60))  # takes some time
+                    torch.linalg.svdvals(torch.ones(60, 60))  # makes this rank slow
             square_loss(model, self.rank, number).backward()
             optimizer.load_state_dict(optimizer.state_dict())
             optimizer.zero_grad(set_to_none=False)
@@ -723,7 +723,7 @@ class OptimizerChecks:
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
     def check_names_are_free_after_a_wrong_call(self) -> None:
-        """Names are free after all calls were waited for, even if that raised, and not before."""
+        """A name is free after its call was waited for, even if the wait raised; not before."""
 
         def start(name: str, scale: float = 1.0) -> list[Any]:
             return [
@@ -745,7 +745,7 @@ class OptimizerChecks:
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
             self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")
-        # A grouped call waits for all of them, so all of their names are free again.
+        # A grouped call waits for all its tensors, so all their names are free again.
         tensors = [torch.ones(2)] * 3
         for _ in range(2):
             batch = {"name": "batch", "prescale_factor": wrong}
@@ -761,7 +761,7 @@ class OptimizerChecks:
 
 
 class OptimizerFixture:
-    """The functions of these checks, for other suites about optimizers."""
+    """The functions that OptimizerChecks shares with other suites about optimizers."""
 
     def __init__(self) -> None:
         hvd.init()

@@ -1,4 +1,4 @@
-"""Checks of which optimizers of different ranks belong together.
+"""Checks how the optimizers of different ranks are paired.
 
 The cases are copies, new jobs, several optimizers, and optimizers of one rank only.
 """
@@ -56,13 +56,13 @@ class PairingChecks(OptimizerFixture):
                 assert "optimizer.state_dict()" in text
 
     def check_copies_of_the_model(self) -> None:
-        """A copy of a model in training may be an average of weights, or begin a new training."""
+        """A copy of a model in training may keep averaged weights, or begin a new training."""
         model, reference = network(), network()
         optimizer = wrapped(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train(model, optimizer, range(2))
         average = copy.deepcopy(model)
-        square_loss(average, self.rank, self.rank).backward()  # of this rank alone
+        square_loss(average, self.rank, self.rank).backward()  # without the other ranks
         for found, other in zip(average.parameters(), model.parameters(), strict=True):
             assert found.grad is not None and other.grad is not None
             assert found.grad.data_ptr() != other.grad.data_ptr()
@@ -108,7 +108,7 @@ class PairingChecks(OptimizerFixture):
             assert kept.__traceback__ is not None
 
     def check_an_error_keeps_no_optimizer(self) -> None:
-        """An error keeps no optimizer alive, not even without garbage collection."""
+        """An error keeps no optimizer alive, even if garbage collection is off."""
         if self.size == 1:
             return
         model = network()
@@ -158,7 +158,7 @@ class PairingChecks(OptimizerFixture):
         self.expect_equal(new, reference_new)
 
     def check_a_new_member_joins_one_that_has_survived(self) -> None:
-        """Rank 0 has trained with both of its optimizers already; the other ranks are new."""
+        """In a new job, rank 0 keeps its two trained optimizers; the other ranks make new ones."""
         for op in (hvd.Average, hvd.Adasum):
             models = [network(), one_layer(3, seed=2)]
             optimizers = [wrapped(model, op=op) for model in models]

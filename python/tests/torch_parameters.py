@@ -201,7 +201,7 @@ class ParameterChecks:
         model(torch.full((2, 5), float(self.rank))).square().mean().backward()
         optimizer.step()
 
-    def check_optimizers_check_every_so_many_steps(self) -> None:
+    def check_optimizers_check_every_third_step(self) -> None:
         self.restart(3)
         model = network()
         optimizer = hvd.DistributedOptimizer(
@@ -263,9 +263,9 @@ class ParameterChecks:
 
     def check_one_part_of_the_parameters_at_a_time(self) -> None:
         """Each element is in exactly one part."""
-        whole, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
+        usual, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
-        for place in range(4):  # of the second weight
+        for place in range(4):  # an element of the second weight
             model = network()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
@@ -286,11 +286,11 @@ class ParameterChecks:
             # Bytes in the order of names: 0.bias 16, 0.weight 80, 2.bias 8, 2.weight 32.
             offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
             assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
-        periodic_check.PART_BYTES = whole
+        periodic_check.PART_BYTES = usual
         self.restart(0)
 
     def check_ranks_that_train_alone_on_purpose(self) -> None:
-        """Each rank trains alone, as if the average of the parameters came later."""
+        """Each rank trains alone, as before an average of parameters; no step() compares them."""
         self.restart(1)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

@@ -140,12 +140,12 @@ class StateChecks:
         )
         assert "different number of parameter groups" in text, text
 
-        class OnTheRootOnly:
+        class CannotBeUnpickled:
             def __reduce__(self) -> Any:
                 return (int, ("0" if hvd.rank() else "not a number",))
 
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
-        optimizer.param_groups[0]["odd"] = OnTheRootOnly()
+        optimizer.param_groups[0]["odd"] = CannotBeUnpickled()
         text = self.expect_error(
             "not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0
         )
@@ -187,7 +187,7 @@ class StateChecks:
         assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
-        """These optimizers wrap another one and share its groups and state, in three ways."""
+        """Two kinds wrap another optimizer and share its groups; the third one loads in place."""
 
         class Around(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:

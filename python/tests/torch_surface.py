@@ -19,11 +19,11 @@ import farandole
 import farandole.torch as hvd
 from farandole import lifecycle
 
-REDUCED = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
-SCATTERED = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
-NAMED = "name=None process_set="
-# Names, and their arguments with defaults; `process_set=` stands for the world. Our functions may
-# have more arguments at the end.
+ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
+REDUCESCATTER = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
+NAME_AND_GROUP = "name=None process_set="
+# Functions, and their arguments with defaults; `process_set=` stands for the world. Our functions
+# may have more arguments at the end.
 SIGNATURES = {
     "init": "comm=None process_sets=None",
     "shutdown is_initialized stop_timeline rank size local_rank local_size cross_rank": "",
@@ -32,27 +32,27 @@ SIGNATURES = {
     "start_timeline": "file_path mark_cycles=False",
     "add_process_set remove_process_set": "process_set",
     "ProcessSet": "ranks_or_comm",
-    "allreduce": "tensor " + REDUCED.format("compression=none "),
-    "allreduce_async allreduce_ allreduce_async_": "tensor " + REDUCED.format(""),
-    "grouped_allreduce": "tensors " + REDUCED.format("compression=none "),
+    "allreduce": "tensor " + ALLREDUCE.format("compression=none "),
+    "allreduce_async allreduce_ allreduce_async_": "tensor " + ALLREDUCE.format(""),
+    "grouped_allreduce": "tensors " + ALLREDUCE.format("compression=none "),
     "grouped_allreduce_async grouped_allreduce_ grouped_allreduce_async_": (
-        "tensors " + REDUCED.format("")
+        "tensors " + ALLREDUCE.format("")
     ),
     "sparse_allreduce_async": "tensor name op process_set=",
-    "allgather allgather_async": f"tensor {NAMED}",
-    "grouped_allgather grouped_allgather_async": f"tensors {NAMED}",
-    "broadcast broadcast_async broadcast_ broadcast_async_": f"tensor root_rank {NAMED}",
-    "alltoall alltoall_async": f"tensor splits=None {NAMED}",
-    "reducescatter": "tensor " + SCATTERED.format("compression=none "),
-    "reducescatter_async": "tensor " + SCATTERED.format(""),
-    "grouped_reducescatter": "tensors " + SCATTERED.format("compression=none "),
-    "grouped_reducescatter_async": "tensors " + SCATTERED.format(""),
+    "allgather allgather_async": f"tensor {NAME_AND_GROUP}",
+    "grouped_allgather grouped_allgather_async": f"tensors {NAME_AND_GROUP}",
+    "broadcast broadcast_async broadcast_ broadcast_async_": f"tensor root_rank {NAME_AND_GROUP}",
+    "alltoall alltoall_async": f"tensor splits=None {NAME_AND_GROUP}",
+    "reducescatter": "tensor " + REDUCESCATTER.format("compression=none "),
+    "reducescatter_async": "tensor " + REDUCESCATTER.format(""),
+    "grouped_reducescatter": "tensors " + REDUCESCATTER.format("compression=none "),
+    "grouped_reducescatter_async": "tensors " + REDUCESCATTER.format(""),
     "join": "device=-1",
     "barrier": "process_set=",
     "poll synchronize": "handle",
     "broadcast_parameters": "params root_rank",
     "broadcast_optimizer_state": "optimizer root_rank",
-    "broadcast_object": f"obj root_rank=0 {NAMED}",
+    "broadcast_object": f"obj root_rank=0 {NAME_AND_GROUP}",
     "allgather_object": "obj name=None",
     "SyncBatchNorm": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True",
 }
@@ -197,7 +197,7 @@ class TorchSurface(Suite):
     # Sparse tensors
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return 8 sparse rows of 2 × rank + 1: rank r has rows 0 ... r - 1 once and r twice."""
+        """Return a tensor of 8 rows: rank r gives 2r + 1 once for rows 0 ... r - 1, twice for r."""
         places = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
         return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)

@@ -1,4 +1,7 @@
-"""Checks the options of DistributedOptimizer, and sparse gradients, against one process."""
+"""Checks the options of DistributedOptimizer, and sparse gradients.
+
+The reference is a training in one process.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class Doubling(hvd.Compressor):
 
 
 class EmbeddingModel(nn.Module):
-    """A model with two tables of sparse gradients, one not always used, and a dense layer."""
+    """A model with a dense layer and two embedding tables, the second of which is used at times.
+
+    The gradients of the tables are sparse.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +54,7 @@ class EmbeddingModel(nn.Module):
 
 class TrainingChecks(OptimizerFixture):
     def compare(self, tolerance: float = 1e-9, **options: Any) -> None:
-        """Compare with one process, with momentum, so that an error in one step shows in the next.
+        """Compare with one process. Momentum makes an error in one step visible in the next.
 
         `groups` may be a function of the model.
         """
@@ -259,7 +265,7 @@ class TrainingChecks(OptimizerFixture):
     def expect_deltas(
         self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
     ) -> None:
-        """Expect each step to change parameters by what the op makes of the ranks' changes."""
+        """Expect that each step changes parameters by `combine` of what each rank alone changes."""
         passes = options.get("backward_passes_per_step", 1)
         model, local = network(), network()
         optimizer = hvd.DistributedOptimizer(
@@ -302,7 +308,7 @@ class TrainingChecks(OptimizerFixture):
             scaler = torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scales)
             for step in range(7):
                 if not scales and step in overflows:
-                    continue  # what all ranks must do
+                    continue  # with a scaler, an overflow must have the same effect
                 optimizer.zero_grad()
                 loss = model(torch.full((4, 3), 1.0 + self.rank + step % 2)).square().mean()
                 if scales and overflows.get(step) == self.rank:

@@ -1,4 +1,4 @@
-"""A worker of a job in which one fails: `failing_worker.py HOW FAILED_RANK`.
+"""A worker of a job in which one worker fails: `failing_worker.py HOW FAILED_RANK`.
 
 HOW is a method of `Failures`. The failed rank calls it at its 100th step. The others go on until
 their call fails, and print what the job has left in their process.
@@ -44,7 +44,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def is_killed() -> None:  # at any point of what the main thread does
+    def is_killed() -> None:  # at any point, because the main thread goes on meanwhile
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod

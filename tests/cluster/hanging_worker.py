@@ -1,6 +1,6 @@
-"""A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW [FOLDER]`.
+"""A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW`.
 
-HOW is a function below. In most of them rank 1 is to blame, and the other ranks are correct.
+HOW is the name of a function below. In most of these functions rank 1 makes the mistake.
 """
 
 from __future__ import annotations

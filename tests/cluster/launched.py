@@ -49,7 +49,7 @@ def command_for_all_users() -> Iterator[str]:
 
 
 class Launched:
-    """One run of the command. A mark in its environment finds every process that it leaves."""
+    """One run of the command. A mark in its environment identifies every process that it starts."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Launched:
         environment: dict[str, str] | None = None,
         before_exec: Callable[[], object] | None = None,
         seconds: int = HANG_SECONDS,
-        program: str | None = None,  # instead of the command
+        program: str | None = None,  # runs instead of the command
     ) -> None:
         self.seconds = seconds
         self.mark = f"FARANDOLE_TEST_MARK={uuid.uuid4().hex}"
@@ -77,7 +77,7 @@ class Launched:
         self.errors = ""
 
     def __enter__(self) -> Launched:
-        signal.signal(signal.SIGALRM, self._hangs)
+        signal.signal(signal.SIGALRM, self._raise_timeout)
         signal.alarm(self.seconds)
         return self
 
@@ -92,7 +92,7 @@ class Launched:
             os.kill(pid, signal.SIGKILL)
         self.process.communicate()
 
-    def _hangs(self, _signal: int, _frame: FrameType | None) -> None:
+    def _raise_timeout(self, _signal: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"no end after {self.seconds} s; so far:\n{self.output}{self.errors}")
 
     def read_until(self, text: str, times: int = 1) -> None:
@@ -109,7 +109,8 @@ class Launched:
     def end(self) -> int:
         """Read on until no process holds the output any more, and return the exit code.
 
-        The launcher's processes hold it; the last of them ends after all that it has started.
+        The launcher's processes hold it, and the last of these ends after all workers and their
+        children.
         """
         output, errors = self.process.communicate()
         self.output += output

@@ -1,7 +1,7 @@
 """A worker of a job in which rank 1 keeps the others waiting: `stalling_worker.py HOW FOLDER`.
 
-HOW is a function below. The rank that the others wait for goes on when the file `go` is in FOLDER;
-all ranks end when `end` is there.
+HOW is the name of a function below. The rank that the others wait for goes on when the file `go` is
+in FOLDER; all ranks end when the file `end` is there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def waits_elsewhere(folder: Path) -> None:
 
 
 def runs_until_go(folder: Path) -> None:
-    """Rank 0 alone looks for `go`; all ranks see its answer between the same two barriers."""
+    """Only rank 0 looks for `go` and makes `stop`, so all ranks end after the same barrier."""
     farandole.init()
     print("running", flush=True)
     while not (folder / "stop").exists():

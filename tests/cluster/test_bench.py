@@ -20,11 +20,11 @@ KEYS = (
     "operation bytes ranks dtype memory consume p50_us p99_us algbw_gbps busbw_gbps verified"
 ).split()
 # busbw / algbw, as nccl-tests defines it.
-FACTORS = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
+BUS_FACTORS = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
 
 
-def factor(operation: str, ranks: int) -> float:
-    return FACTORS.get(operation, lambda n: (n - 1) / n)(ranks)
+def bus_factor(operation: str, ranks: int) -> float:
+    return BUS_FACTORS.get(operation, lambda n: (n - 1) / n)(ranks)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -55,11 +55,11 @@ def test_results(tmp_path: Path, operation: str, ranks: int, words: list[str]) -
         assert asked <= row["bytes"] < asked + 4 * ranks
         assert 0 < row["p50_us"] <= row["p99_us"]
         assert row["algbw_gbps"] == pytest.approx(row["bytes"] / row["p50_us"] / 1e3)
-        assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * factor(operation, ranks))
+        assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * bus_factor(operation, ranks))
 
 
 def test_buffers_that_rotate() -> None:
-    """Above the size of any L2 cache, the bench takes several buffers in turn."""
+    """For sizes above that of any L2 cache, the bench uses several buffers in turn."""
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "16M", "--consume")
     assert launched.process.returncode == 0, launched.errors
     assert "16 MiB" in launched.output and launched.output.endswith(" yes\n")

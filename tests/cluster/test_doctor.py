@@ -1,4 +1,4 @@
-"""`farandole doctor`: what it reports agrees with /proc, also on machines that lack much."""
+"""`farandole doctor`: what it reports agrees with /proc, also if the machine lacks something."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_heap_that_was_chosen() -> None:
 
 ENOSYS = 38
 # Numbers of system calls on x86-64, what does not work without each, and whether jobs can run.
-CALLS = {
+SYSTEM_CALLS = {
     "pidfd_open": (434, ["process handles"], 1),
     "memfd_create": (319, ["shared memory", "wake-ups", "descriptor passing", "python3"], 1),
     "process_vm_readv": (310, ["memory of others"], 0),
@@ -222,8 +222,8 @@ CALLS = {
 }
 
 
-def reject_call(number: int) -> None:
-    """Reject a system call by a filter, as a container does whose seccomp profile lacks it."""
+def block_system_call(number: int) -> None:
+    """Block a system call by a filter, as a container does whose seccomp profile lacks it."""
     load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
     rejected, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
     steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, rejected), (done, 0, 0, allowed)]
@@ -237,10 +237,10 @@ def reject_call(number: int) -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers here")
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", SYSTEM_CALLS)
 def test_a_container_that_rejects_a_call(call: str) -> None:
-    number, names, expected = CALLS[call]
-    code, rows = doctor_with(lambda: reject_call(number))
+    number, names, expected = SYSTEM_CALLS[call]
+    code, rows = doctor_with(lambda: block_system_call(number))
     assert code == expected
     broken = [name for name in rows if rows[name]["state"] == "does not work"]
     assert broken[: len(names)] == names
@@ -256,7 +256,8 @@ def test_without_python(tmp_path: Path) -> None:
         assert rows[name]["state"] == "not installed"
 
 
-def fake(folder: Path, name: str, script: str) -> dict[str, str]:
+def put_in_path(folder: Path, name: str, script: str) -> dict[str, str]:
+    """Make a program from a shell script; return the variable PATH with its folder in front."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
     return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
@@ -271,7 +272,7 @@ def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
         text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         (information / "METADATA").write_text(text)
     script = f'exec {sys.executable} -S "$@"'  # it finds packages only in PYTHONPATH
-    rows = doctor({**fake(tmp_path, "python3", script), "PYTHONPATH": str(site)})
+    rows = doctor({**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)})
     version = ".".join(map(str, sys.version_info[:3]))
     assert rows["python3"]["state"] == "works"
     assert rows["python3"]["found"].startswith(f"{version} at ")
@@ -297,7 +298,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     (tmp_path / "farandole" / "torch").mkdir(parents=True)
     (tmp_path / "farandole" / "__init__.py").write_text(code)
     (tmp_path / "farandole" / "torch" / "__init__.py").touch()
-    environment = fake(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
+    environment = put_in_path(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
     rows = doctor({**environment, "PYTHONPATH": str(tmp_path)})
     assert rows["farandole for Python"]["state"] == state
     assert words in rows["farandole for Python"]["found"]
@@ -311,7 +312,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     [
         ("echo no such thing >&2; exit 3", "python3: exit code 3: no such thing"),
         ("kill -SEGV $$", "python3: killed by SIGSEGV"),
-        ("kill -35 $$", "python3: killed by signal 35"),  # it has no name
+        ("kill -35 $$", "python3: killed by signal 35"),  # signal 35 has no name
         ("echo hello", "python3: its answer is not that of a Python"),
         ("sleep 1000", "no answer within 5 s"),
     ],
@@ -319,7 +320,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
 def test_a_broken_python_does_not_stop_the_other_checks(
     script: str, words: str, tmp_path: Path
 ) -> None:
-    rows = doctor(fake(tmp_path, "python3", script))
+    rows = doctor(put_in_path(tmp_path, "python3", script))
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "does not work"
         assert rows[name]["found"] == words
@@ -328,7 +329,7 @@ def test_a_broken_python_does_not_stop_the_other_checks(
 
 def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
     script = "printf '\\033]0;title\\007\\303\\050\\n' >&2; exit 3"
-    job = run("doctor", environment=fake(tmp_path, "python3", script))
+    job = run("doctor", environment=put_in_path(tmp_path, "python3", script))
     assert job.process.returncode == 0, job.errors
     shown = [line for line in job.output.splitlines() if line.startswith("python3 ")]
     assert len(shown) == 1
@@ -336,7 +337,7 @@ def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
     assert "\x1b" not in job.output
 
 
-LINES = """
+RAISES_SEVERAL_LINES = """
 class Odd(ImportError):
     pass
 raise Odd("one\\ntwo\\x1b[31m")
@@ -346,7 +347,7 @@ raise Odd("one\\ntwo\\x1b[31m")
 def test_an_error_of_several_lines_is_shown_on_one_line(tmp_path: Path) -> None:
     package = tmp_path / "farandole"
     package.mkdir()
-    (package / "__init__.py").write_text(LINES)
+    (package / "__init__.py").write_text(RAISES_SEVERAL_LINES)
     facts = tmp_path / "farandole-9.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: farandole\nVersion: 9\n")
@@ -374,7 +375,7 @@ def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
 
 
 def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
-    rows = doctor(fake(tmp_path, "py-spy", "echo py-spy 9.9.9"))
+    rows = doctor(put_in_path(tmp_path, "py-spy", "echo py-spy 9.9.9"))
     assert (rows["py-spy"]["state"], rows["py-spy"]["found"]) == ("works", "py-spy 9.9.9")
 
 

@@ -50,7 +50,10 @@ def box_of(job: Launched) -> str:
 
 
 def check_survivors(job: Launched, failed_rank: int, ranks: range, error: str) -> None:
-    """Check that these ranks got an error with failed rank and cause, and have nothing left."""
+    """Check that these ranks' errors name the failed rank and the cause.
+
+    Check also that the ranks have no descriptors or shared memory of the job left.
+    """
     for rank in ranks:
         if rank == failed_rank:
             continue

@@ -1,6 +1,6 @@
 """Programs that hang on Horovod. Each ends with a verdict: which rank, and what that rank does.
 
-For a rank that is stopped see test_stalls.py; for one that is killed or crashes, test_failures.py.
+test_stalls.py tests ranks that are stopped; test_failures.py tests ranks that are killed or crash.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_fewer_batches_without_join() -> None:
     ), launched.errors
 
 
-LAST = rf"its last call, allreduce `grad`, finished {TIME} ago"
+LAST_CALL = rf"its last call, allreduce `grad`, finished {TIME} ago"
 
 
 def test_a_rank_that_sleeps() -> None:
@@ -143,7 +143,7 @@ def test_a_rank_that_sleeps() -> None:
             launched,
             rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
             rf"  ranks 0, 2 have been waiting in it for {TIME}",
-            rf"  {rank(1)} has not called it; {LAST}",
+            rf"  {rank(1)} has not called it; {LAST_CALL}",
         )
 
 
@@ -154,7 +154,7 @@ def test_a_rank_that_has_no_more_data_while_others_gather() -> None:
             r"stalled: allgather `sizes` \(float64, 1 element\) waits for ranks 1, 2",
             rf"  rank 0 has been waiting in it for {TIME}",
             rf"  {rank(1)} has finished its data \(join\) after 3 calls",
-            rf"  {rank(2)} has not called it; {LAST}",
+            rf"  {rank(2)} has not called it; {LAST_CALL}",
         )
 
 
@@ -164,11 +164,11 @@ def test_a_rank_that_computes_is_not_part_of_a_cycle() -> None:
             launched,
             rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
             rf"  ranks 0, 2 have been waiting in it for {TIME}",
-            rf"  {rank(1)} has not called it; {LAST}",
+            rf"  {rank(1)} has not called it; {LAST_CALL}",
         )
 
 
-# For each hang: the function and the line of the program that only the rank's stack shows.
+# For each hang: the function, and the text of the line, in which rank 1 hangs.
 STACKS = {
     "sleeps": ("evaluate", "time.sleep(1000)  # the line"),
     "holds_a_lock": ("holds_a_lock", "lock.acquire()  # the line"),

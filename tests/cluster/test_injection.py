@@ -21,7 +21,7 @@ from launched import Launched, run
 
 HERE = Path(__file__).parent
 SHORT = (sys.executable, str(HERE / "small_worker.py"), "short")
-ROUNDS = 8  # of some hundred calls, chosen by a seed that is printed
+ROUNDS = 8  # a test tries so many faults, out of some hundred calls; the printed seed chooses them
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,10 @@ QUIET = {"OMP_NUM_THREADS": "1"}  # then the launcher prints no notice about it
 
 @pytest.fixture(autouse=True)
 def guard_against_hanging() -> Iterator[None]:
-    def hangs(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"no end after {HANG_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, hangs)
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     signal.alarm(HANG_SECONDS)
     yield
     signal.alarm(0)
@@ -95,9 +95,11 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
             raise ValueError("no data")
         calls.barrier()
 
-    with pytest.raises(farandole.WorkerError, match=r"^rank 1 \(pid \d+\) raised ValueError") as at:
+    with pytest.raises(
+        farandole.WorkerError, match=r"^rank 1 \(pid \d+\) raised ValueError"
+    ) as caught:
         farandole.run(work, n=3, env=QUIET)
-    error = at.value
+    error = caught.value
     assert isinstance(error, farandole.FarandoleError)
     assert (error.rank, error.exit_code) == (1, 1)
     assert (error.exception_type, error.exception_text) == ("ValueError", "no data")
@@ -132,17 +134,17 @@ def test_a_rank_that_ends_without_a_result(way: str) -> None:
         else:
             sys.exit(7 if way == "exits" else 0)
 
-    with pytest.raises(farandole.WorkerError) as at:
+    with pytest.raises(farandole.WorkerError) as caught:
         farandole.run(work, n=2, env=QUIET)
     code, text = ENDS[way]
-    assert (at.value.rank, at.value.exit_code) == (1, code)
-    assert re.fullmatch(rf"rank 1 \(pid \d+\) {re.escape(text)}", str(at.value))
+    assert (caught.value.rank, caught.value.exit_code) == (1, code)
+    assert re.fullmatch(rf"rank 1 \(pid \d+\) {re.escape(text)}", str(caught.value))
 
 
 def test_a_result_that_cannot_be_pickled_is_named() -> None:
-    with pytest.raises(farandole.WorkerError) as at:
+    with pytest.raises(farandole.WorkerError) as caught:
         farandole.run(lambda: (i for i in ()) if rank() == 1 else 1, n=2, env=QUIET)
-    assert at.value.exception_text == (
+    assert caught.value.exception_text == (
         "the result of rank 1, of the type generator, cannot be pickled: TypeError: cannot pickle "
         "'generator' object"
     )
@@ -161,7 +163,7 @@ def test_a_result_that_cannot_be_unpickled_is_named() -> None:
         farandole.run(Wrong, env=QUIET)
 
 
-BIG = """
+BIG_RESULTS_PROGRAM = """
 import farandole, resource
 import numpy as np
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
@@ -174,14 +176,14 @@ print((peak() - before) / sum(array.nbytes for array, _ in results))
 
 
 def test_big_results_are_not_copied() -> None:
-    with Launched("-c", BIG, program=sys.executable) as caller:
+    with Launched("-c", BIG_RESULTS_PROGRAM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
     right, copies = caller.output.splitlines()
     assert right == "True"
     assert float(copies) < 1.3
 
 
-NO_ROOM = """
+NO_ROOM_PROGRAM = """
 import farandole, resource
 import numpy as np
 from pathlib import Path
@@ -198,13 +200,13 @@ except farandole.WorkerError as error:
 
 
 def test_a_result_without_room_is_reported() -> None:
-    with Launched("-c", NO_ROOM, program=sys.executable) as caller:
+    with Launched("-c", NO_ROOM_PROGRAM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
     last = caller.output.splitlines()[-1]
     assert last.endswith("has returned more than there is memory for in this process")
 
 
-NARROW = """
+ASCII_PROGRAM = """
 import farandole
 print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8"}))
 """
@@ -212,7 +214,7 @@ print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8
 
 def test_an_ascii_stdout_ends_no_job() -> None:
     narrow = {"PYTHONIOENCODING": "ascii"}
-    with Launched("-c", NARROW, program=sys.executable, environment=narrow) as caller:
+    with Launched("-c", ASCII_PROGRAM, program=sys.executable, environment=narrow) as caller:
         assert caller.end() == 0, caller.errors
     assert caller.output == "[0] caf?\n[None]\n"
 
@@ -253,7 +255,7 @@ def test_in_an_interactive_interpreter_with_a_stdout_of_its_own() -> None:
     with redirect_stdout(out), redirect_stderr(err):
         interpreter.runcode(compile(CELLS, "<cell>", "exec"))
     assert sorted(out.getvalue().splitlines()) == SHOWN
-    assert err.getvalue().startswith("farandole: no worker of this job called")  # that is true here
+    assert err.getvalue().startswith("farandole: no worker of this job called")  # they do not
     assert err.getvalue().count("\n") == 1
 
 

@@ -144,7 +144,7 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
 
 
 # Rank 0 learns from the kernel that rank 1 has ended, as the launcher does, and ends at once.
-FOLLOWS = """
+RANK_0_FOLLOWS = """
 import os, select, sys
 rank, folder = os.environ["FARANDOLE_RANK"], sys.argv[1]
 if rank == "1":
@@ -163,7 +163,7 @@ sys.exit("rank 1 has gone")
 def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
     for name in ("pid", "watched"):
         os.mkfifo(tmp_path / name)
-    job = run("run", "-n", "2", sys.executable, "-c", FOLLOWS, str(tmp_path))
+    job = run("run", "-n", "2", sys.executable, "-c", RANK_0_FOLLOWS, str(tmp_path))
     assert job.process.returncode == 5
     assert "[0] rank 1 has gone\n" in job.errors
     assert box_lines(job.errors)[-1] == "the others: rank 0: exited with code 1"
@@ -195,11 +195,15 @@ def test_a_worker_that_ignores_sigterm_is_killed() -> None:
     assert "rank 0: ended with SIGKILL" in job.errors
 
 
-NO_WORKER = "farandole: no worker of this job called farandole's init(): the 2 processes ran"
-RANK_1 = "farandole: rank 1 ended without calling farandole's init() and ran independently"
+NONE_JOINED = "farandole: no worker of this job called farandole's init(): the 2 processes ran"
+RANK_1_NEVER_JOINED = (
+    "farandole: rank 1 ended without calling farandole's init() and ran independently"
+)
 
 
-@pytest.mark.parametrize(("joining", "notice"), [("-", NO_WORKER), ("0", RANK_1), ("01", "")])
+@pytest.mark.parametrize(
+    ("joining", "notice"), [("-", NONE_JOINED), ("0", RANK_1_NEVER_JOINED), ("01", "")]
+)
 def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
     """A job of independent processes succeeds; the launcher only reports it."""
     program = (
@@ -279,7 +283,7 @@ def test_a_second_signal_kills() -> None:
     with Launched("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAITS}") as job:
         job.read_until("ready", times=2)
         job.send(signal.SIGINT)
-        # The same signal at once would count as the same Ctrl-C, but another signal does not.
+        # A second SIGINT right after the first would count as the same Ctrl-C; SIGTERM does not.
         job.send(signal.SIGTERM)
         assert job.end() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
         assert job.remaining_processes() == []
@@ -387,7 +391,8 @@ def test_a_slow_reader_does_not_stop_the_launcher() -> None:
 
 
 def test_a_slow_reader_gets_everything() -> None:
-    # The closing lines come when all processes have ended; the test reads the rest only then.
+    # The launcher writes its closing lines when all processes have ended. Only after these lines
+    # does the test read the output.
     script = "sleep 1000 & setsid sleep 1001 & head -c 150000 /dev/zero | tr '\\0' '\\n'; exit 3"
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None

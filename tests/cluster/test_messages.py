@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from launched import run
 
-RUN = "farandole run: {}\nSee `farandole run --help`.\n"
-TOP = "farandole: {}\nSee `farandole --help`.\n"
-HOSTS = "jobs over several hosts do not work yet; without this flag, the job runs on this host"
-COMMANDS = (
+RUN_ERROR = "farandole run: {}\nSee `farandole run --help`.\n"
+COMMAND_ERROR = "farandole: {}\nSee `farandole --help`.\n"
+ONE_HOST_ONLY = (
+    "jobs over several hosts do not work yet; without this flag, the job runs on this host"
+)
+KNOWN_COMMANDS = (
     "; the commands are run, status, bench, doctor and knobs; to start a program, use "
     "`farandole run -n 2 python train.py`"
 )
-NAMES = "; a name has letters, digits and _, and does not begin with a digit"
+NAME_RULE = "; a name has letters, digits and _, and does not begin with a digit"
 FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"
 
 # The words after `farandole run`, and the message about them.
@@ -48,9 +50,9 @@ WRONG_RUNS = {
     "-n 2 -x NOT_SET_HERE true": (
         "-x NOT_SET_HERE: NOT_SET_HERE is not set here; set it, or write `-x NOT_SET_HERE=VALUE`"
     ),
-    "-n 2 -x 1ST=2 true": f'-x "1ST=2": "1ST" is not the name of a variable{NAMES}',
-    "-n 2 -x =2 true": f'-x "=2": "" is not the name of a variable{NAMES}',
-    "-n 2 -x A-B true": f'-x "A-B": "A-B" is not the name of a variable{NAMES}',
+    "-n 2 -x 1ST=2 true": f'-x "1ST=2": "1ST" is not the name of a variable{NAME_RULE}',
+    "-n 2 -x =2 true": f'-x "=2": "" is not the name of a variable{NAME_RULE}',
+    "-n 2 -x A-B true": f'-x "A-B": "A-B" is not the name of a variable{NAME_RULE}',
     "-n 2 -x FARANDOLE_RANK=1 true": (
         '-x "FARANDOLE_RANK=1": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
@@ -97,7 +99,7 @@ WRONG_RUNS = {
 @pytest.mark.parametrize("words", WRONG_RUNS)
 def test_a_wrong_run_is_explained(words: str) -> None:
     job = run("run", *words.split())
-    assert (job.errors, job.output) == (RUN.format(WRONG_RUNS[words]), "")
+    assert (job.errors, job.output) == (RUN_ERROR.format(WRONG_RUNS[words]), "")
     assert job.process.returncode == 2
 
 
@@ -111,7 +113,7 @@ def test_a_wrong_run_is_explained(words: str) -> None:
 )
 def test_an_empty_value_is_explained(flag: str, message: str) -> None:
     job = run("run", "-n", "2", flag, "", "true")
-    assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
+    assert (job.errors, job.process.returncode) == (RUN_ERROR.format(message), 2)
 
 
 def test_a_line_end_in_the_prefix_is_rejected() -> None:
@@ -120,17 +122,17 @@ def test_a_line_end_in_the_prefix_is_rejected() -> None:
         r'--prefix "a\x0ab": it may not contain line ends, other control characters, '
         "characters that change the writing direction, or invalid UTF-8"
     )
-    assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
+    assert (job.errors, job.process.returncode) == (RUN_ERROR.format(message), 2)
 
 
 # Flags of horovodrun, with the hint for each.
-FOREIGN = {
+HOROVODRUN_FLAGS = {
     "-np": "use `-n N`",
     "--num-proc=2": "use `-n N`",
-    "-H": HOSTS,
-    "--hosts": HOSTS,
-    "-hostfile": HOSTS,
-    "--ssh-port": HOSTS,
+    "-H": ONE_HOST_ONLY,
+    "--hosts": ONE_HOST_ONLY,
+    "-hostfile": ONE_HOST_ONLY,
+    "--ssh-port": ONE_HOST_ONLY,
     "-cb": "use `farandole doctor`",
     "--verbose": "use `--log-level debug`",
     "--gloo": (
@@ -168,9 +170,9 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("flag", FOREIGN)
+@pytest.mark.parametrize("flag", HOROVODRUN_FLAGS)
 def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
-    message = RUN.format(f"{flag} is a flag of horovodrun; here, {FOREIGN[flag]}")
+    message = RUN_ERROR.format(f"{flag} is a flag of horovodrun; here, {HOROVODRUN_FLAGS[flag]}")
     for words in ([flag, "2", "true"], ["-n", "2", "--prefix", "{rank}", flag, "true"]):
         job = run("run", *words)
         assert (job.errors, job.process.returncode) == (message, 2)
@@ -184,17 +186,17 @@ def test_words_of_the_program_are_not_flags_of_horovodrun() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nonsense", f"there is no command `nonsense`{COMMANDS}"),
-        ("--nonsense", f"there is no command `--nonsense`{COMMANDS}"),
-        ("-np 2 python train.py", f"there is no command `-np`{COMMANDS}"),
-        ("-- true", f"there is no command `--`{COMMANDS}"),
+        ("nonsense", f"there is no command `nonsense`{KNOWN_COMMANDS}"),
+        ("--nonsense", f"there is no command `--nonsense`{KNOWN_COMMANDS}"),
+        ("-np 2 python train.py", f"there is no command `-np`{KNOWN_COMMANDS}"),
+        ("-- true", f"there is no command `--`{KNOWN_COMMANDS}"),
         ("knobs all", "The following argument was not expected: all"),
         ("doctor --xml", "The following argument was not expected: --xml"),
     ],
 )
 def test_a_wrong_command_is_explained(words: str, message: str) -> None:
     job = run(*words.split())
-    assert (job.errors, job.output) == (TOP.format(message), "")
+    assert (job.errors, job.output) == (COMMAND_ERROR.format(message), "")
     assert job.process.returncode == 2
 
 

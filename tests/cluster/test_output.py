@@ -130,25 +130,28 @@ def test_too_few_descriptors_for_the_files_are_explained(tmp_path: Path) -> None
     )
 
 
-LIMIT = 4 << 20  # enough for the memory that a worker shares with the launcher
+FILE_BYTES_MAX = 4 << 20  # enough for the memory that a worker shares with the launcher
 
 
 def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
 
-    script = f"yes {'x' * 1000} | head -c {LIMIT + 1_000_000}; echo; echo end"
+    script = f"yes {'x' * 1000} | head -c {FILE_BYTES_MAX + 1_000_000}; echo; echo end"
     arguments = ("run", "-n", "1", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script)
     with Launched(*arguments, before_exec=limit) as job:
         assert job.end() == 0
     assert job.output.endswith("[0] end\n")
-    assert job.output.count("x") > LIMIT
+    assert job.output.count("x") > FILE_BYTES_MAX
     assert job.errors.count("File too large") == 1
-    assert (tmp_path / "rank.0" / "stdout").stat().st_size == LIMIT
+    assert (tmp_path / "rank.0" / "stdout").stat().st_size == FILE_BYTES_MAX
 
 
-def in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command with 64 kB of disk at the folder (by a mount namespace), and print its use."""
+def run_in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command with a disk of 64 kB mounted at the folder, and print how full it is then.
+
+    Only the command sees the disk, because it has a mount namespace of its own.
+    """
     place = shlex.quote(str(folder))
     script = f"mount -t tmpfs -o size=64k none {place} && {shlex.join(words)}; code=$?;"
     script += f"du -sk {place} >&2; exit $code"
@@ -162,12 +165,12 @@ def in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProce
 
 
 def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
-    tried = in_small_folder(tmp_path, ["true"])
+    tried = run_in_small_folder(tmp_path, ["true"])
     if tried.returncode != 0:
         pytest.skip(f"no small disk can be made here: {tried.stderr}")
     script = "yes | head -n 100000; echo end"
     words = [command(), "run", "-n", "3", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script]
-    job = in_small_folder(tmp_path, words)
+    job = run_in_small_folder(tmp_path, words)
     assert job.returncode == 0
     assert job.stdout.count("] y\n") == 3 * 100_000
     assert job.stdout.count("] end\n") == 3
@@ -182,7 +185,7 @@ def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
     assert f"64\t{tmp_path}" in job.stderr
 
 
-FULL = "could not be written (No space left on device)"
+NO_SPACE = "could not be written (No space left on device)"
 
 
 def test_lost_output_is_a_failure() -> None:
@@ -190,7 +193,7 @@ def test_lost_output_is_a_failure() -> None:
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert job.returncode == 1
-    assert job.stderr == f"farandole: the standard output {FULL}; lines are missing there\n"
+    assert job.stderr == f"farandole: the standard output {NO_SPACE}; lines are missing there\n"
 
 
 def test_lost_output_does_not_hide_the_first_failure() -> None:
@@ -208,4 +211,4 @@ def test_output_that_cannot_be_printed_is_a_failure(what: str) -> None:
             [command(), what], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert job.returncode == 1
-    assert job.stderr == f"farandole: the standard output {FULL}\n"
+    assert job.stderr == f"farandole: the standard output {NO_SPACE}\n"

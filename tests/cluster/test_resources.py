@@ -19,7 +19,7 @@ import pytest
 from launched import Launched, shared_files
 
 HERE = Path(__file__).parent
-SMALL = (sys.executable, str(HERE / "small_worker.py"))
+SMALL_WORKER = (sys.executable, str(HERE / "small_worker.py"))
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to make namespaces and cgroups"
 )
@@ -45,12 +45,12 @@ def code_of(job: Launched) -> int:
     return job.process.returncode
 
 
-def one_result(job: Launched, size: int) -> bool:
+def has_one_result(job: Launched, size: int) -> bool:
     results = re.findall(r"result (\w+)", job.output)
     return len(results) == size and len(set(results)) == 1
 
 
-def call(name: str, *arguments: object) -> None:
+def call_libc(name: str, *arguments: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         raise OSError(ctypes.get_errno(), name)
@@ -59,18 +59,20 @@ def call(name: str, *arguments: object) -> None:
 def mount_tiny_shared_memory() -> None:
     """Give this process a /dev/shm of 64 kB, and fill it."""
     clone_new_mounts, recursive_private = 0x20000, 0x4000 | 0x40000
-    call("unshare", clone_new_mounts)
-    call("mount", None, b"/", None, recursive_private, None)
-    call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=64k")
+    call_libc("unshare", clone_new_mounts)
+    call_libc("mount", None, b"/", None, recursive_private, None)
+    call_libc("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=64k")
     Path("/dev/shm/full").write_bytes(bytes(64 * 1024))
 
 
 @needs_root
 def test_a_full_dev_shm_is_no_obstacle() -> None:
     script = '"$0" "$@" && ls -A /dev/shm && df --output=avail /dev/shm'
-    job = run_job(2, "sh", "-c", script, *SMALL, "short", before_exec=mount_tiny_shared_memory)
+    job = run_job(
+        2, "sh", "-c", script, *SMALL_WORKER, "short", before_exec=mount_tiny_shared_memory
+    )
     assert code_of(job) == 0, job.errors
-    assert one_result(job, 2), job.output
+    assert has_one_result(job, 2), job.output
     lines = [line for line in job.output.splitlines() if "result" not in line]
     assert sorted(lines) == sorted(f"[{r}] {t}" for r in (0, 1) for t in ("full", "Avail", "    0"))
 
@@ -111,14 +113,15 @@ def control_group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
 
 
 # The kernel provides shared memory page by page, at the first touch. The pages of a memfd count for
-# the control group; when it is full, the kernel kills a process. There is no SIGBUS, as on a tmpfs.
+# the control group; when the group is full, the kernel kills a process. Unlike a full tmpfs, this
+# sends no SIGBUS.
 @needs_root
 @pytest.mark.parametrize("control_group", ["memory"], indirect=True)
 def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup) -> None:
     outcomes = []
     for megabytes in (16, 24, 32, 48, 64, 96, 256):
         control_group.set("memory.limit_in_bytes", megabytes << 20)
-        job = run_job(2, *SMALL, "touch_shared_memory", before_exec=control_group.enter)
+        job = run_job(2, *SMALL_WORKER, "touch_shared_memory", before_exec=control_group.enter)
         outcomes.append((megabytes, code_of(job)))
         if code_of(job) == 0:
             assert job.output.count("done") == 2, job.output
@@ -134,14 +137,14 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
 @needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_few_processes_and_threads(control_group: ControlGroup) -> None:
-    """Launcher, agent, two workers and two threads in each worker make eight."""
+    """Foreground process, agent, and two workers with two further threads each make eight."""
     codes = []
     for limit in range(1, 10):
         control_group.set("pids.max", limit)
-        job = run_job(2, *SMALL, "short", before_exec=control_group.enter)
+        job = run_job(2, *SMALL_WORKER, "short", before_exec=control_group.enter)
         codes.append(code_of(job))
         if code_of(job) == 0:
-            assert one_result(job, 2), job.output
+            assert has_one_result(job, 2), job.output
         else:
             assert code_of(job) == 1, job.errors
             assert re.search(r"cannot (start|fork)", job.errors), job.errors
@@ -153,12 +156,12 @@ def test_few_processes_and_threads(control_group: ControlGroup) -> None:
 def test_no_locked_memory_is_needed() -> None:
     job = run_job(
         2,
-        *SMALL,
+        *SMALL_WORKER,
         "short",
         before_exec=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)),
     )
     assert code_of(job) == 0, job.errors
-    assert one_result(job, 2), job.output
+    assert has_one_result(job, 2), job.output
 
 
 def limit_descriptors(number: int) -> None:
@@ -175,13 +178,13 @@ def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
     for limit in limits:
         job = run_job(
             size,
-            *SMALL,
+            *SMALL_WORKER,
             "short",
             before_exec=partial(limit_descriptors, limit),
         )
         codes.append(code_of(job))
         if code_of(job) == 0:
-            assert one_result(job, size), job.output
+            assert has_one_result(job, size), job.output
             continue
         assert code_of(job) in (1, 127), job.errors
         advice = ADVICE.search(job.errors)
@@ -198,7 +201,7 @@ def test_following_the_advice_helps() -> None:
     while True:
         job = run_job(
             4,
-            *SMALL,
+            *SMALL_WORKER,
             "short",
             before_exec=partial(limit_descriptors, limit),
         )
@@ -217,10 +220,10 @@ LIMITED_RANK = '[ "$FARANDOLE_RANK" != 1 ] || ulimit {}; exec "$0" "$@"'
 
 @pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16])
 def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
-    job = run_job(2, "sh", "-c", LIMITED_RANK.format(f"-n {limit}"), *SMALL, "short")
+    job = run_job(2, "sh", "-c", LIMITED_RANK.format(f"-n {limit}"), *SMALL_WORKER, "short")
     if code_of(job) == 0:
         assert limit > 8
-        assert one_result(job, 2), job.output
+        assert has_one_result(job, 2), job.output
         return
     assert limit < 16, job.errors
     assert code_of(job) == 1, job.errors
@@ -233,11 +236,11 @@ def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
 
 def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
     limited = LIMITED_RANK.format("-n 64")
-    job = run_job(3, "sh", "-c", limited, *SMALL, "use_up_descriptors")
+    job = run_job(3, "sh", "-c", limited, *SMALL_WORKER, "use_up_descriptors")
     assert code_of(job) == 0, job.errors
     for rank in range(3):
         reported = re.findall(rf"\[{rank}\] reported: (.*)", job.output)
-        assert len(reported) == 2, job.output  # rank 1 could not receive memory, then not make any
+        assert len(reported) == 2, job.output  # one for each of the two groups
         assert all("rank 1" in text and ADVICE.search(text) for text in reported), reported
         assert f"[{rank}] went on" in job.output, job.output
 
@@ -246,12 +249,12 @@ def test_little_address_space() -> None:
     codes = []
     for megabytes in (60, 120, 200, 300, 400, 500, 700, 1500):
         limit = f'ulimit -v {megabytes * 1024}; exec "$0" "$@"'
-        job = run_job(2, "sh", "-c", limit, *SMALL, "short")
+        job = run_job(2, "sh", "-c", limit, *SMALL_WORKER, "short")
         codes.append(code_of(job))
         if code_of(job) == 0:
-            assert one_result(job, 2), job.output
+            assert has_one_result(job, 2), job.output
             continue
-        # Python itself may be the first that gets no memory; or a thread gets none for its stack.
+        # Python itself may be the first to get no memory, or a thread may get none for its stack.
         texts = "memory|mmap|failed to map|MemoryError|address|cannot start the .* thread"
         assert re.search(texts, job.errors), job.errors
         assert "SIGSEGV" not in job.errors, job.errors
@@ -264,25 +267,25 @@ SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
 
 
 def test_one_rank_with_little_address_space() -> None:
-    """The other ranks' heaps are too large for it, and FARANDOLE_HEAP_BYTES is not set."""
+    """Without FARANDOLE_HEAP_BYTES, the heap of the other rank is too large for rank 1 to map."""
     limited = LIMITED_RANK.format(f"-v {1500 * 1024}")
-    job = run_job(2, "sh", "-c", limited, *SMALL, "short")
+    job = run_job(2, "sh", "-c", limited, *SMALL_WORKER, "short")
     assert code_of(job) == 1, job.errors
     assert job.errors.count("set FARANDOLE_HEAP_BYTES for all ranks") >= 2, job.errors
-    job = run_job(2, "sh", "-c", limited, *SMALL, "short", environment=SMALL_HEAPS)
+    job = run_job(2, "sh", "-c", limited, *SMALL_WORKER, "short", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
-    assert one_result(job, 2), job.output
+    assert has_one_result(job, 2), job.output
 
 
-def test_a_small_limit_of_files_is_no_obstacle() -> None:
+def test_a_small_file_size_limit_is_no_obstacle() -> None:
     """Allow 16 MiB: a group needs 4 MiB per rank and 2 MiB more; heaps become smaller."""
-    job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL, "short")
+    job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL_WORKER, "short")
     assert code_of(job) == 0, job.errors
-    assert one_result(job, 2), job.output
+    assert has_one_result(job, 2), job.output
 
 
 def test_a_result_that_does_not_fit_is_an_error_on_that_rank() -> None:
-    job = run_job(2, *SMALL, "gather_too_much", environment=SMALL_HEAPS)
+    job = run_job(2, *SMALL_WORKER, "gather_too_much", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
     assert "[0] received [8000000, 8000000]" in job.output, job.output
     pattern = r"\[1\] reported: .*no memory for the result of .*: 16000000 rows of 8 bytes"
@@ -303,7 +306,7 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
     before = files()
     for _ in range(10):
         variables = {"TMPDIR": str(tmp_path)}
-        words = ("run", "-n", "2", *SMALL, "endless")
+        words = ("run", "-n", "2", *SMALL_WORKER, "endless")
         with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
             if generator.random() < 0.5:  # while the job starts
                 time.sleep(generator.uniform(0, 0.8))  # a random moment of the kill, not a wait
@@ -332,7 +335,7 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
 def test_a_busy_machine_causes_no_false_death() -> None:
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
-        job = run_job(8, *SMALL, "many")
+        job = run_job(8, *SMALL_WORKER, "many")
     finally:
         for process in busy:
             process.kill()

@@ -96,7 +96,7 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
         assert launched.remaining_processes() == []
 
 
-def stack_printer(folder: Path, script: str) -> dict[str, str]:
+def fake_py_spy(folder: Path, script: str) -> dict[str, str]:
     """Write a script that stands for py-spy, and put it first in PATH."""
     program = folder / "bin" / "py-spy"
     program.parent.mkdir()
@@ -110,7 +110,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         'test "$1 $2 $3" = "dump --nonblocking --pid" || exit 1\n'
         "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
     )
-    with job("is_late", 2, tmp_path, stack_printer(tmp_path, dump)) as launched:
+    with job("is_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
         read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
         read_errors_until(launched, r"farandole:     evaluate \(eval\.py:88\)")
         go_on(launched, tmp_path)
@@ -118,7 +118,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
 
 def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> None:
     rejection = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
-    with job("is_late", 2, tmp_path, stack_printer(tmp_path, rejection)) as launched:
+    with job("is_late", 2, tmp_path, fake_py_spy(tmp_path, rejection)) as launched:
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
@@ -129,10 +129,10 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
 
 
 def test_a_hanging_stack_printer_does_not_disturb_the_job(tmp_path: Path) -> None:
-    environment = stack_printer(tmp_path, "exec sleep 1000")
+    environment = fake_py_spy(tmp_path, "exec sleep 1000")
     with job("is_late", 2, tmp_path, environment) as launched:
         read_errors_until(launched, "stalled: barrier")
-        go_on(launched, tmp_path)  # it also checks that no process is left
+        go_on(launched, tmp_path)  # go_on() also checks that no process is left
 
 
 def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
 
 
-def kill_it(launched: Launched, pid: int) -> None:
+def kill_rank(launched: Launched, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
@@ -157,7 +157,7 @@ def end_the_job(launched: Launched, pid: int) -> None:
     launched.send(signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("end", "code"), [(kill_it, 137), (end_the_job, 143)])
+@pytest.mark.parametrize(("end", "code"), [(kill_rank, 137), (end_the_job, 143)])
 def test_a_stopped_rank_ends(
     end: Callable[[Launched, int], None], code: int, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ class Terminal:
             words = [command(), "run", "-n", str(workers), *options, "sh", "-c", script]
             plain = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
             os.execvpe(words[0], words, {**os.environ, **plain})
-        signal.alarm(HANG_SECONDS)  # it ends the test run with a message of its own
+        signal.alarm(HANG_SECONDS)  # guards against hanging: it ends the test run
 
     def read_until(self, text: str) -> None:
         while text not in self.text:

@@ -110,7 +110,7 @@ def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:
     options = ("run", "-n", "3", "--timeline", str(path))
     job = run(*options, sys.executable, WORKER, "killed", str(path))
     assert job.process.returncode == 137, job.output + job.errors
-    trace = read_trace(path)  # the others have ended it
+    trace = read_trace(path)  # the other ranks have closed the file
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert trace.slices[rank, "allreduce.a"]

@@ -37,21 +37,23 @@ class Trace:
 
 
 def read_trace(path: Path, *, complete: bool = True) -> Trace:
-    """Read a file that was closed; with complete=False, also that of a job that was killed."""
+    """Read a file that was closed; with complete=False, also the file of a killed job."""
     text = path.read_bytes().decode()  # strictly UTF-8
     if not complete and not text.endswith("]\n"):
         text = text.rstrip()  # blanks may follow, up to the end of a page
         assert text.endswith("},"), text[-200:]
         text = text[:-1] + "]"
     _check_bytes(text)
-    return _read_events(json.loads(text, parse_constant=_reject, object_pairs_hook=_no_key_twice))
+    return _read_events(
+        json.loads(text, parse_constant=_reject, object_pairs_hook=_reject_duplicates)
+    )
 
 
 def _reject(word: str) -> None:
     raise AssertionError(f"{word} is no JSON")
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> Event:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> Event:
     assert len({key for key, _ in pairs}) == len(pairs), pairs
     return dict(pairs)
 

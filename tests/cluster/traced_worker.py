@@ -95,7 +95,7 @@ def wrong(folder: str) -> None:
 
 
 def forked(path: str) -> None:
-    """Fork a child that lives longer than us; it must neither hold the file nor end it."""
+    """Fork a child that outlives the engine; the child must neither hold nor close the file."""
     farandole.start_timeline(path)
     allreduce(numbers(10), "a")
     read_end, write_end = os.pipe()

@@ -1,6 +1,6 @@
-"""A worker whose program has signal handlers, masks and children of its own, as real programs do.
+"""A worker whose program has its own signal handlers, signal masks and child processes.
 
-The engine must neither change them nor be disturbed by them.
+The engine must neither change nor suffer from any of these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settings() -> tuple[object, ...]:
     return actions, umask, mask, os.getcwd(), os.environ.copy()
 
 
-def steps(count: int) -> None:
+def run_steps(count: int) -> None:
     for step in range(count):
         values = torch.full((1000,), float(hvd.rank() + step))
         hvd.allreduce_(values, op=hvd.Sum, name="values")
@@ -56,10 +56,10 @@ def report_square(number: int) -> int:
     return number * number
 
 
-def children() -> None:
+def create_children() -> None:
     """Create children of every kind, with collectives in between."""
     assert subprocess.run(["sh", "-c", "exit 7"], check=False).returncode == 7
-    steps(3)
+    run_steps(3)
     pid = os.fork()
     if pid == 0:
         try:
@@ -68,16 +68,16 @@ def children() -> None:
             os._exit(42)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
-    steps(3)
+    run_steps(3)
     for method in ("fork", "spawn"):
         with multiprocessing.get_context(method).Pool(2) as pool:
             assert pool.map(report_square, range(4)) == [0, 1, 4, 9]
-        steps(3)
+        run_steps(3)
     loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2)
     total = 0
     for batch in loader:
         total += int(batch.sum())
-        steps(2)
+        run_steps(2)
     assert total == sum(i * i for i in range(32))
 
 
@@ -92,12 +92,12 @@ def prepare() -> None:
     os.umask(0o123)
     os.chdir(tempfile.gettempdir())
     os.close(0)
-    for name in os.listdir("/proc/self/fd"):  # as a daemon's start does
+    for name in os.listdir("/proc/self/fd"):  # as programs do that start daemons
         if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
             os.set_inheritable(int(name), True)
 
 
-def threads_take_no_signals() -> None:
+def check_engine_threads_block_signals() -> None:
     """Check that signals are handled on the program's threads, not on those of the engine."""
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/status") as status:
@@ -112,18 +112,18 @@ def main() -> None:
     before = settings()
     hvd.init()
     os.kill(os.getpid(), signal.SIGUSR1)
-    steps(20)
-    threads_take_no_signals()
+    run_steps(20)
+    check_engine_threads_block_signals()
     assert settings() == before, "something was changed after init()"
-    children()
+    create_children()
     os.close(1)
     before = settings()  # a DataLoader has a handler of its own
-    steps(3)
+    run_steps(3)
     hvd.shutdown()
     assert settings() == before, "shutdown() has changed something"
     assert {signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD} <= set(caught), caught
     hvd.init()  # descriptors 0 and 1 are free: the engine may get these numbers
-    steps(3)
+    run_steps(3)
     hvd.shutdown()
     signal.setitimer(signal.ITIMER_REAL, 0)  # Python removes its handlers when it ends
     print("nothing was changed", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 // counts only calls that come from Farandole's own code, in the launcher or in one worker:
 //   FAULT_TARGET   launcher, or the number of a rank
 //   FAULT_KIND     EINTR, EAGAIN, ENOBUFS, SHORT, or LIMIT (a system limit is reached)
-//   FAULT_NUMBER   which of the calls that can fail this way; 0: none, the calls are only counted
+//   FAULT_NUMBER   n, counted over the calls that can fail this way; 0: none fails, all are counted
 //   FAULT_COUNTERS a file of 16 bytes: how many such calls there were, and how many faults
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -57,8 +57,8 @@ static int is_farandole(void* caller) {
   return strncmp(name, "farandole", 9) == 0 || strncmp(name, "core.", 5) == 0;
 }
 
-// Returns whether this call gets the fault, and then sets errno to `error`.
-static int gets_fault(const char* wanted, int error, void* caller) {
+// Counts this call. If it is the one to fail, sets errno to `error` and returns 1.
+static int inject_fault(const char* wanted, int error, void* caller) {
   if (counters == NULL || strcmp(kind, wanted) != 0 || !is_farandole(caller)) return 0;
   if (atomic_fetch_add(&counters->calls, 1) + 1 != number) return 0;
   atomic_fetch_add(&counters->faults, 1);
@@ -76,33 +76,34 @@ static int never_blocks(int descriptor) {
 }
 
 #define CALLER __builtin_return_address(0)
-#define INTERRUPTED gets_fault("EINTR", EINTR, CALLER)
-#define LIMITED(error) gets_fault("LIMIT", error, CALLER)
+#define INTERRUPTED inject_fault("EINTR", EINTR, CALLER)
+#define LIMITED(error) inject_fault("LIMIT", error, CALLER)
 
 ssize_t read(int descriptor, void* bytes, size_t count) {
   if (INTERRUPTED) return -1;
-  if (counters != NULL && never_blocks(descriptor) && gets_fault("EAGAIN", EAGAIN, CALLER))
+  if (counters != NULL && never_blocks(descriptor) && inject_fault("EAGAIN", EAGAIN, CALLER))
     return -1;
-  if (counters != NULL && count > 1 && is_stream(descriptor) && gets_fault("SHORT", 0, CALLER))
+  if (counters != NULL && count > 1 && is_stream(descriptor) && inject_fault("SHORT", 0, CALLER))
     count = 1;
   return REAL(read)(descriptor, bytes, count);
 }
 
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   if (INTERRUPTED) return -1;
-  if (counters != NULL && count > 1 && is_stream(descriptor) && gets_fault("SHORT", 0, CALLER))
+  if (counters != NULL && count > 1 && is_stream(descriptor) && inject_fault("SHORT", 0, CALLER))
     count = 1;
   return REAL(write)(descriptor, bytes, count);
 }
 
 ssize_t sendmsg(int descriptor, const struct msghdr* message, int flags) {
-  if (INTERRUPTED || gets_fault("EAGAIN", EAGAIN, CALLER) || gets_fault("ENOBUFS", ENOBUFS, CALLER))
+  if (INTERRUPTED || inject_fault("EAGAIN", EAGAIN, CALLER) ||
+      inject_fault("ENOBUFS", ENOBUFS, CALLER))
     return -1;
   return REAL(sendmsg)(descriptor, message, flags);
 }
 
 ssize_t recvmsg(int descriptor, struct msghdr* message, int flags) {
-  if (INTERRUPTED || gets_fault("EAGAIN", EAGAIN, CALLER)) return -1;
+  if (INTERRUPTED || inject_fault("EAGAIN", EAGAIN, CALLER)) return -1;
   return REAL(recvmsg)(descriptor, message, flags);
 }
 
