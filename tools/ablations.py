@@ -83,11 +83,15 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
 
 
 def switched(heuristic: Heuristic, source: str, original: str) -> str:
-    """Return the source with the switch. Raise ValueError unless it contains the original once."""
+    """Return the source with the switch around the heuristic's text.
+
+    Another heuristic may have put a switch around the same text: then the source contains the text
+    twice. Raise ValueError unless the original source contains it once.
+    """
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
         raise ValueError(f"{heuristic.name}: {heuristic.file} contains the text {count} times")
-    before, _, after = source.rpartition(find)  # two switches may be at one text
+    before, _, after = source.rpartition(find)  # the last text is the original one
     condition = f'is_without("{heuristic.name}")'
     if find.endswith(";"):
         return f"{before}{{ if ({condition}) {{ {heuristic.off} }} else {{ {find} }} }}{after}"
@@ -222,7 +226,7 @@ def is_useful(on: Cost, off: Cost) -> bool:
     return off.problems > on.problems or any(50 * b >= 51 * a and b > a for a, b in pairs)
 
 
-def total(table: dict[str, Cost]) -> str:
+def total_text(table: dict[str, Cost]) -> str:
     if not table:
         return "does not end"
     messages = sum(cost.messages for cost in table.values())
@@ -233,10 +237,10 @@ def total(table: dict[str, Cost]) -> str:
     )
 
 
-HEADS = """| without | workload | messages | replans | steps | ms |
+HEURISTICS_HEAD = """| without | workload | messages | replans | steps | ms |
 | --- | --- | ---: | ---: | ---: | ---: |
 """
-CONSTANTS = """| constant | half | as it is | double |
+CONSTANTS_HEAD = """| constant | half | as it is | double |
 | --- | ---: | ---: | ---: |
 """
 
@@ -262,15 +266,15 @@ def tables(
             elsewhere = ", ".join(best) or "none"
             print(f"{heuristic.name} is not useful in {heuristic.workload}, but in: {elsewhere}")
     lines = [
-        f"| `{constant.name}` = {value} | {total(found[f'{constant.name}={value // 2}'])} | "
-        f"{total(on)} | {total(found[f'{constant.name}={2 * value}'])} |"
+        f"| `{constant.name}` = {value} | {total_text(found[f'{constant.name}={value // 2}'])} | "
+        f"{total_text(on)} | {total_text(found[f'{constant.name}={2 * value}'])} |"
         for constant in constants
         if (value := values[constant.name])
     ]
     return {
         "workloads": report_of(program),
-        "heuristics": HEADS + "\n".join(rows) + "\n",
-        "constants": CONSTANTS + "\n".join(lines) + "\n",
+        "heuristics": HEURISTICS_HEAD + "\n".join(rows) + "\n",
+        "constants": CONSTANTS_HEAD + "\n".join(lines) + "\n",
     }
 
 

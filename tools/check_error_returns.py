@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Check that tests return every error that the engine and the launcher can return.
+"""Check that tests reach every statement that makes an error in the rooms of engine and launcher.
 
-It uses the counts of the preset `asan` (`./dev test asan`). An error that no test reaches must
-be listed in tests/unreached_errors.txt with the reason. A listed error that is reached, or no
-longer exists, fails as well. A reason that begins with "sometimes: " is for an error that only some
-runs reach.
+The check reads the counts of the preset `asan` (`./dev test asan`). An error that no test reaches
+must be listed in tests/unreached_errors.txt with the reason. The check also fails if a listed error
+is reached, or no longer exists. If only some runs reach an error, its reason begins with
+"sometimes: ".
 """
 
 from __future__ import annotations

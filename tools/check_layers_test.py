@@ -35,7 +35,7 @@ Pure rooms: coordination.
 | not | ours |
 """
 
-RIGHT = {
+CORRECT_TREE = {
     "include/farandole/status.h": "#include <string>\n",
     "src/base/check.h": '#include "farandole/status.h"\n',
     "src/base/check.cc": '#include "base/check.h"\n#include <fmt/core.h>\n#include <unistd.h>\n',
@@ -59,7 +59,7 @@ RIGHT = {
 
 
 def check(root: Path, changes: dict[str, str], page: str = PAGE) -> list[str]:
-    for name, text in ({"docs/architecture.md": page} | RIGHT | changes).items():
+    for name, text in ({"docs/architecture.md": page} | CORRECT_TREE | changes).items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -61,7 +61,7 @@ def test_finds_no_function(text: str) -> None:
     assert functions(text) == []
 
 
-def body(text: str) -> int:
+def nesting_of_body(text: str) -> int:
     return only(f"void f() {{ {text} }}").nesting
 
 
@@ -88,7 +88,7 @@ def body(text: str) -> int:
     ],
 )
 def test_nesting(text: str, nesting: int) -> None:
-    assert body(text) == nesting
+    assert nesting_of_body(text) == nesting
 
 
 def test_lines_run_from_the_first_word_to_the_closing_brace() -> None:

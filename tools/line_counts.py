@@ -20,7 +20,7 @@ class Line:
     whole: bool = False  # every part of the line has run in at least one of them
 
 
-# By path from the root, then by number.
+# By a file's path from the root, then by line number.
 LineCounts = dict[str, dict[int, Line]]
 
 

@@ -2,8 +2,8 @@
 """Run the unit tests and the simulator in the preset `asan`, and print the coverage of our lines.
 
 The address and undefined-behaviour sanitizers watch the run. The script fails if a test fails, if
-the tests reach fewer lines of src than the floor, or if no test returns one of the errors
-(check_error_returns.py). Processes that are killed leave no counts.
+the tests reach fewer lines of src than the floor, or if check_error_returns.py finds an error that
+no test reaches. Processes that are killed leave no counts.
 """
 
 from __future__ import annotations

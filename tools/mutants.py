@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
 SITE = ROOT / "build/mutants/site"
 PACKAGES = ("farandole", "horovod")  # what the tests in python/ import
-# A test that hangs because of a bug has found it. Its time limit is a multiple of its time without
-# a bug, and at least some seconds.
+# A test that hangs because of a bug has found the bug. Its time limit is a multiple of its time
+# without a bug, and at least some seconds.
 TIMEOUT_FACTOR, TIMEOUT_MIN_S = 10, 60
 
 
