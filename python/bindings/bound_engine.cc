@@ -46,7 +46,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   settings_ = options->frontend_settings;
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
-    --visitors_;  // a signal handler may call shutdown()
+    --visitors_;  // a signal handler that runs here may call shutdown(), which waits for visitors
     const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     ++visitors_;
     return raised;

@@ -44,7 +44,7 @@ def group_number(process_set: Group) -> int:
     return process_set.number()
 
 
-def batch(tensors: Sequence[Item]) -> Sequence[Item]:
+def checked_batch(tensors: Sequence[Item]) -> Sequence[Item]:
     if not isinstance(tensors, (list, tuple)):
         raise CallError(f"a grouped call needs a list of tensors; got a {type(tensors).__name__}")
     if not tensors:

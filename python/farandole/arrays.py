@@ -20,7 +20,7 @@ Shape: TypeAlias = Sequence[int]
 
 class Arrays(Protocol):
     # An object of exactly one of these types is an array without other state, so sending its
-    # values is enough. A subclass may have more.
+    # values is enough. An object of a subclass may have more state.
     plain_types: tuple[type, ...]
 
     def is_array(self, value: object, /) -> bool: ...
@@ -32,7 +32,8 @@ class Arrays(Protocol):
         """Return dtype and shape as people read them: "float32 [2, 3]"."""
 
     def dense(self, array: Array, /) -> Array:
-        """Return the array, or a copy in host memory that holds its values one after another."""
+        """Return the array if its values lie one after another in host memory, otherwise a copy
+        whose values do."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
         """Borrow the memory of `source`, which is dense(array), and of `target`, into which the

@@ -11,8 +11,8 @@ devices: dict[str, int]
 
 class LeaveCause(Enum):
     """Why a rank leaves its job. ORDERLY: the program has ended or has called shutdown().
-    EXCEPTION: it has not caught an exception. GROUP_LOST: that exception comes from the loss of
-    another rank."""
+    EXCEPTION: the program ends because of an exception. GROUP_LOST: the same, but the exception is
+    about the loss of another rank."""
 
     ORDERLY = ...
     EXCEPTION = ...

@@ -50,8 +50,8 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Adapt to the new job and call the callbacks. run_fn() calls it after forming the job
-        again."""
+        """Adapt to the new job and call the callbacks. run_fn() calls this method after
+        forming the job again."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -207,7 +207,7 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
 def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
     """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
-    Before each call of `func`, all ranks get rank 0's state. If it raises a FarandoleError
+    Before each call of `func`, all ranks get rank 0's state. If `func` raises a FarandoleError
     other than a CallError, the state returns to the last commit, `reset` forms the job again, and
     `func` is called again. This repeats for every such failure. Errors of `reset` and of the
     state's sync() are raised, because there are no ranks left to continue with.

@@ -33,7 +33,7 @@ class ElasticSamples:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no sample is processed, and the samples come in another order."""
+        """Begin an epoch: no sample counts as processed, and the samples come in another order."""
         self.epoch = epoch
         self.processed_indices = set()
         self.reset()

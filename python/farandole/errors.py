@@ -14,8 +14,9 @@ class FarandoleError(RuntimeError):
 class CallError(FarandoleError, ValueError):
     """The call itself is wrong. Correct it; later calls work.
 
-    If this process can see the mistake, it is raised at once, on this rank only. If the ranks
-    disagree (about a shape, dtype, operation ...), it is raised on every rank.
+    If the arguments cannot be a call at all, it is raised at once, on this rank only. If the call
+    of one rank is invalid, or the ranks disagree (about a shape, dtype, operation ...), it is
+    raised on every rank.
     """
 
 

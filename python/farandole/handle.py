@@ -129,8 +129,9 @@ class Handle(_Number, Generic[Result]):
             except Exception as error:
                 self._error = _without_traceback(error)
             self._unreleased = engine, number
-            self._prepared = None  # set last, because other threads then use the result
-            prepared = None  # else an error's traceback would keep it, and with it the memory
+            self._prepared = None  # last, because other threads then use the result
+            # An error's traceback may keep this frame, which must not keep the call and its memory.
+            prepared = None
 
     def _release(self) -> None:
         unreleased = self._unreleased  # two threads may release the same call without harm

@@ -44,8 +44,9 @@ def init(
     first.
 
     Args:
-        comm: None, or all ranks: as a list, as an empty list, or as mpi4py's COMM_WORLD. Scripts
-            that were written for Horovod pass it. A job of only some ranks cannot be formed.
+        comm: None, a list of all ranks, an empty list, or mpi4py's COMM_WORLD. All of these mean
+            the whole job. Scripts that were written for Horovod pass it. A job of only some ranks
+            cannot be formed.
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
             "dynamic", which Horovod needs for add_process_set(), changes nothing.
 

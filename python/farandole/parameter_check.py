@@ -108,8 +108,8 @@ def _read(arrays: Arrays, key: str, array: Array) -> Parameter:
 
 
 def _spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
-    """Describe how far the values of a parameter differ. It has the same dtype and shape on all
-    ranks, and all ranks must make this call."""
+    """Describe how far the values of a parameter differ. The parameter has the same dtype and
+    shape on all ranks, and all ranks must make this call."""
     values = arrays.dense(array)
     if not can_be_sent(arrays, values) or arrays.kind_of(values).startswith("bool"):
         return ""

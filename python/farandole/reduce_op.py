@@ -15,8 +15,9 @@ class ReduceOp(enum.IntEnum):
     """For allreduce of floats: a sum that counts what the tensors have in common only once. Two
     tensors give (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: their sum if they are orthogonal, their
     average if they are equal. More than two tensors are combined in a tree: neighbours in rank
-    order are paired, level by level, and an unpaired last one passes to the next level unchanged.
-    Ranks that have joined count as zeros. Each tensor of a batch is combined by itself."""
+    order are paired, level by level, and an unpaired last tensor passes to the next level
+    unchanged. Ranks that have joined count as zeros. Each tensor of a batch is combined by
+    itself."""
     Min = core.reduce_ops["min"]
     Max = core.reduce_ops["max"]
     Product = core.reduce_ops["product"]

@@ -39,7 +39,7 @@ def broadcast_parameters(
             )
     present = [(name, array) for name, array in pairs if array is not None]
     handles = [broadcast(a, root_rank, f"parameters.{name}", process_set) for name, a in present]
-    # Wait for all of them, also when one has failed: their names become free.
+    # Wait for all of them, also when one has failed, so that their names become free.
     results = BatchHandle(handles).wait()
     return {name: result for (name, _), result in zip(present, results, strict=True)}
 

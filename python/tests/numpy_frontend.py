@@ -156,7 +156,7 @@ def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Call
         waits: bool = False,
         **options: Any,
     ) -> BatchHandle[Any]:
-        count = len(arguments.batch(arrays))
+        count = len(arguments.checked_batch(arrays))
         if make is _alltoall:
             made = _alltoall_of_each(*given, count=count, **options)
         else:

@@ -32,7 +32,8 @@ class Listener(Protocol):
 
 
 class BackwardEnd:
-    """Calls one listener when the current backward pass has ended. Does not keep it alive."""
+    """Calls one listener when the current backward pass has ended. Does not keep the listener
+    alive."""
 
     _serials = itertools.count()
     _requests: ClassVar[dict[int, BackwardEnd]] = {}  # by serial number

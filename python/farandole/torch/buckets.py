@@ -24,7 +24,7 @@ from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneComp
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
 _LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
-_SAMPLE_ELEMENTS = 1 << 12  # about so many elements of a bucket are compared
+_SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
 
 
 @dataclass(frozen=True)

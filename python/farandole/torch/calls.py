@@ -1,7 +1,7 @@
 """Start operations on torch tensors: with a new result, in place, or with a gradient.
 
 One autograd function serves all operations. Its backward() runs the operations that
-farandole.operations names: as a batch if forward() ran a batch, otherwise one.
+farandole.operations names: as a batch if forward() ran a batch, otherwise a single one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def start_batch_in_place(
     name: str | None,
     waits: bool = False,
 ) -> BatchHandle[torch.Tensor]:
-    names = arguments.batch_names(name, len(arguments.batch(tensors)))
+    names = arguments.batch_names(name, len(arguments.checked_batch(tensors)))
     pairs = zip(tensors, names, strict=True)
     handle = calls.start_batch([_prepare_in_place(operation, *pair) for pair in pairs], waits)
     for tensor in tensors:

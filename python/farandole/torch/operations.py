@@ -144,7 +144,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    """Return the result of an allreduce for each tensor. The tensors are combined together."""
+    """Return the result of an allreduce for each tensor. The tensors are sent as one batch."""
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return _run_each(operation, tensors, name, compression)
 
@@ -161,7 +161,7 @@ def grouped_allreduce_async(
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce and return one handle."""
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return start_batch(_for_each(operation, tensors), tensors, name, array_only)
+    return start_batch(_one_per_tensor(operation, tensors), tensors, name, array_only)
 
 
 # size waiver: Horovod's arguments
@@ -254,7 +254,7 @@ def grouped_broadcast_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped broadcast and return one handle."""
-    operations = _for_each(Broadcast(process_set, root_rank), tensors)
+    operations = _one_per_tensor(Broadcast(process_set, root_rank), tensors)
     return start_batch(operations, tensors, name, array_only)
 
 
@@ -312,7 +312,7 @@ def grouped_allgather_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allgather and return one handle."""
-    operations = _for_each(Allgather(process_set), tensors)
+    operations = _one_per_tensor(Allgather(process_set), tensors)
     return start_batch(operations, tensors, name, array_only)
 
 
@@ -434,17 +434,17 @@ def grouped_reducescatter_async(
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped reducescatter and return one handle."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return start_batch(_for_each(operation, tensors), tensors, name, array_only)
+    return start_batch(_one_per_tensor(operation, tensors), tensors, name, array_only)
 
 
-def _for_each(operation: Operation, tensors: Sequence[torch.Tensor]) -> list[Operation]:
-    return [operation] * len(arguments.batch(tensors))
+def _one_per_tensor(operation: Operation, tensors: Sequence[torch.Tensor]) -> list[Operation]:
+    return [operation] * len(arguments.checked_batch(tensors))
 
 
 def _alltoall_of_each(
     tensors: Sequence[torch.Tensor], splits: Sequence[Any] | None, process_set: Group
 ) -> list[Alltoall]:
-    count = len(arguments.batch(tensors))
+    count = len(arguments.checked_batch(tensors))
     split_lists = [None] * count if splits is None else arguments.batch_splits(splits, count)
     return [Alltoall(process_set, split_list) for split_list in split_lists]
 
@@ -475,7 +475,7 @@ def _run_each(
     name: str | None,
     compression: AnyCompressor = Compression.none,
 ) -> list[torch.Tensor]:
-    operations = _for_each(operation, tensors)
+    operations = _one_per_tensor(operation, tensors)
     if compression is Compression.none:
         return [tensor for tensor, _ in run_batch(operations, tensors, name)]
     pairs = [_compressed(compression, tensor) for tensor in tensors]

@@ -319,14 +319,14 @@ class _DistributedDeltas(_Distributed):
             "skip_synchronize(): clip or scale gradients before step()"
         )
 
-    def _skips(self) -> bool:
+    def _skip_or_unscale(self) -> bool:
         """Return whether a GradScaler has found an overflow on any rank; all ranks must skip the
         same steps. Otherwise unscale the gradients, unless unscale_() has done so."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
         scale = self.grad_scale
-        # They are neither for the user's optimizer, nor for a later step() after an error.
+        # The user's optimizer must not see them, nor must a later step() after an error.
         self.found_inf = self.grad_scale = None
         if self._deltas is None:
             overflow = found_inf.item() > 0
@@ -339,7 +339,7 @@ class _DistributedDeltas(_Distributed):
         return overflow
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
-        if self._skips():
+        if self._skip_or_unscale():
             return None
         if self._deltas is None:
             return super()._step(closure)

@@ -69,7 +69,8 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a copy in host memory that holds its values one after another."""
+    """Return the tensor if its values lie one after another in host memory, otherwise a copy whose
+    values do."""
     if tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_neg().cpu().contiguous()
@@ -134,8 +135,8 @@ def view_of(
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
     """Borrow the memory of `source`, which is dense(tensor), and of `target`, into which the result
-    is written. None: the result is in memory of the engine. `shape` is the shape to use instead of
-    the shape of `source`, with the same number of elements."""
+    is written. If `target` is None, the result is in memory of the engine. `shape` is the shape to
+    use instead of the shape of `source`, with the same number of elements."""
     dtype = DTYPE_CODES[source.dtype]
     input = output = source.data_ptr()
     if target is not source:

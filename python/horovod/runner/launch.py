@@ -24,12 +24,12 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
-        begin = self._command_in(words)
+        begin = self._command_index(words)
         parsed = super().parse_args(words[:begin], namespace)
         parsed.command = words[begin:]
         return parsed
 
-    def _command_in(self, words: Sequence[str]) -> int:
+    def _command_index(self, words: Sequence[str]) -> int:
         """Return the index of the first word that is neither a flag nor the value of a flag."""
         values = {
             name: 1 if action.nargs is None else int(action.nargs)
@@ -98,7 +98,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "-hostfile",
         "--hostfile",
         metavar="FILE",
-        help="A file with such a line: localhost slots=N.",
+        help="A file with a line such as: localhost slots=N.",
     )
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
     for end in ("min", "max"):

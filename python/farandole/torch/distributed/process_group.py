@@ -37,7 +37,7 @@ RANKS_WITH_PAIRS = 4
 
 def make_world(options: Any, _backend_options: object) -> ProcessGroup:
     """Make the default process group, or the group of all ranks beside a default group of
-    another backend. torch.distributed calls it."""
+    another backend. torch.distributed calls this function."""
     ranks = options.global_ranks_in_group
     if ranks and len(ranks) < dist.get_world_size():
         raise CallError(
@@ -82,8 +82,8 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
 
 def _announce(group: int, name: str, error: Exception) -> None:
     """Submit a call of this name that fails with the error on all members."""
-    call_error = core.invalid_call(name, group, text_for_others(error))
-    start(PreparedCall(call_error, None, core.Engine.peek))
+    invalid_call = core.invalid_call(name, group, text_for_others(error))
+    start(PreparedCall(invalid_call, None, core.Engine.peek))
 
 
 class ProcessGroup(dist.ProcessGroup):

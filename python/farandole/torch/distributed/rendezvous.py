@@ -82,8 +82,7 @@ def _join(init: Callable[[], None]) -> None:
 
 
 def leave() -> None:
-    """Undo one join(). The last call also leaves the job, but only if join() has joined it and not
-    the program itself."""
+    """Undo one join(). The last call also leaves the job, unless the program itself joined it."""
     _shared.groups -= 1
     if _shared.groups > 0:
         return
