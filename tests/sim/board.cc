@@ -6,7 +6,7 @@
 
 namespace farandole::sim {
 
-SimulatedBoard::SimulatedBoard(int members) : boards_(static_cast<std::size_t>(members)) {
+SimulatedBoard::SimulatedBoard(int members) : lines_(static_cast<std::size_t>(members)) {
   for (auto& tally : words_) tally[0] = members;
   for (auto& tally : dones_) tally[0] = members;
 }
@@ -39,16 +39,16 @@ void SimulatedBoard::apply(Line& line, const Write& write) {
 }
 
 void SimulatedBoard::write(int member, Write write) {
-  apply(side(member).own[write.slot], write);
-  side(member).writes.push_back(std::move(write));
+  apply(lines(member).own[write.slot], write);
+  lines(member).writes.push_back(std::move(write));
 }
 
 bool SimulatedBoard::settle(int member) {
-  auto& writes = side(member).writes;
-  CHECK(!writes.empty(), "one settle() for each write");
+  auto& writes = lines(member).writes;
+  CHECK(!writes.empty(), "each settle() has a write");
   const auto write = std::move(writes.front());
   writes.pop_front();
-  auto& line = side(member).seen[write.slot];
+  auto& line = lines(member).seen[write.slot];
   const auto word = line.word;
   const auto done = line.done;
   apply(line, write);
@@ -64,8 +64,8 @@ bool SimulatedBoard::count(Tally& tally, std::uint64_t before, std::uint64_t now
 
 const SimulatedBoard::Line& SimulatedBoard::line(int reader, int member,
                                                  std::uint32_t sequence) const {
-  const auto& side = boards_[static_cast<std::size_t>(member)];
-  return (reader == member ? side.own : side.seen)[slot_of(sequence)];
+  const auto& lines = lines_[static_cast<std::size_t>(member)];
+  return (reader == member ? lines.own : lines.seen)[slot_of(sequence)];
 }
 
 std::uint64_t SimulatedBoard::word(int reader, int member, std::uint32_t sequence) const {

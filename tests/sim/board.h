@@ -1,6 +1,6 @@
-// SimulatedBoard: the flag board of one group. As on the real one, a member has two lines, writes
-// its entry before its word, and writes only its own lines. The others see a member's writes later,
-// in the order in which they were made; the member itself sees them at once.
+// SimulatedBoard: the flag board of one group. As on the real flag board, a member has two lines,
+// writes its entry before its word, and writes only its own lines. The others see a member's writes
+// later, in the order in which they were made; the member itself sees them at once.
 #pragma once
 
 #include <array>
@@ -29,14 +29,14 @@ class SimulatedBoard {
     return std::uint64_t{step_number.generation} << 32U | step_number.sequence;
   }
 
-  int members() const { return static_cast<int>(boards_.size()); }
-  // The other members see each of these writes after settle() has settled it.
+  int members() const { return static_cast<int>(lines_.size()); }
+  // The other members see each of these writes only after one call of settle() for it.
   void write_entry(int member, std::uint32_t sequence, Entry entry);
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
   // Says that this member has finished its part, for algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // Makes the oldest unsettled write of a member visible. Returns true if now all words of a slot
-  // are equal, or all its done words: a member may have waited for that.
+  // Makes the oldest unsettled write of a member visible. Returns true if this makes all
+  // words of a slot equal, or all its done words: a member may have waited for that.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.
@@ -60,7 +60,7 @@ class SimulatedBoard {
   // How many members have each word in a slot.
   using Tally = std::map<std::uint64_t, int>;
   // A member's lines: as it sees them itself, and as the others see them.
-  struct Side {
+  struct MemberLines {
     std::array<Line, 2> own;
     std::array<Line, 2> seen;
     std::deque<Write> writes;
@@ -68,12 +68,12 @@ class SimulatedBoard {
 
   static std::size_t slot_of(std::uint32_t sequence) { return sequence % 2; }
   const Line& line(int reader, int member, std::uint32_t sequence) const;
-  Side& side(int member) { return boards_[static_cast<std::size_t>(member)]; }
+  MemberLines& lines(int member) { return lines_[static_cast<std::size_t>(member)]; }
   static void apply(Line& line, const Write& write);
   void write(int member, Write write);
   bool count(Tally& tally, std::uint64_t before, std::uint64_t now) const;
 
-  std::vector<Side> boards_;
+  std::vector<MemberLines> lines_;
   std::array<Tally, 2> words_;
   std::array<Tally, 2> dones_;
 };

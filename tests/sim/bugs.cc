@@ -46,9 +46,9 @@ std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> 
   };
 }
 
-struct Nothing {};
+struct NoState {};
 
-void swap_two_names(Nothing& /*state*/, Items& items) {
+void swap_two_names(NoState& /*state*/, Items& items) {
   Define* first = nullptr;
   for (auto& item : items) {
     auto* define = std::get_if<Define>(&item);
@@ -58,12 +58,12 @@ void swap_two_names(Nothing& /*state*/, Items& items) {
   }
 }
 
-void change_a_text(Nothing& /*state*/, Items& items) {
+void change_a_text(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* reject = std::get_if<Reject>(&item)) reject->text += "!";
 }
 
-void never_forget(Nothing& /*state*/, Items& items) {
+void never_forget(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Forget>(item); });
 }
 
@@ -166,16 +166,16 @@ Tap stay_joined(const Script& script) {
   };
 }
 
-void name_another_last(Nothing& /*state*/, Items& items) {
+void name_another_last(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* release = std::get_if<ReleaseAll>(&item)) release->last_rank ^= 1;
 }
 
-void release_nobody(Nothing& /*state*/, Items& items) {
+void release_nobody(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
 }
 
-// Scales are not compared: the last member seems to have announced the scales of another.
+// Scales are not compared: the last member seems to have announced the scales of another member.
 Tap do_not_compare_scales(const Script& script) {
   using Scales = std::pair<double, double>;
   auto scales =
@@ -213,7 +213,7 @@ std::function<Tap(const Script&)> on_announcements(
 }
 
 template <class Item>
-void lose(Nothing& /*state*/, std::vector<Announcement>& items) {
+void lose(NoState& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
@@ -278,31 +278,31 @@ Tap do_not_compare_while_planned(const Script& /*script*/) {
 }
 
 // One member switches to the plan before the last issued step.
-void follow_too_early(Nothing& /*state*/, Items& items) {
+void follow_too_early(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* follow = std::get_if<Follow>(&item)) --follow->sequence;
 }
 
-// One member has its plan in another order, so its identities differ.
-void plan_another_order(Nothing& /*state*/, Items& items) {
+// One member has the calls of each bucket in reverse order, so its identities differ.
+void plan_another_order(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* bucket = std::get_if<AddBucket>(&item))
       std::reverse(bucket->ids.begin(), bucket->ids.end());
 }
 
-// Without rule A2: a report does not say which step the follower has entered or completed.
-void report_no_entry(Nothing& /*state*/, std::vector<Announcement>& items) {
+// Without rule A2: a report says that the follower has not entered the next step.
+void report_no_entry(NoState& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->entered = 0;
 }
 
-void report_one_too_few(Nothing& /*state*/, std::vector<Announcement>& items) {
+void report_one_too_few(NoState& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item); report != nullptr && report->completed > 0)
       --report->completed;
 }
 
-void report_no_identity(Nothing& /*state*/, std::vector<Announcement>& items) {
+void report_no_identity(NoState& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->identity = 1;
 }
@@ -328,24 +328,24 @@ Tap roll_back_what_stays(const Script& script) {
   };
 }
 
-void answer_one_too_many(Nothing& /*state*/, Items& items) {
+void answer_one_too_many(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) ++answer->common_prefix;
 }
 
 // Without rule A3: sequence numbers begin again at 1.
-void begin_again_at_one(Nothing& /*state*/, Items& items) {
+void begin_again_at_one(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) answer->common_prefix = 0;
 }
 
 // The answer carries the old generation instead of the new one.
-void stay_in_the_generation(Nothing& /*state*/, Items& items) {
+void stay_in_the_generation(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) --answer->generation;
 }
 
-void never_stop(Nothing& /*state*/, Items& items) {
+void never_stop(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Stop>(item); });
 }
 
@@ -360,8 +360,8 @@ std::function<Tap(const Script&)> every_tenth(
   };
 }
 
-// Messages of one channel overtake each other: each such message is held back until the next one
-// was sent.
+// Messages of one channel overtake each other: every fourth message is held back until the next
+// message of its channel has been sent.
 Tap overtake(const Script& /*script*/) {
   using Key = std::tuple<int, int, int>;
   auto held = std::make_shared<std::map<Key, Envelope>>();  // owned by the tap's copies
@@ -391,7 +391,7 @@ std::vector<NamedBug> wire_bugs() {
       {"a message overtakes another", {overtake, {}}, "control message"},
       {"a step is issued before the last member announced", {decide_too_early, {}}, "it announces"},
       {"a forgotten name is not announced again", {do_not_announce_again, {}}, "deadlock"},
-      {"a join does not make the coordinator examine what is pending",
+      {"a join does not make the coordinator examine pending names",
        {do_not_examine_again, {}},
        "deadlock"},
       {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
@@ -402,16 +402,16 @@ std::vector<NamedBug> wire_bugs() {
 std::vector<NamedBug> stream_bugs() {
   return {
       {"two names change places on one member",
-       {on_stream<Nothing>(swap_two_names), {}},
+       {on_stream<NoState>(swap_two_names), {}},
        "is not over"},
       {"an id is given again after it was forgotten", {on_stream<Reuse>(reuse_ids), {}}, "the id"},
       {"the table of names grows beyond its bound",
-       {on_stream<Nothing>(never_forget), {}},
+       {on_stream<NoState>(never_forget), {}},
        "names have an id"},
-      {"the text of a rejection differs", {on_stream<Nothing>(change_a_text), {}}, "another saw"},
-      {"a release does not come", {on_stream<Nothing>(release_nobody), {}}, "deadlock"},
+      {"the text of a rejection differs", {on_stream<NoState>(change_a_text), {}}, "another saw"},
+      {"a release does not come", {on_stream<NoState>(release_nobody), {}}, "deadlock"},
       {"a release names another rank on one member",
-       {on_stream<Nothing>(name_another_last), {}},
+       {on_stream<NoState>(name_another_last), {}},
        "was the last"},
   };
 }
@@ -425,43 +425,45 @@ std::vector<NamedBug> replan_bugs() {
        {{}, {.ignores_generations = true, .identity_without_word = true}},
        "is not in it"},
       {"A2: a report does not say what was entered",
-       {on_announcements<Nothing>(report_no_entry), {}},
+       {on_announcements<NoState>(report_no_entry), {}},
        "our own decisions are valid",
        true},
       {"A2: a report says one completed too few",
-       {on_announcements<Nothing>(report_one_too_few), {}},
+       {on_announcements<NoState>(report_one_too_few), {}},
        "our own decisions are valid",
        true},
       {"A2: a report says another identity",
-       {on_announcements<Nothing>(report_no_identity), {}},
+       {on_announcements<NoState>(report_no_identity), {}},
        "our own decisions are valid",
        true},
       {"A3: the sequence begins again at 1",
-       {on_stream<Nothing>(begin_again_at_one), {}},
+       {on_stream<NoState>(begin_again_at_one), {}},
        "it says that number 0 is entered by all"},
-      {"A4: there is no grace timer", {{}, {.never_looks_at_the_time = true}}, "deadlock"},
-      {"A5: who has raised once raises no more",
+      {"A4: there is no grace timer", {{}, {.never_ticks = true}}, "deadlock"},
+      {"A5: a follower that has raised once does not raise again",
        {on_announcements<Raised>(raise_once), {}},
        "deadlock"},
       {"A6: another signature of a planned name is not announced",
        {do_not_compare_while_planned, {}},
        "deadlock"},
-      {"A7: what is in no plan is not announced", {announce_nothing_in_a_plan, {}}, "deadlock"},
+      {"A7: a call outside the plan is not announced",
+       {announce_nothing_in_a_plan, {}},
+       "deadlock"},
       {"the plan begins within a step",
-       {on_stream<Nothing>(follow_too_early), {}},
+       {on_stream<NoState>(follow_too_early), {}},
        "control message"},
       {"a bucket has another order on one member",
-       {on_stream<Nothing>(plan_another_order), {}},
+       {on_stream<NoState>(plan_another_order), {}},
        "nothing is new"},
       {"the common prefix is one too long on one member",
-       {on_stream<Nothing>(answer_one_too_many), {}},
+       {on_stream<NoState>(answer_one_too_many), {}},
        "deadlock"},
       {"an answer does not begin a generation",
-       {on_stream<Nothing>(stay_in_the_generation), {}},
+       {on_stream<NoState>(stay_in_the_generation), {}},
        "control message"},
-      {"a raise is lost", {on_announcements<Nothing>(lose<Raise>), {}}, "deadlock"},
-      {"a report is lost", {on_announcements<Nothing>(lose<Report>), {}}, "deadlock"},
-      {"a stop is lost", {on_stream<Nothing>(never_stop), {}}, "deadlock"},
+      {"a raise is lost", {on_announcements<NoState>(lose<Raise>), {}}, "deadlock"},
+      {"a report is lost", {on_announcements<NoState>(lose<Report>), {}}, "deadlock"},
+      {"a stop is lost", {on_stream<NoState>(never_stop), {}}, "deadlock"},
   };
 }
 
@@ -470,13 +472,15 @@ std::vector<NamedBug> engine_bugs() {
       {"a step completes before the last member entered",
        {{}, {.completes_before_the_last_entered = true}},
        "is not in it"},
-      {"the identity holds what may differ", {{}, {.identity_holds_the_rows = true}}, "deadlock"},
+      {"the identity depends on the declared counts",
+       {{}, {.identity_holds_the_rows = true}},
+       "deadlock"},
       {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
       {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
-      {"a misprediction is not told",
+      {"the agreement is not told of a misprediction",
        {{}, {.takes_no_notice_of_mispredictions = true}},
        "deadlock"},
-      {"a release names one that was not the last to join",
+      {"a release names a member that was not the last to join",
        {{}, {.releases_name_the_first_member = true}},
        "was the last to join"},
       {"a member that has joined brings data",
@@ -486,10 +490,10 @@ std::vector<NamedBug> engine_bugs() {
       {"a member leaves before its writes are seen",
        {{}, {.leaves_before_its_writes_are_seen = true}},
        "leaves early"},
-      {"what all have entered is lost when one leaves",
+      {"a step that all have entered is lost when a member leaves",
        {{}, {.loses_what_all_have_entered = true}},
        "leaves early"},
-      {"a leave ends a group of others",
+      {"a leave ends a group that the leaver was not in",
        {{}, {.a_leave_ends_other_groups = true}},
        "all its members go on"},
       {"the last of several leavers is blamed",

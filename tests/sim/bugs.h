@@ -13,8 +13,8 @@ namespace farandole::sim {
 struct NamedBug {
   std::string name;
   Bug bug;
-  std::string symptom;  // text that the reported problem must contain
-  bool stops = false;   // the problem is reported by a CHECK of the code under test
+  std::string symptom;       // text that the reported problem must contain
+  bool fails_check = false;  // a CHECK of the code under test reports the problem
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
     return out << named.name;

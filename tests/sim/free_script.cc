@@ -13,11 +13,12 @@ namespace farandole::sim {
 namespace {
 
 // A script is a list of phases. In a phase, every member of a group makes the same calls, each
-// once. In a phase a program waits only for calls of earlier phases, or, after it has submitted all
-// its own calls, for calls of this phase. Or all programs of a phase use one order. So programs
-// cannot deadlock. A group may join during some phases: each member joins in one of these phases,
-// after some of that phase's calls, and then makes no calls. It may wait for the release after the
-// last of these phases.
+// once. Programs cannot deadlock, because each phase keeps one of two rules. Either a program
+// submits all its calls of the phase before it waits for any of them; until then it waits only for
+// calls of earlier phases. Or all programs make their calls in one order. A group may join during
+// some phases: each member joins in one of these phases, after some of that phase's calls, and then
+// makes no calls until the release. Programs may wait for the release after the last of these
+// phases.
 struct Phase {
   struct Join {
     int call;
@@ -51,7 +52,7 @@ class JobWriter {
     }
   }
 
-  // Writes a few phases, and repeats some of them as a training loop does.
+  // Writes a few phases and repeats them as a training loop does, with some changes.
   std::vector<Phase> write() {
     const int calls_max = script_.workers <= 12 ? 8 : 3;
     std::vector<std::vector<Template>> loop;
@@ -89,8 +90,8 @@ class JobWriter {
   struct Joining {
     int call = -1;
     int phases_left = 0;             // 0: no member is joining
-    std::map<int, int> joins_after;  // by worker: how many calls in this phase …
-    std::map<int, int> joins_in;     // … and how many phases from now the worker joins
+    std::map<int, int> joins_in;     // by worker: how many phases from now it joins
+    std::map<int, int> joins_after;  // by worker: how many calls of that phase it makes first
   };
 
   Phase instance_of(const std::vector<Template>& templates) {
@@ -103,7 +104,8 @@ class JobWriter {
       Call call{group, signature};
       choose_makers(call, phase.in_one_order, calls_before[static_cast<std::size_t>(group)]++);
       if (call.makers.empty()) continue;
-      if (call.makers.size() > 1 && random_.chance(mismatches_percent_)) add_odd(random_, call);
+      if (call.makers.size() > 1 && random_.chance(mismatches_percent_))
+        make_rejected(random_, call);
       phase.calls.push_back(static_cast<int>(script_.calls.size()));
       script_.calls.push_back(std::move(call));
     }
@@ -113,7 +115,7 @@ class JobWriter {
     return phase;
   }
 
-  // Batches some calls of one group that all its members make, in any order.
+  // Makes one batch, in random order, of the calls of one group that all members of the group make.
   void choose_batch(Phase& phase) {
     auto calls = phase.calls;
     random_.shuffle(calls);
@@ -219,8 +221,8 @@ class ProgramWriter {
  private:
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
-  // Adds a join after our calls in its group. In a phase with one order the join comes at once,
-  // because other programs may already wait for a call that needs it.
+  // Adds a join after the worker's calls in the join's group. In a phase with one order the join
+  // comes at once, because other programs may already wait for a call that needs it.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -236,7 +238,7 @@ class ProgramWriter {
     }
   }
 
-  // Orders calls by group; each worker begins with another group.
+  // Orders calls by group; the worker's number decides with which group it begins.
   void start_with_own_group(std::vector<int>& calls) {
     const auto groups = static_cast<int>(script_.groups.size());
     std::vector<int> ordered;

@@ -33,7 +33,7 @@ struct Template {
 };
 // Calls that are submitted together: one call, or a batch.
 using Unit = std::vector<Template>;
-// Between the stages of an iteration, all programs wait for all calls.
+// Between the stages of an iteration, all programs wait for all calls, except in kOverlapping.
 using Stage = std::vector<Unit>;
 using Variant = std::vector<Stage>;
 
@@ -71,7 +71,7 @@ class LoopWriter {
     const auto iterations = write_iterations();
     for (int worker = 0; worker < script_.workers; ++worker)
       script_.programs.push_back(program(worker, iterations));
-    choose_promises();
+    set_expectations();
   }
 
  private:
@@ -108,8 +108,8 @@ class LoopWriter {
   void choose_pattern() {
     const int count = is_large_ ? random_.between(4, 8) : random_.between(8, 12);
     interruptions_percent_ = is_large_ || random_.chance(60) ? 0 : 8;
-    disturbed_ = interruptions_percent_ == 0 ? 0 : 12;
-    const int length = is_large_ ? count : disturbed_ + kIterationsToLearn + count;
+    disturbed_iterations_ = interruptions_percent_ == 0 ? 0 : 12;
+    const int length = is_large_ ? count : disturbed_iterations_ + kIterationsToLearn + count;
     const auto variants = static_cast<int>(variants_.size());
     std::vector<int> period;
     for (int left = random_.between(1, 4); left > 0; --left)
@@ -124,7 +124,7 @@ class LoopWriter {
     std::vector<Iteration> iterations;
     for (std::size_t number = 0; number < pattern_.size(); ++number) {
       Iteration iteration;
-      const bool disturbs = static_cast<int>(number) < disturbed_;
+      const bool disturbs = static_cast<int>(number) < disturbed_iterations_;
       for (const auto& stage : variants_[static_cast<std::size_t>(pattern_[number])]) {
         Units units;
         for (const auto& unit : stage) units.push_back(calls_of(unit, disturbs));
@@ -153,7 +153,7 @@ class LoopWriter {
       auto& call = script_.calls.back();
       if (!disturbs || call.makers.size() == 1 || !random_.chance(interruptions_percent_ / 4))
         continue;
-      add_odd(random_, call);
+      make_rejected(random_, call);
       is_disturbed_ = true;
     }
     return calls;
@@ -254,7 +254,7 @@ class LoopWriter {
     actions_.emplace_back(Pause{time, random_.chance(30)});
   }
 
-  void choose_promises() {
+  void set_expectations() {
     if (forgets_) return;
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
@@ -263,20 +263,20 @@ class LoopWriter {
       script_.must_fall_silent = true;
       return;
     }
-    const int first = disturbed_ + kIterationsToLearn;
-    if (is_large_ || !first_known(first)) return;
+    const int first = disturbed_iterations_ + kIterationsToLearn;
+    if (is_large_ || !is_all_known_from(first)) return;
     script_.nothing_new_from = first;
     // If calls are made in turn and in a different order each time, each call is a stage of its
     // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
-    // A poll that returns true counts as a wait, and that depends on time.
+    // A poll that returns true counts as a wait, and its result depends on the times.
     const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
   }
 
   // Whether two different stages share some of their calls. A member that has submitted only the
-  // shared part cannot tell in which of them it is, and may predict wrongly.
+  // shared part cannot tell in which of these stages it is, and may predict wrongly.
   bool has_shared_calls() const {
     std::map<std::pair<int, std::string>, std::set<std::pair<int, std::string>>> stage_of;
     for (const auto& variant : variants_)
@@ -295,10 +295,12 @@ class LoopWriter {
     for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
   }
 
-  // Whether, by this iteration, each variant has followed the one before it often enough.
-  bool first_known(int iteration) const {
+  // Whether each pair of successive variants that comes from this iteration on has come at least
+  // four times before it.
+  bool is_all_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
-    for (int number = disturbed_ + 1; number < static_cast<int>(pattern_.size()); ++number) {
+    for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
+         ++number) {
       const auto here = static_cast<std::size_t>(number);
       const std::pair edge(pattern_[here - 1], pattern_[here]);
       if (number >= iteration && seen[edge] < 4) return false;
@@ -317,7 +319,7 @@ class LoopWriter {
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;
   int interruptions_percent_ = 0;
-  int disturbed_ = 0;  // iterations in which something unpredictable may happen
+  int disturbed_iterations_ = 0;  // iterations in which something unpredictable may happen
   bool is_disturbed_ = false;
   bool has_polls_ = false;
   // For the program that is being written.

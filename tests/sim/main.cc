@@ -36,15 +36,15 @@ struct Arguments {
 
 constexpr std::array<std::string_view, 5> kKinds = {"any", "free", "loop", "large", "names"};
 
-std::optional<int> number_of(std::string_view kind) {
+std::optional<int> kind_number(std::string_view kind) {
   const auto* const found = std::ranges::find(kKinds, kind);
   if (found == kKinds.end()) return std::nullopt;
   return static_cast<int>(found - kKinds.begin());
 }
 
-bool take(Arguments& arguments, std::string_view flag, std::string_view text) {
+bool take_option(Arguments& arguments, std::string_view flag, std::string_view text) {
   if (flag == "--kind") {
-    const auto kind = number_of(text);
+    const auto kind = kind_number(text);
     if (kind) arguments.kind = static_cast<Kind>(*kind);
     return kind.has_value();
   }
@@ -76,7 +76,7 @@ std::optional<Arguments> parse(std::span<char* const> words) {
     } else if (flag == "--workloads") {
       arguments.workloads = true;
       arguments.seeds = 2;  // as in docs/simulator.md; --seeds may follow
-    } else if (++index == words.size() || !take(arguments, flag, words[index])) {
+    } else if (++index == words.size() || !take_option(arguments, flag, words[index])) {
       return std::nullopt;
     }
   }
@@ -97,8 +97,8 @@ void remember(std::uint64_t seed, Kind kind) {
   text.copy(last_words.data(), last_words.size() - 1);
 }
 
-// It may use stdio although it is a signal handler: only this thread calls abort(), and never in
-// the middle of a write.
+// This signal handler may use stdio: only this thread calls abort(), and never while it is in
+// stdio.
 void say_last_words(int /*signal*/) {
   std::fflush(stdout);
   std::fputs(last_words.data(), stderr);
@@ -106,7 +106,7 @@ void say_last_words(int /*signal*/) {
 
 // The sum over many runs.
 struct Totals {
-  std::uint64_t number = 0;
+  std::uint64_t digest = 0;
   Findings all;
   std::uint64_t deaths = 0;
   std::uint64_t early_leaves = 0;
@@ -114,7 +114,7 @@ struct Totals {
   std::uint64_t fell_silent = 0;
 
   void add(const Findings& one) {
-    number = number * 0x100000001b3U ^ one.number;
+    digest = digest * 0x100000001b3U ^ one.digest;
     all.steps += one.steps;
     all.steps_joined += one.steps_joined;
     all.steps_fused += one.steps_fused;
@@ -130,13 +130,13 @@ struct Totals {
 };
 
 int run(const Arguments& arguments) {
-  constexpr Telling kLastLines{60};
-  constexpr Telling kAloud{1, true};
+  constexpr StoryOptions kLastLines{60};
+  constexpr StoryOptions kPrintsAtOnce{1, true};
   Totals totals;
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
     remember(seed, arguments.kind);
     const auto findings =
-        simulate({seed, arguments.kind}, arguments.tells_all ? kAloud : kLastLines);
+        simulate({seed, arguments.kind}, arguments.tells_all ? kPrintsAtOnce : kLastLines);
     if (findings.problem) {
       if (!arguments.tells_all) print(join_text(findings.lines, "\n") + "\n");
       print(format_text("FAILED: {}\n{}", *findings.problem, last_words.data()));
@@ -151,7 +151,7 @@ int run(const Arguments& arguments) {
       "all is well (stories {:016x})\n",
       arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
       all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.early_leaves,
-      totals.fell_silent, totals.must_fall_silent, totals.number));
+      totals.fell_silent, totals.must_fall_silent, totals.digest));
   return 0;
 }
 

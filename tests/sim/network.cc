@@ -7,17 +7,17 @@
 
 namespace farandole::sim {
 
-void Timeline::add(Time time, Happening happening) {
-  CHECK(time >= now_, "the past is over");
-  entries_.push({time, number_++, happening});
+void Timeline::add(Time time, Event event) {
+  CHECK(time >= now_, "no event is added in the past");
+  entries_.push({time, number_++, event});
 }
 
-std::optional<Happening> Timeline::next() {
+std::optional<Event> Timeline::next() {
   if (entries_.empty()) return std::nullopt;
   const auto entry = entries_.top();
   entries_.pop();
   now_ = entry.time;
-  return entry.happening;
+  return entry.event;
 }
 
 Network::Network(const Script& script, Timeline& timeline, Random& random, Referee& referee,
@@ -33,7 +33,7 @@ Network::Network(const Script& script, Timeline& timeline, Random& random, Refer
 void Network::send(Envelope envelope) {
   referee_.sent();
   if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
-    referee_.blow(problem);
+    referee_.report_problem(problem);
   if (!tap_) {
     put(std::move(envelope));
     return;
@@ -67,11 +67,11 @@ Time Network::settled_at(int group, int member) const {
 
 Envelope Network::take(const Deliver& deliver) {
   auto& messages = channels_[{deliver.group, deliver.from, deliver.to}].messages;
-  CHECK(!messages.empty(), "one Deliver for each message");
+  CHECK(!messages.empty(), "each Deliver has a message");
   Envelope envelope{deliver.group, deliver.from, deliver.to, std::move(messages.front())};
   messages.pop_front();
   if (const auto problem = watch(envelope.group).arrived(envelope); !problem.empty())
-    referee_.blow(problem);
+    referee_.report_problem(problem);
   return envelope;
 }
 

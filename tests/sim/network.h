@@ -30,7 +30,7 @@ struct Deliver {  // the first message of a channel arrives
   int from;  // member
   int to;
 };
-struct Settle {  // the others now see a member's oldest write on its board
+struct Settle {  // the others now also see the oldest write of a member that they did not see yet
   int group;
   int member;
 };
@@ -43,23 +43,23 @@ struct Die {
 struct Left {  // the others can see that a worker has left in order
   int worker;
 };
-struct Learn {  // a worker looks who has died or left
+struct Learn {  // a worker learns which others have died or left
   int worker;
 };
-using Happening = std::variant<Deliver, Settle, Run, Die, Left, Learn>;
+using Event = std::variant<Deliver, Settle, Run, Die, Left, Learn>;
 
 class Timeline {
  public:
   Time now() const { return now_; }
-  void add(Time time, Happening happening);
+  void add(Time time, Event event);
   // The next event; also advances the time. Empty if no events are left.
-  std::optional<Happening> next();
+  std::optional<Event> next();
 
  private:
   struct Entry {
     Time time;
     std::uint64_t number;  // events at the same time happen in the order in which they were added
-    Happening happening;
+    Event event;
 
     bool operator>(const Entry& other) const {
       return std::tie(time, number) > std::tie(other.time, other.number);
@@ -83,7 +83,7 @@ class Network {
   Envelope take(const Deliver& deliver);
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
   void settle(int group, int member, int writes);
-  // When the others see all writes that a member has made on its board.
+  // The time at which the others see all writes that a member has made on its board so far.
   Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }
 

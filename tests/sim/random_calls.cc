@@ -59,7 +59,7 @@ Operation random_operation(Random& random) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  // The other 30 % are allreduces, the only operation that runs if a member has joined.
+  // At least 30 % are allreduces, the only operation that runs if a member has joined.
   if (!random.chance(30))
     signature.operation = random_operation(random);
   else
@@ -127,7 +127,7 @@ Signature changed(Random& random, Signature signature) {
   return signature;
 }
 
-void add_odd(Random& random, Call& call) {
+void make_rejected(Random& random, Call& call) {
   if (random.chance(10)) {
     call.common = with_call_error(random, call.common);
     return;

@@ -10,15 +10,15 @@ namespace farandole::sim {
 // The kind of a seed's script. Everything else about the script is random.
 enum class Kind : std::uint8_t {
   kAny,
-  kFree,   // phases of all kinds, with conditions, joins, mismatches and deaths
+  kFree,   // phases that differ, with batches, joins and mismatches
   kLoop,   // the same calls again and again, so the group must learn them
   kLarge,  // hundreds of members with few calls
   kNames,  // calls without names, names in use, polls and dropped handles
 };
 
 Script random_script(std::uint64_t seed, Kind kind = Kind::kAny);
-// Every worker leaves at the end of its program, and in some jobs one or two leave before it. The
-// workloads have no leaves: nobody is to do less than the others there.
+// Makes every worker leave at the end of its program and, in some jobs, one or two workers leave
+// earlier. The workloads have no leaves, because all their workers must make all their calls.
 void add_leaves(std::uint64_t seed, Script& script);
 
 }  // namespace farandole::sim

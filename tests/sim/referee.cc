@@ -11,12 +11,12 @@
 namespace farandole::sim {
 namespace {
 
-std::string words(const StepNumber& step_number) {
+std::string text_of(const StepNumber& step_number) {
   return format_text("{}.{}", step_number.generation, step_number.sequence);
 }
 
 // Returns a text such as "ranks 0, 1, 3-5", independently of the code under test.
-std::string words(const std::vector<int>& ranks) {
+std::string text_of(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     const bool after = index > 0 && ranks[index] == ranks[index - 1] + 1;
@@ -30,14 +30,14 @@ std::string words(const std::vector<int>& ranks) {
 }
 
 // The part of the rejection's text that distinguishes the odd signature from the common one.
-std::string failed_rank_value(const Signature& common, const Signature& odd) {
+std::string odd_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
   if (std::signbit(odd.prescale)) return " -0";
   return "77";  // part of a shape, or a scale
 }
 
-// The error of the call on each rank that has one, with the ranks.
+// The call errors of a call, each with the ranks that have it.
 std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   std::map<std::string, std::vector<int>> call_errors;
   for (const int maker : call.makers)
@@ -45,7 +45,7 @@ std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   return call_errors;
 }
 
-// The beginning of a text: long lists of ranks are cut in error texts.
+// The part of a text that an error must contain: error texts cut long lists of ranks.
 std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
@@ -76,23 +76,23 @@ Referee::Referee(const Script& script)
   }
 }
 
-void Referee::blow(std::string problem) {
+void Referee::report_problem(std::string problem) {
   if (!problem_) problem_ = std::move(problem);
 }
 
 void Referee::began(int iteration) {
-  if (script_.nothing_new_from == iteration) ++began_last_;
+  if (script_.nothing_new_from == iteration) ++workers_in_last_part_;
 }
 
 bool Referee::is_nothing_new() const {
   if (!script_.nothing_new_from || died_ || any_group_is_cut_short()) return false;
-  return *script_.nothing_new_from == 0 || began_last_ == script_.workers;
+  return *script_.nothing_new_from == 0 || workers_in_last_part_ == script_.workers;
 }
 
 void Referee::sent() {
   if (!is_nothing_new()) return;
   ++late_messages_;
-  if (script_.must_fall_silent) blow("a control message, though nothing is new");
+  if (script_.must_fall_silent) report_problem("a control message, though nothing is new");
 }
 
 void Referee::died(int worker) {
@@ -109,16 +109,18 @@ bool Referee::any_group_is_cut_short() const {
   return std::ranges::find(is_cut_short_, true) != is_cut_short_.end();
 }
 
-// A death ends all groups, a leave those that the worker was in, and the first of these is named.
+// A death ends all groups; a leave ends the groups that the worker was in. The error must name the
+// worker whose end came first among those that end this group.
 void Referee::group_ended(int group, int worker, int failed_rank) {
   const auto first = std::ranges::find_if(ends_, [&](const End& end) {
     return end.died || (end.worker != worker && script_.member_of(group, end.worker));
   });
   if (first == ends_.end())
-    blow(format_text("group {} is over for worker {}, and all its members go on", group, worker));
+    report_problem(
+        format_text("group {} is over for worker {}, and all its members go on", group, worker));
   else if (first->worker != failed_rank)
-    blow(format_text("worker {} blames {} for the end of group {}, but {} was the first", worker,
-                     failed_rank, group, first->worker));
+    report_problem(format_text("worker {} blames {} for the end of group {}, but {} was the first",
+                               worker, failed_rank, group, first->worker));
 }
 
 Referee::Member& Referee::member_of(int group, int worker) {
@@ -128,14 +130,15 @@ Referee::Member& Referee::member_of(int group, int worker) {
 void Referee::submitted(int worker, int number) {
   auto& part = of(number, worker);
   if (part.outcome != Outcome::kNone)
-    blow(format_text("worker {} submits call {} twice", worker, number));
+    report_problem(format_text("worker {} submits call {} twice", worker, number));
   part = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
 }
 
 void Referee::observed(int worker, int number) {
   auto& part = of(number, worker);
   if (part.outcome == Outcome::kInFlight)
-    blow(format_text("worker {} sees the end of call {}, which is in flight", worker, number));
+    report_problem(
+        format_text("worker {} sees the end of call {}, which is in flight", worker, number));
   if (!std::exchange(part.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
 }
 
@@ -150,19 +153,20 @@ void Referee::entered(int group, int worker, const Entered& what) {
   auto& member = member_of(group, worker);
   const auto& step_number = what.step_number();
   if (member.entered)
-    blow(format_text("worker {} enters {} of group {} while it is in {}", worker,
-                     words(step_number), group, words(member.entered->step_number())));
+    report_problem(format_text("worker {} enters {} of group {} while it is in {}", worker,
+                               text_of(step_number), group,
+                               text_of(member.entered->step_number())));
   if (step_number.sequence != member.completed + 1)
-    blow(format_text("worker {} enters {} of group {}, but it has completed {}", worker,
-                     words(step_number), group, member.completed));
+    report_problem(format_text("worker {} enters {} of group {}, but it has completed {}", worker,
+                               text_of(step_number), group, member.completed));
   if (is_later(member.generation_last, step_number.generation))
-    blow(format_text("worker {} enters {} of group {} after one of generation {}", worker,
-                     words(step_number), group, member.generation_last));
+    report_problem(format_text("worker {} enters {} of group {} after one of generation {}", worker,
+                               text_of(step_number), group, member.generation_last));
   member.generation_last = step_number.generation;
   for (const int call : what.calls)
     if (outcome(worker, call) != Outcome::kInFlight)
-      blow(format_text("worker {} enters {} of group {} with call {}, not in flight", worker,
-                       words(step_number), group, call));
+      report_problem(format_text("worker {} enters {} of group {} with call {}, not in flight",
+                                 worker, text_of(step_number), group, call));
   member.entered = what;
 }
 
@@ -171,12 +175,13 @@ void Referee::rolled_back(int group, int worker) {
   auto& member = member_of(group, worker);
   ++rollbacks_;
   if (!member.entered) {
-    blow(format_text("worker {} rolls back what it has not entered in group {}", worker, group));
+    report_problem(
+        format_text("worker {} rolls back what it has not entered in group {}", worker, group));
     return;
   }
   if (member.entered->step_number().sequence <= board_of(group).agreed.size())
-    blow(format_text("worker {} rolls back {} of group {}, on which all had agreed", worker,
-                     words(member.entered->step_number()), group));
+    report_problem(format_text("worker {} rolls back {} of group {}, on which all had agreed",
+                               worker, text_of(member.entered->step_number()), group));
   member.entered.reset();
 }
 
@@ -198,33 +203,35 @@ void Referee::agreed(int group, int worker) {
   if (problem_) return;
   const auto& what = board.agreed[sequence - 1];
   if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
-    blow(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
-                     words(entered.step_number()), group, words(what.step_number)));
+    report_problem(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
+                               text_of(entered.step_number()), group, text_of(what.step_number)));
   for (const int number : what.calls) check_own(worker, number, entered);
 }
 
-// All members have entered this decision, so they must have entered the same one.
+// One member has seen that all have entered this step number, so they must have entered the same
+// decision.
 void Referee::check_alike(int group, const Agreed& what) {
   const auto& members = script_.members(group);
   const auto& board = board_of(group);
   for (std::size_t index = 0; index < members.size(); ++index) {
     const auto& entered = board.members[index].entered;
     if (!entered || !(entered->step_number() == what.step_number))
-      blow(format_text("{} of group {} is thought to be everybody's, worker {} is not in it",
-                       words(what.step_number), group, members[index]));
+      report_problem(
+          format_text("{} of group {} counts as entered by all, but worker {} is not in it",
+                      text_of(what.step_number), group, members[index]));
     else if (entered->identity() != what.identity ||
              (!entered->calls.empty() && entered->calls != what.calls))
-      blow(format_text("{} of group {}: worker {} has entered calls {}, others {}",
-                       words(what.step_number), group, members[index],
-                       join_text(entered->calls, " "), join_text(what.calls, " ")));
+      report_problem(format_text("{} of group {}: worker {} has entered calls {}, others {}",
+                                 text_of(what.step_number), group, members[index],
+                                 join_text(entered->calls, " "), join_text(what.calls, " ")));
   }
 }
 
 void Referee::check_new(int group, const Agreed& what) {
   auto& board = board_of(group);
   if (what.calls.empty())
-    return blow(
-        format_text("no member has entered {} of group {}", words(what.step_number), group));
+    return report_problem(
+        format_text("no member has entered {} of group {}", text_of(what.step_number), group));
   for (const int number : what.calls) {
     const auto& call = call_of(number);
     check_all_submitted(call, what);
@@ -254,20 +261,20 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
-      blow(format_text("{} of group {}: worker {} has not submitted call {}",
-                       words(what.step_number), call.group, maker, number));
+      report_problem(format_text("{} of group {}: worker {} has not submitted call {}",
+                                 text_of(what.step_number), call.group, maker, number));
   for (const int worker : call.joined)
     if (outcome(worker, call.join) == Outcome::kNone)
-      blow(format_text("{} of group {}: worker {} has not joined", words(what.step_number),
-                       call.group, worker));
+      report_problem(format_text("{} of group {}: worker {} has not joined",
+                                 text_of(what.step_number), call.group, worker));
 }
 
 // Calls of one name must be decided in the script's order.
 void Referee::check_order(Board& board, int number, const Agreed& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
-    blow(format_text("{} of group {} is call {}, out of its order", words(what.step_number),
-                     call_of(number).group, number));
+    report_problem(format_text("{} of group {} is call {}, out of its order",
+                               text_of(what.step_number), call_of(number).group, number));
   else
     calls.pop_front();
 }
@@ -276,13 +283,14 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
   const bool rejects =
       std::holds_alternative<Rejection>(decision) || std::holds_alternative<NoOp>(decision);
   if (call.is_join() != std::holds_alternative<Release>(decision))
-    blow(
-        format_text("{} of group {}: a release is for joins", words(what.step_number), call.group));
+    report_problem(format_text("{} of group {}: a release is for joins", text_of(what.step_number),
+                               call.group));
   else if (rejects && !call.is_rejected())
-    blow(format_text("{} of group {}: the call was to be done", words(what.step_number),
-                     call.group));
+    report_problem(format_text("{} of group {}: a call that must run is rejected",
+                               text_of(what.step_number), call.group));
   else if (!rejects && call.is_rejected())
-    blow(format_text("{} of group {} was to be rejected", words(what.step_number), call.group));
+    report_problem(format_text("{} of group {}: a call that must be rejected runs",
+                               text_of(what.step_number), call.group));
 }
 
 // Calls that a worker submitted before and after a wait must not share a step.
@@ -290,9 +298,9 @@ void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
       if (of(number, maker).waits != of(what.calls.front(), maker).waits)
-        blow(format_text("{} of group {}: worker {} has waited between its calls {}",
-                         words(what.step_number), call_of(number).group, maker,
-                         join_text(what.calls, " ")));
+        report_problem(format_text("{} of group {}: worker {} has waited between its calls {}",
+                                   text_of(what.step_number), call_of(number).group, maker,
+                                   join_text(what.calls, " ")));
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
@@ -301,10 +309,11 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {
     if (joined != step->signature_if_joined.has_value() || joined != entered.calls.empty())
-      blow(format_text("{}: worker {} {} joined", words(step->step_number), worker,
-                       joined ? "has" : "has not"));
+      report_problem(format_text("{}: worker {} {} joined", text_of(step->step_number), worker,
+                                 joined ? "has" : "has not"));
     else if (joined && !(*step->signature_if_joined == call.common))
-      blow(format_text("{}: worker {} gets another signature", words(step->step_number), worker));
+      report_problem(
+          format_text("{}: worker {} gets another signature", text_of(step->step_number), worker));
   } else if (const auto* rejection = std::get_if<Rejection>(&entered.decision)) {
     check_rejection(worker, number, *rejection);
   } else if (std::holds_alternative<Release>(entered.decision)) {
@@ -312,15 +321,15 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   }
   if (!std::holds_alternative<Step>(entered.decision) &&
       joined != std::holds_alternative<NoOp>(entered.decision))
-    blow(format_text("worker {} {} joined and gets another decision in {}", worker,
-                     joined ? "has" : "has not", words(entered.step_number())));
+    report_problem(format_text("worker {} {} joined, which does not fit its decision in {}", worker,
+                               joined ? "has" : "has not", text_of(entered.step_number())));
 }
 
 void Referee::check_release(int group, const Release& release) {
   if (release.last_rank != board_of(group).joined_last)
-    blow(format_text("{} of group {} names rank {}, worker {} was the last to join",
-                     words(release.step_number), group, release.last_rank,
-                     board_of(group).joined_last));
+    report_problem(format_text("{} of group {} names rank {}, worker {} was the last to join",
+                               text_of(release.step_number), group, release.last_rank,
+                               board_of(group).joined_last));
 }
 
 void Referee::check_rejection(int worker, int number, const Rejection& rejection) {
@@ -328,31 +337,33 @@ void Referee::check_rejection(int worker, int number, const Rejection& rejection
   const auto& text = rejection.status.message();
   const auto [first, is_new] = rejections_seen_.emplace(number, text);
   if (first->second != text)
-    blow(format_text("worker {} is rejected call {}: {}; another saw: {}", worker, number, text,
-                     first->second));
+    report_problem(format_text("worker {}: call {} is rejected: {}; another saw: {}", worker,
+                               number, text, first->second));
   const auto missing = [&](std::string_view what) {
     if (text.find(what) == std::string::npos)
-      blow(format_text("worker {}: the rejection does not say `{}`: {}", worker, what, text));
+      report_problem(
+          format_text("worker {}: the rejection does not say `{}`: {}", worker, what, text));
   };
-  if (rejection.status.code() != StatusCode::kFixCall) blow("a rejection that is no kFixCall");
+  if (rejection.status.code() != StatusCode::kFixCall)
+    report_problem("the code of a rejection is not kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
   const auto call_errors = call_errors_of(call);
   for (const auto& [call_error, workers] : call_errors) {
-    missing(beginning(words(workers) + ": "));
+    missing(beginning(text_of(workers) + ": "));
     missing(": " + call_error);
   }
   if (!call_errors.empty()) return;
   if (!call.is_mismatch()) {
     missing(row_of(call.common.operation).name);
-    missing(
-        beginning(words(call.joined) + (call.joined.size() == 1 ? " has joined" : " have joined")));
+    missing(beginning(text_of(call.joined) +
+                      (call.joined.size() == 1 ? " has joined" : " have joined")));
   }
   for (const auto& [who, odd] : call.odd) {
     std::vector<int> alike;
     for (const auto& [other, signature] : call.odd)
       if (signature == odd) alike.push_back(other);
-    missing(beginning("\n  " + words(alike) + " "));
-    missing(failed_rank_value(call.common, odd));
+    missing(beginning("\n  " + text_of(alike) + " "));
+    missing(odd_value(call.common, odd));
   }
 }
 
@@ -371,8 +382,8 @@ void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) 
     rows_right += call.declared_count(number, maker);
   }
   if (sum != sum_right || rows != rows_right)
-    blow(format_text("worker {}: call {} gave the sum {} and {} rows, right is {} and {}", worker,
-                     number, sum, rows, sum_right, rows_right));
+    report_problem(format_text("worker {}: call {} gave the sum {} and {} rows, not {} and {}",
+                               worker, number, sum, rows, sum_right, rows_right));
   end(worker, number, Outcome::kDone);
 }
 
@@ -382,15 +393,15 @@ void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone)
 
 void Referee::lost(int worker, int call) {
   if (!died_ && !is_cut_short_[static_cast<std::size_t>(call_of(call).group)])
-    blow(format_text("worker {} loses call {}, though no member of its group leaves early", worker,
-                     call));
+    report_problem(format_text(
+        "worker {} loses call {}, though no member of its group leaves early", worker, call));
   end(worker, call, Outcome::kLost);
 }
 
 void Referee::end(int worker, int call, Outcome outcome) {
   auto& current = of(call, worker).outcome;
   if (current != Outcome::kInFlight)
-    blow(format_text("worker {}: call {} ends, which was not in flight", worker, call));
+    report_problem(format_text("worker {}: call {} ends, which was not in flight", worker, call));
   current = outcome;
 }
 
@@ -401,12 +412,12 @@ void Referee::check_end() {
     const auto wanted = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
     for (const int worker : call.makers)
       if (outcome(worker, static_cast<int>(number)) != wanted)
-        blow(format_text("worker {}: call {} did not come to its end", worker, number));
+        report_problem(format_text("worker {}: call {} did not come to its end", worker, number));
   }
   for (std::size_t group = 0; group < boards_.size(); ++group)
     for (const auto& member : boards_[group].members)
       if (!is_cut_short_[group] && member.completed != boards_[group].agreed.size())
-        blow("a step did not reach every member");
+        report_problem("a step did not reach every member");
 }
 
 }  // namespace farandole::sim

@@ -33,11 +33,11 @@ class Referee {
 
   // The first violation.
   const std::optional<std::string>& problem() const { return problem_; }
-  void blow(std::string problem);
+  void report_problem(std::string problem);
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // A worker has died: the job has ended, but workers that have not learned it may still raise.
+  // A worker has died: the job has ended, but workers that have not learned of it may still raise.
   void died(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
   void leaves_early(int worker);
@@ -45,7 +45,7 @@ class Referee {
   // A group is over for a worker, because another worker has ended.
   void group_ended(int group, int worker, int failed_rank);
   bool any_group_is_cut_short() const;
-  // Whether all programs have reached the part in which nothing is new.
+  // Whether all programs have reached the part in which nothing is new (Script::nothing_new_from).
   bool is_nothing_new() const;
   // A control message is sent.
   void sent();
@@ -123,7 +123,7 @@ class Referee {
     return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
-  // Checks an agreement when the first member finds it.
+  // Checks a decision when the first member sees that all have entered it alike.
   void check_new(int group, const Agreed& what);
   void check_alike(int group, const Agreed& what);
   void check_own(int worker, int number, const Entered& entered);
@@ -141,7 +141,7 @@ class Referee {
   std::vector<std::vector<Part>> parts_;        // by call and worker
   std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
-  int began_last_ = 0;              // how many workers are in the part in which nothing is new
+  int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new
   std::vector<End> ends_;           // in their order
   std::vector<bool> is_cut_short_;  // by group: a member leaves early
   bool died_ = false;

@@ -92,7 +92,7 @@ class Cluster {
     Bytes bytes;
   };
 
-  // Calls an agreement and measures the time, separately for the coordinator's member.
+  // Calls the agreement of a member. For the coordinator's member, it also adds up the time.
   template <class Function>
   auto timed(const Member& member, Function function) {
     if (member.number != 0) return function();
@@ -122,7 +122,7 @@ class Cluster {
     for (const auto& member : members_)
       if (const auto deadline = member->agreement.deadline())
         next = std::min(next.value_or(*deadline), *deadline);
-    CHECK(next.has_value(), "the step goes on");
+    CHECK(next.has_value(), "a member has a deadline");
     now_ = *next;
     for (auto& member : members_) timed(*member, [&] { member->agreement.tick(now_); });
   }
@@ -161,8 +161,8 @@ class Cluster {
     });
   }
 
-  // Lets all members enter. If all have entered the same step, they compare their entries. Returns
-  // true if something happened.
+  // Lets all members enter. If all have entered the same step number, compares their entries.
+  // Returns true if something happened.
   bool enter() {
     bool some = false;
     for (auto& member : members_) {
@@ -184,7 +184,7 @@ class Cluster {
     if (alike)
       complete(first->call_ids.size());
     else
-      misprediction();
+      report_misprediction();
     return true;
   }
 
@@ -202,7 +202,7 @@ class Cluster {
     mispredicted_ = 0;
   }
 
-  void misprediction() {
+  void report_misprediction() {
     CHECK(++mispredicted_ < 3, "a misprediction is over soon");
     for (auto& member : members_) timed(*member, [&] { member->agreement.mispredicted(); });
   }
@@ -219,7 +219,7 @@ class Cluster {
   Clock::duration coordinator_time_ = {};
 };
 
-std::uint64_t logarithm(int members) {
+std::uint64_t log2_rounded_up(int members) {
   return static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(members - 1)));
 }
 
@@ -250,7 +250,7 @@ ScaleCosts measure_scale(int members, int tensors) {
     costs.planned = cluster.step(false);
     ++costs.steps_to_plan;
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
-    CHECK(costs.steps_to_plan < kStepsMax, "what repeats is learnt");
+    CHECK(costs.steps_to_plan < kStepsMax, "the plan is learned soon");
   }
   costs.steps_to_plan -= 3 - 2;  // without the three silent steps, but with the two before the loop
   return costs;
@@ -259,7 +259,7 @@ ScaleCosts measure_scale(int members, int tensors) {
 HorovodModel horovod_cached_mpi(int members) {
   constexpr std::uint64_t kBytes = 136;  // 17 words: 1,024 bits and three flags
   const auto p = static_cast<std::uint64_t>(members);
-  const auto hops = logarithm(members);
+  const auto hops = log2_rounded_up(members);
   return {"Horovod, cached, MPI (model)", p * hops, 2 * hops, p * hops * kBytes, hops};
 }
 
@@ -274,8 +274,8 @@ HorovodModel horovod_uncached_mpi(int members, int tensors) {
   constexpr std::uint64_t kBytes = 80;  // of a request, or of a response
   const auto p = static_cast<std::uint64_t>(members);
   const auto list = static_cast<std::uint64_t>(tensors) * kBytes;
-  return {"Horovod, uncached, MPI (model)", 4 * (p - 1), 2 * (p - 1) + 2 * logarithm(members),
-          2 * (p - 1) * (list + 4), 4 * logarithm(members)};
+  return {"Horovod, uncached, MPI (model)", 4 * (p - 1), 2 * (p - 1) + 2 * log2_rounded_up(members),
+          2 * (p - 1) * (list + 4), 4 * log2_rounded_up(members)};
 }
 
 std::string scale_report(int members_max) {

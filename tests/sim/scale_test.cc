@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTensors = 32;
 
-int logarithm(int members) {
+int log2_rounded_up(int members) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(members - 1)));
 }
 
@@ -33,7 +33,7 @@ TEST_P(Scale, LearningTakesTwoHops) {
   EXPECT_EQ(costs.learning.messages, 2 * (members - 1));
   EXPECT_EQ(costs.learning.messages_busiest, 2 * (members - 1));
   EXPECT_EQ(costs.learning.hops, 2);
-  EXPECT_LE(costs.learning.hops, 2 * logarithm(GetParam()));
+  EXPECT_LE(costs.learning.hops, 2 * log2_rounded_up(GetParam()));
 }
 
 // Stop, report and answer come first, then the messages of learning. The coordinator has seen the

@@ -23,13 +23,13 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // Workers that submit another signature, for which the call is rejected. In a join only the name
-  // differs, which is allowed.
+  // By worker: the signature that it submits instead of `common`, for which the call is rejected.
+  // In a join only the name differs, which is no error.
   std::map<int, Signature> odd = {};
   std::vector<int> makers = {};  // ascending, not empty
-  std::vector<int> joined = {};  // ascending; the members that have joined before this call …
-  int join = -1;                 // … by this join
-  bool unnamed = false;  // the program gives no name; the engine's name must be that of `common`
+  std::vector<int> joined = {};  // ascending; the members that have joined before this call
+  int join = -1;                 // the number of the join that these members have made
+  bool unnamed = false;  // the program gives no name; the engine must choose the name of `common`
 
   const Signature& of(int worker) const {
     const auto found = odd.find(worker);
@@ -61,7 +61,7 @@ struct Submit {
 struct SubmitBatch {  // submit all or none, in this order
   std::vector<int> calls;
 };
-struct SubmitByPoll {  // the order depends on whether `polled` is done
+struct SubmitByPoll {  // submit `first`, then `second`; the reverse if `polled` is not done
   int polled;
   int first;
   int second;
@@ -86,8 +86,9 @@ struct Pause {
 struct Begin {  // begin an iteration of a loop
   int iteration;
 };
-struct Leave {         // the job, in order; the last action
-  bool in_the_middle;  // although others may wait for this worker; else when its calls have ended
+struct Leave {  // leave the job without an error; always the last action
+  // Leave although others may wait for this worker; otherwise leave when its calls have ended.
+  bool in_the_middle;
 };
 using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait,
                             Pause, Begin, Leave>;
@@ -106,8 +107,8 @@ struct Script {
   std::vector<Death> deaths;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
   Time pauses = 0;     // the sum over all programs
-  // From this iteration on, the programs do only what they did before. must_fall_silent: no control
-  // message may be sent after all programs have begun it.
+  // From this iteration on, the programs do only what they did before. If must_fall_silent, no
+  // control message may be sent after all programs have begun this iteration.
   std::optional<int> nothing_new_from = {};
   bool must_fall_silent = false;
 

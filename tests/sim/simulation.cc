@@ -18,10 +18,10 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(Script script, std::uint64_t seed, Telling telling, const Bug& bug)
+  Simulation(Script script, std::uint64_t seed, StoryOptions story_options, const Bug& bug)
       : script_(std::move(script)),
         random_(~seed),
-        story_(telling),
+        story_(story_options),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
         pids_(static_cast<std::size_t>(script_.workers)),
@@ -35,7 +35,7 @@ class Simulation {
   }
 
   Findings run() {
-    tell_cast();
+    tell_job();
     for (int worker = 0; worker < script_.workers; ++worker)
       timeline_.add(random_.between(0, static_cast<int>(script_.delay_max)), Run{worker});
     for (const auto& [worker, time] : script_.deaths) timeline_.add(time, Die{worker});
@@ -44,15 +44,15 @@ class Simulation {
     while (!referee_.problem()) {
       const auto next = timeline_.next();
       if (!next) break;
-      std::visit([this](const auto& what) { happen(what); }, *next);
+      std::visit([this](const auto& what) { process(what); }, *next);
       if (!finished_at_ && all_finished()) finished_at_ = timeline_.now();
       if (timeline_.now() > limit)
-        referee_.blow(format_text("the job is not over after {} µs", limit));
+        referee_.report_problem(format_text("the job is not over after {} µs", limit));
     }
     if (!referee_.problem()) check_end();
     if (referee_.problem()) story_.tell(timeline_.now(), "WRONG: {}", *referee_.problem());
     return {.problem = referee_.problem(),
-            .number = story_.number(),
+            .digest = story_.digest(),
             .lines = story_.lines(),
             .steps = referee_.steps(),
             .steps_joined = referee_.steps_joined(),
@@ -69,7 +69,7 @@ class Simulation {
   }
 
  private:
-  void tell_cast() {
+  void tell_job() {
     story_.tell(0, "{} workers, {} calls, delays up to {} µs", script_.workers,
                 script_.calls.size(), script_.delay_max);
     for (std::size_t group = 0; group < script_.groups.size(); ++group)
@@ -82,14 +82,14 @@ class Simulation {
 
   SimulatedWorker& worker(int number) { return *workers_[static_cast<std::size_t>(number)]; }
 
-  void happen(const Deliver& deliver) {
+  void process(const Deliver& deliver) {
     const auto envelope = network_.take(deliver);
     const auto& members = script_.groups[static_cast<std::size_t>(deliver.group)];
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
   // Wakes the group's workers when the last flag that they may wait for has become visible.
-  void happen(const Settle& settle) {
+  void process(const Settle& settle) {
     const auto group = static_cast<std::size_t>(settle.group);
     if (!boards_[group].settle(settle.member)) return;
     for (const int member : script_.groups[group]) {
@@ -98,9 +98,9 @@ class Simulation {
     }
   }
 
-  void happen(const Run& run) { worker(run.worker).run(); }
+  void process(const Run& run) { worker(run.worker).run(); }
 
-  void happen(const Die& death) {
+  void process(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
     if (!ended_.dead_rank) {
       ended_.dead_rank = death.worker;
@@ -111,7 +111,7 @@ class Simulation {
     notify_others();
   }
 
-  void happen(const Left& leave) {
+  void process(const Left& leave) {
     const std::uint32_t ticket = ++leavers_;
     const bool is_backward = dependencies_.flaws.the_last_leaver_is_blamed;
     ended_.leavers[static_cast<std::size_t>(leave.worker)] = {
@@ -130,7 +130,7 @@ class Simulation {
     }
   }
 
-  void happen(const Learn& learn) { worker(learn.worker).learn(ended_); }
+  void process(const Learn& learn) { worker(learn.worker).learn(ended_); }
 
   bool all_finished() const {
     for (const auto& one : workers_)
@@ -145,7 +145,7 @@ class Simulation {
     if (!waiting.empty()) {
       const auto many = waiting.size();
       if (many > 6) waiting.resize(6);
-      referee_.blow(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
+      referee_.report_problem(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
     }
     if (ended_.dead_rank || referee_.problem()) return;
     referee_.check_end();
@@ -170,21 +170,21 @@ class Simulation {
   const std::vector<std::int64_t> pids_;
   Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  EndedRanks ended_;  // what all can see of it
+  EndedRanks ended_;  // which workers have died or left, as all workers see it
   std::uint32_t leavers_ = 0;
   std::optional<Time> finished_at_;
 };
 
 }  // namespace
 
-Findings simulate(const Seed& seed, Telling telling, const Bug& bug) {
+Findings simulate(const Seed& seed, StoryOptions story_options, const Bug& bug) {
   Script script = random_script(seed.number, seed.kind);
   add_leaves(seed.number, script);
-  return simulate(std::move(script), seed.number, telling, bug);
+  return simulate(std::move(script), seed.number, story_options, bug);
 }
 
-Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug) {
-  return Simulation(std::move(script), seed, telling, bug).run();
+Findings simulate(Script script, std::uint64_t seed, StoryOptions story_options, const Bug& bug) {
+  return Simulation(std::move(script), seed, story_options, bug).run();
 }
 
 }  // namespace farandole::sim

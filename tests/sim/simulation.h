@@ -24,7 +24,7 @@ struct Bug {
 // The result of a simulation.
 struct Findings {
   std::optional<std::string> problem;  // empty if all rules were kept
-  std::uint64_t number = 0;            // digest of the whole story
+  std::uint64_t digest = 0;            // of the whole story
   std::deque<std::string> lines;       // the end of the story
   std::uint64_t steps = 0;
   // of these steps: those in which some joined member took part
@@ -46,8 +46,9 @@ struct Seed {
   std::uint64_t number;
   Kind kind = Kind::kAny;
 };
-Findings simulate(const Seed& seed, Telling telling, const Bug& bug = {});
+Findings simulate(const Seed& seed, StoryOptions story_options, const Bug& bug = {});
 // Runs a given script. The seed decides when things happen.
-Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug = {});
+Findings simulate(Script script, std::uint64_t seed, StoryOptions story_options,
+                  const Bug& bug = {});
 
 }  // namespace farandole::sim

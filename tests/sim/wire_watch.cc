@@ -14,7 +14,7 @@ namespace {
 
 std::string shown(const std::string& name) { return shortened(name, 30); }
 
-struct ItemWords {
+struct ItemText {
   std::string operator()(const AnnounceInFull& item) const {
     return format_text("announces `{}`", shown(item.signature.name));
   }
@@ -75,21 +75,21 @@ struct ItemWords {
 };
 
 template <class Item>
-std::string words_of_items(const std::vector<Item>& items) {
+std::string items_text(const std::vector<Item>& items) {
   constexpr std::size_t kShownMax = 6;
   std::string text;
   for (std::size_t index = 0; index < items.size() && index < kShownMax; ++index)
-    text += (index > 0 ? ", " : "") + std::visit(ItemWords(), items[index]);
+    text += (index > 0 ? ", " : "") + std::visit(ItemText(), items[index]);
   if (items.size() > kShownMax) text += format_text(" and {} more", items.size() - kShownMax);
   return text;
 }
 
 }  // namespace
 
-std::string words_of(const Bytes& message) {
+std::string message_text(const Bytes& message) {
   if (const auto announced = decode_announcements(message); announced.ok())
-    return words_of_items(*announced);
-  if (const auto stream = decode_stream(message); stream.ok()) return words_of_items(*stream);
+    return items_text(*announced);
+  if (const auto stream = decode_stream(message); stream.ok()) return items_text(*stream);
   return "nonsense";
 }
 

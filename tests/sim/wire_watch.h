@@ -1,5 +1,6 @@
 // WireWatch: reads the messages of one group and checks the rules of the format: the size of a
-// message, the bound of the name table, and that a member announces a name in full only once.
+// message, the bound of the name table, and that a member that knows a signature's id does not
+// announce the signature in full.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // Call them when a message is sent and when it has arrived. Each returns what is wrong, or "".
+  // To call when a message is sent, and when it has arrived. Each returns what is wrong, or "".
   std::string sent(const Envelope& envelope);
   std::string arrived(const Envelope& envelope);
 
@@ -28,6 +29,6 @@ class WireWatch {
 };
 
 // The contents of a message, in words.
-std::string words_of(const Bytes& message);
+std::string message_text(const Bytes& message);
 
 }  // namespace farandole::sim

@@ -16,7 +16,7 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 
 TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
-std::string words(const StepNumber& step_number) {
+std::string text_of(const StepNumber& step_number) {
   return format_text("{}.{}", step_number.generation, step_number.sequence);
 }
 
@@ -31,10 +31,10 @@ SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
   for (int group = 0; group < static_cast<int>(script.groups.size()); ++group) {
     const auto member = script.member_of(group, number);
     if (!member) continue;
-    Seat seat{.group = group, .member = *member};
-    seat.agreement = std::make_unique<Agreement>(*member, script.members(group),
-                                                 script.options[static_cast<std::size_t>(group)]);
-    seats_.emplace(group, std::move(seat));
+    Membership membership{.group = group, .member = *member};
+    membership.agreement = std::make_unique<Agreement>(
+        *member, script.members(group), script.options[static_cast<std::size_t>(group)]);
+    memberships_.emplace(group, std::move(membership));
     submissions_.open_group(static_cast<GroupId>(group));
   }
 }
@@ -51,9 +51,9 @@ void SimulatedWorker::wake(Time at_least) {
 }
 
 void SimulatedWorker::receive(const Envelope& envelope) {
-  auto& seat = seats_.at(envelope.group);
-  if (!alive_ || is_over(seat)) return;
-  seat.inbox.emplace_back(envelope.from, envelope.bytes);
+  auto& membership = memberships_.at(envelope.group);
+  if (!alive_ || is_over(membership)) return;
+  membership.inbox.emplace_back(envelope.from, envelope.bytes);
   wake();
 }
 
@@ -65,9 +65,9 @@ void SimulatedWorker::run() {
   }
   const bool pausing = now < resume_at_;
   if (!pausing && !finished() && step_program()) wake();
-  for (auto& [group, seat] : seats_) {
-    look_at_the_time(seat);
-    send_messages(seat);
+  for (auto& [group, membership] : memberships_) {
+    tick_if_due(membership);
+    send_messages(membership);
   }
 }
 
@@ -77,80 +77,83 @@ void SimulatedWorker::die() {
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} dies", number_);
 }
 
-// As Memberships::end_failed_groups(): what all have entered is finished before the groups end.
-// After a death it may be lost, so there members go on as before until they end.
+// Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
+// members finish the step that all have entered, and enter no other. After a death that step may be
+// lost, so the members go on as before until their groups end.
 void SimulatedWorker::learn(const EndedRanks& ended) {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
-  if (!alive_ || std::ranges::all_of(seats_, has_ended)) return;
+  if (!alive_ || std::ranges::all_of(memberships_, has_ended)) return;
   if (dependencies_.timeline.now() < stopped_until_) {
     dependencies_.timeline.add(stopped_until_, Learn{number_});
     return;
   }
-  std::vector<std::pair<Seat*, GroupFailure>> failures;
-  for (auto& [group, seat] : seats_) {
-    if (is_over(seat)) continue;
+  std::vector<std::pair<Membership*, GroupFailure>> failures;
+  for (auto& [group, membership] : memberships_) {
+    if (is_over(membership)) continue;
     const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
     const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
     const auto failure = failure_of(ended, ranks, number_, dependencies_.pids);
     if (!failure) continue;
-    failures.emplace_back(&seat, *failure);
-    seat.enters = ended.dead_rank.has_value();
+    failures.emplace_back(&membership, *failure);
+    membership.enters = ended.dead_rank.has_value();
   }
   if (failures.empty()) return;
   while (!dependencies_.flaws.loses_what_all_have_entered && progress()) {
   }
-  for (const auto& [seat, failure] : failures) {
+  for (const auto& [membership, failure] : failures) {
     dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
-                             seat->group, number_, failure.status.message());
-    dependencies_.referee.group_ended(seat->group, number_, failure.failed_rank);
-    end(*seat, failure.status);
+                             membership->group, number_, failure.status.message());
+    dependencies_.referee.group_ended(membership->group, number_, failure.failed_rank);
+    end(*membership, failure.status);
   }
   wake(resume_at_);
 }
 
-void SimulatedWorker::end(Seat& seat, const Status& status) {
-  seat.attempt.reset();
-  seat.agreement.reset();  // destroyed before what it borrows
-  seat.inbox.clear();
-  submissions_.end_group(static_cast<GroupId>(seat.group), status);
-  for (const auto& [call_id, running] : seat.in_flight) {
+void SimulatedWorker::end(Membership& membership, const Status& status) {
+  membership.attempt.reset();
+  membership.agreement.reset();  // destroyed before what it borrows
+  membership.inbox.clear();
+  submissions_.end_group(static_cast<GroupId>(membership.group), status);
+  for (const auto& [call_id, running] : membership.in_flight) {
     dependencies_.referee.lost(number_, running.call);
     submissions_.finish(*running.record);
   }
-  seat.in_flight.clear();
+  membership.in_flight.clear();
 }
 
 bool SimulatedWorker::progress() {
   bool again = false;
-  for (auto& [group, seat] : seats_) {
-    if (is_over(seat)) continue;
-    again = take_messages(seat) || again;
-    if (dependencies_.random.chance(50)) send_messages(seat);
-    if (seat.agreement->take_rollback()) roll_back(seat);
-    again = enter(seat) || again;
-    again = look(seat) || again;
-    again = finish(seat) || again;
+  for (auto& [group, membership] : memberships_) {
+    if (is_over(membership)) continue;
+    again = take_messages(membership) || again;
+    if (dependencies_.random.chance(50)) send_messages(membership);
+    if (membership.agreement->take_rollback()) roll_back(membership);
+    again = enter(membership) || again;
+    again = look(membership) || again;
+    again = finish(membership) || again;
   }
   return again && !dependencies_.referee.problem();
 }
 
-bool SimulatedWorker::take_messages(Seat& seat) {
-  const bool some = !seat.inbox.empty();
-  for (; !seat.inbox.empty(); seat.inbox.pop_front()) {
-    const auto& [from, bytes] = seat.inbox.front();
-    const auto status = seat.agreement->receive(from, bytes, point(dependencies_.timeline.now()));
-    if (!status.ok()) dependencies_.referee.blow(status.message());
+bool SimulatedWorker::take_messages(Membership& membership) {
+  const bool some = !membership.inbox.empty();
+  for (; !membership.inbox.empty(); membership.inbox.pop_front()) {
+    const auto& [from, bytes] = membership.inbox.front();
+    const auto status =
+        membership.agreement->receive(from, bytes, point(dependencies_.timeline.now()));
+    if (!status.ok()) dependencies_.referee.report_problem(status.message());
   }
   return some;
 }
 
-void SimulatedWorker::send_messages(Seat& seat) {
-  if (is_over(seat)) return;
-  while (auto message = seat.agreement->next_message()) {
+void SimulatedWorker::send_messages(Membership& membership) {
+  if (is_over(membership)) return;
+  while (auto message = membership.agreement->next_message()) {
     dependencies_.story.tell(dependencies_.timeline.now(),
                              "worker {} sends to member {} of group {}: {}", number_, message->to,
-                             seat.group, words_of(message->bytes));
-    dependencies_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
+                             membership.group, message_text(message->bytes));
+    dependencies_.network.send(
+        {membership.group, membership.member, message->to, std::move(message->bytes)});
     if (dependencies_.random.chance(5)) {  // sends the rest later; this worker may die in between
       wake();
       return;
@@ -158,56 +161,57 @@ void SimulatedWorker::send_messages(Seat& seat) {
   }
 }
 
-// Calls tick() too often rather than too late, apart from the delay of a wake-up.
-void SimulatedWorker::look_at_the_time(Seat& seat) {
-  if (is_over(seat) || dependencies_.flaws.never_looks_at_the_time) return;
+// Calls tick() if the agreement's deadline is over, and sometimes before it. Queues a Run event for
+// the next deadline.
+void SimulatedWorker::tick_if_due(Membership& membership) {
+  if (is_over(membership) || dependencies_.flaws.never_ticks) return;
   const auto now = point(dependencies_.timeline.now());
-  auto deadline = seat.agreement->deadline();
+  auto deadline = membership.agreement->deadline();
   if ((deadline && *deadline <= now) || dependencies_.random.chance(10)) {
-    seat.agreement->tick(now);
-    deadline = seat.agreement->deadline();
+    membership.agreement->tick(now);
+    deadline = membership.agreement->deadline();
     wake();  // in a group of one member, tick() may decide without a message
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
   const Time at = dependencies_.timeline.now() + std::max<Time>(left, 1);
-  if (at == seat.look_at) return;
-  seat.look_at = at;
+  if (at == membership.deadline_run_at) return;
+  membership.deadline_run_at = at;
   dependencies_.timeline.add(at, Run{number_});
 }
 
-bool SimulatedWorker::enter(Seat& seat) {
-  if (seat.attempt || !seat.enters) return false;
-  const auto* decision = seat.agreement->next_decision();
+bool SimulatedWorker::enter(Membership& membership) {
+  if (membership.attempt || !membership.enters) return false;
+  const auto* decision = membership.agreement->next_decision();
   if (decision == nullptr) return false;
   Attempt attempt{.entered = {*decision, {}}};
-  if (!find_calls(seat, *decision, attempt.entered.calls)) return false;
+  if (!find_calls(membership, *decision, attempt.entered.calls)) return false;
   if (auto* release = std::get_if<Release>(&attempt.entered.decision);
       release != nullptr && dependencies_.flaws.releases_name_the_first_member)
-    release->last_rank = dependencies_.script.members(seat.group).front();
+    release->last_rank = dependencies_.script.members(membership.group).front();
   attempt.identity = attempt.entered.identity();
   if (dependencies_.flaws.identity_holds_the_rows)
     for (const int call : attempt.entered.calls)
       attempt.identity +=
           static_cast<std::uint64_t>(dependencies_.script.call(call).declared_count(call, number_));
-  dependencies_.referee.entered(seat.group, number_, attempt.entered);
-  tell_of(seat, attempt);
-  seat.attempt = std::move(attempt);
-  write(seat);
+  dependencies_.referee.entered(membership.group, number_, attempt.entered);
+  tell_entry(membership, attempt);
+  membership.attempt = std::move(attempt);
+  write(membership);
   return true;
 }
 
 // Finds the numbers of a decision's calls.
-bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
+bool SimulatedWorker::find_calls(const Membership& membership, const Decision& decision,
                                  std::vector<int>& calls) {
   std::vector<CallId> call_ids;
   if (const auto* step = std::get_if<Step>(&decision)) call_ids = step->call_ids;
   if (const auto* rejection = std::get_if<Rejection>(&decision)) call_ids = {rejection->call_id};
   if (const auto* release = std::get_if<Release>(&decision)) call_ids = {release->call_id};
   for (const auto call_id : call_ids) {
-    const auto found = seat.in_flight.find(call_id);
-    if (found == seat.in_flight.end()) {
-      dependencies_.referee.blow(
+    const auto found = membership.in_flight.find(call_id);
+    if (found == membership.in_flight.end()) {
+      dependencies_.referee.report_problem(
           format_text("worker {} gets a decision about something not in flight", number_));
       return false;
     }
@@ -216,31 +220,32 @@ bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
   return true;
 }
 
-void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
+void SimulatedWorker::tell_entry(const Membership& membership, const Attempt& attempt) {
   const Time now = dependencies_.timeline.now();
-  const auto step_number = words(attempt.entered.step_number());
+  const auto step_number = text_of(attempt.entered.step_number());
   const auto calls = join_text(attempt.entered.calls, " ");
   const auto& decision = attempt.entered.decision;
   if (const auto* step = std::get_if<Step>(&decision)) {
     dependencies_.story.tell(
-        now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, step_number, seat.group,
-        step->signature_if_joined ? "without data, as it has joined" : "calls ", calls,
-        attempt.identity & 0xffffU);
+        now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, step_number,
+        membership.group, step->signature_if_joined ? "without data, as it has joined" : "calls ",
+        calls, attempt.identity & 0xffffU);
   } else if (const auto* rejection = std::get_if<Rejection>(&decision)) {
     dependencies_.story.tell(now, "worker {} enters {} of group {}: call {} is rejected, {}",
-                             number_, step_number, seat.group, calls, rejection->status.message());
+                             number_, step_number, membership.group, calls,
+                             rejection->status.message());
   } else if (const auto* release = std::get_if<Release>(&decision)) {
     dependencies_.story.tell(now,
                              "worker {} enters {} of group {}: the release, rank {} joined last",
-                             number_, step_number, seat.group, release->last_rank);
+                             number_, step_number, membership.group, release->last_rank);
   } else {
     dependencies_.story.tell(now, "worker {} enters {} of group {}: others are rejected", number_,
-                             step_number, seat.group);
+                             step_number, membership.group);
   }
 }
 
-// The identity as it is stored: mixed with the step number, so that a repeated entry never looks
-// like an earlier one.
+// The identity as the board holds it: mixed with the step number, so that a repeated entry never
+// looks like an earlier one.
 std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
   if (dependencies_.flaws.identity_without_word) return attempt.identity;
   return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.step_number());
@@ -260,30 +265,35 @@ Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
 }
 
 // Writes the entry first, then its word; the others see both later.
-void SimulatedWorker::write(Seat& seat) {
-  const auto step_number = seat.attempt->entered.step_number();
-  board(seat).write_entry(seat.member, step_number.sequence, entry_of(*seat.attempt));
-  board(seat).write_word(seat.member, step_number.sequence, SimulatedBoard::word_of(step_number));
-  dependencies_.network.settle(seat.group, seat.member, 2);
+void SimulatedWorker::write(Membership& membership) {
+  const auto step_number = membership.attempt->entered.step_number();
+  board(membership)
+      .write_entry(membership.member, step_number.sequence, entry_of(*membership.attempt));
+  board(membership)
+      .write_word(membership.member, step_number.sequence, SimulatedBoard::word_of(step_number));
+  dependencies_.network.settle(membership.group, membership.member, 2);
 }
 
-void SimulatedWorker::roll_back(Seat& seat) {
-  dependencies_.referee.rolled_back(seat.group, number_);
-  if (!seat.attempt) return;
-  const auto step_number = seat.attempt->entered.step_number();
+void SimulatedWorker::roll_back(Membership& membership) {
+  dependencies_.referee.rolled_back(membership.group, number_);
+  if (!membership.attempt) return;
+  const auto step_number = membership.attempt->entered.step_number();
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} rolls back {} of group {}",
-                           number_, words(step_number), seat.group);
-  if (seat.attempt->state == Attempt::State::kAgreed)
-    dependencies_.referee.blow(
+                           number_, text_of(step_number), membership.group);
+  if (membership.attempt->state == Attempt::State::kAgreed)
+    dependencies_.referee.report_problem(
         format_text("worker {} rolls back {} of group {}, which it saw agreed", number_,
-                    words(step_number), seat.group));
-  seat.attempt.reset();  // the line on the board stays: its generation is over
+                    text_of(step_number), membership.group));
+  // The line on the board stays. No member takes it for a new entry, because its generation is
+  // over.
+  membership.attempt.reset();
 }
 
 // Whether a member's word is equal to ours, as far as this worker can see.
-bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int member) {
+bool SimulatedWorker::has_our_word(const Membership& membership, const Attempt& attempt,
+                                   int member) {
   const auto step_number = attempt.entered.step_number();
-  const auto word = board(seat).word(seat.member, member, step_number.sequence);
+  const auto word = board(membership).word(membership.member, member, step_number.sequence);
   const auto mine = SimulatedBoard::word_of(step_number);
   if (dependencies_.flaws.ignores_generations)
     return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(mine);
@@ -292,97 +302,101 @@ bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int memb
 
 // Reads all words, then all identities; other members may write between any two of these reads.
 // Returns true if it found an agreement or a misprediction.
-bool SimulatedWorker::look(Seat& seat) {
-  if (!seat.attempt || seat.attempt->state != Attempt::State::kLooking) return false;
-  auto& attempt = *seat.attempt;
-  const int members = board(seat).members();
+bool SimulatedWorker::look(Membership& membership) {
+  if (!membership.attempt || membership.attempt->state != Attempt::State::kLooking) return false;
+  auto& attempt = *membership.attempt;
+  const int members = board(membership).members();
   const int end = 2 * members;
-  const bool is_cut = members > 1 && seat.enters && dependencies_.random.chance(15);
-  const int stop = is_cut ? dependencies_.random.between(attempt.looked_at, end - 1) : end;
+  const bool is_cut = members > 1 && membership.enters && dependencies_.random.chance(15);
+  const int stop = is_cut ? dependencies_.random.between(attempt.reads, end - 1) : end;
   int missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
-  if (attempt.looked_at == 0) attempt.is_other = false;
-  for (; attempt.looked_at < stop; ++attempt.looked_at) {
-    const int stage = attempt.looked_at / members;
-    const int member = attempt.looked_at % members;
+  if (attempt.reads == 0) attempt.identity_differs = false;
+  for (; attempt.reads < stop; ++attempt.reads) {
+    const int stage = attempt.reads / members;
+    const int member = attempt.reads % members;
     if (stage == 1) {
       const auto& entry =
-          board(seat).entry(seat.member, member, attempt.entered.step_number().sequence);
-      attempt.is_other = attempt.is_other || entry.identity != mixed_identity(attempt);
-    } else if (!is_mine(seat, attempt, member) && --missing < 0) {
-      attempt.looked_at = 0;  // the next change of that line wakes this worker
+          board(membership)
+              .entry(membership.member, member, attempt.entered.step_number().sequence);
+      attempt.identity_differs =
+          attempt.identity_differs || entry.identity != mixed_identity(attempt);
+    } else if (!has_our_word(membership, attempt, member) && --missing < 0) {
+      attempt.reads = 0;  // the next change of that line wakes this worker
       return false;
     }
   }
-  if (attempt.looked_at < end) {
+  if (attempt.reads < end) {
     wake();
     return false;
   }
   const auto step_number = attempt.entered.step_number();
-  if (attempt.is_other && !dependencies_.flaws.completes_before_the_last_entered) {
+  if (attempt.identity_differs && !dependencies_.flaws.completes_before_the_last_entered) {
     attempt.state = Attempt::State::kMispredicted;
     dependencies_.story.tell(dependencies_.timeline.now(),
                              "worker {} has mispredicted by {} of group {}", number_,
-                             words(step_number), seat.group);
-    if (!dependencies_.flaws.takes_no_notice_of_mispredictions) seat.agreement->mispredicted();
+                             text_of(step_number), membership.group);
+    if (!dependencies_.flaws.takes_no_notice_of_mispredictions)
+      membership.agreement->mispredicted();
     return true;
   }
   attempt.state = Attempt::State::kAgreed;
-  dependencies_.referee.agreed(seat.group, number_);
+  dependencies_.referee.agreed(membership.group, number_);
   return true;
 }
 
-// Runs a decision that all members have entered alike: at once, or after all say that they are
-// done.
-bool SimulatedWorker::finish(Seat& seat) {
-  if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
+// Completes a decision that all members have entered alike. One half of the simulated algorithms
+// complete at once, the other half after all members have written that they are done.
+bool SimulatedWorker::finish(Membership& membership) {
+  if (!membership.attempt || membership.attempt->state != Attempt::State::kAgreed) return false;
   if (dependencies_.referee.problem()) return false;
-  if (seat.enters && dependencies_.random.chance(10)) {  // the step takes its time
+  if (membership.enters && dependencies_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
-  auto& attempt = *seat.attempt;
+  auto& attempt = *membership.attempt;
   const bool chooses_alone = dependencies_.flaws.each_chooses_its_algorithm;
   const auto choice = chooses_alone ? static_cast<std::uint64_t>(number_) : attempt.identity;
-  if (choice % 2 == 1 && !all_are_done(seat, attempt)) return false;
-  end_step(seat, attempt);
-  seat.agreement->completed();
+  if (choice % 2 == 1 && !say_done_and_check_all(membership, attempt)) return false;
+  end_step(membership, attempt);
+  membership.agreement->completed();
   const auto calls = attempt.entered.calls;
-  seat.attempt.reset();
+  membership.attempt.reset();
   for (const int call : calls) {
-    const auto ended = seat.in_flight.extract(handles_[static_cast<std::size_t>(call)]);
+    const auto ended = membership.in_flight.extract(handles_[static_cast<std::size_t>(call)]);
     submissions_.finish(*ended.mapped().record);
     if (is_dropped_[static_cast<std::size_t>(call)]) release_name(call);
   }
   return true;
 }
 
-bool SimulatedWorker::all_are_done(Seat& seat, Attempt& attempt) {
+bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& attempt) {
   const auto step_number = attempt.entered.step_number();
   const auto word = SimulatedBoard::word_of(step_number);
   if (!std::exchange(attempt.says_done, true)) {
-    board(seat).write_done(seat.member, step_number.sequence, word);
-    dependencies_.network.settle(seat.group, seat.member, 1);
+    board(membership).write_done(membership.member, step_number.sequence, word);
+    dependencies_.network.settle(membership.group, membership.member, 1);
   }
-  for (int member = 0; member < board(seat).members(); ++member)
-    if (board(seat).done(seat.member, member, step_number.sequence) != word) return false;
+  for (int member = 0; member < board(membership).members(); ++member)
+    if (board(membership).done(membership.member, member, step_number.sequence) != word)
+      return false;
   return true;
 }
 
-void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
+void SimulatedWorker::end_step(Membership& membership, const Attempt& attempt) {
   const auto step_number = attempt.entered.step_number();
   const auto& calls = attempt.entered.calls;
-  dependencies_.referee.completed(seat.group, number_);
+  dependencies_.referee.completed(membership.group, number_);
   std::vector<std::int64_t> sums(calls.size());
   std::vector<std::int64_t> rows(calls.size());
-  for (int member = 0; member < board(seat).members(); ++member) {
-    const auto& entry = board(seat).entry(seat.member, member, step_number.sequence);
+  for (int member = 0; member < board(membership).members(); ++member) {
+    const auto& entry = board(membership).entry(membership.member, member, step_number.sequence);
     for (std::size_t index = 0; index < std::min(calls.size(), entry.values.size()); ++index) {
       sums[index] += entry.values[index];
       rows[index] += entry.declared_counts[index];
     }
   }
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} completes {} of group {}: {}",
-                           number_, words(step_number), seat.group, join_text(sums, " "));
+                           number_, text_of(step_number), membership.group, join_text(sums, " "));
   for (std::size_t index = 0; index < calls.size(); ++index) {
     if (std::holds_alternative<Step>(attempt.entered.decision))
       dependencies_.referee.done(number_, calls[index], sums[index], rows[index]);
@@ -412,11 +426,11 @@ bool SimulatedWorker::act(const Submit& action) {
   submit({&number, 1});
   const auto& call = dependencies_.script.call(number);
   if (!action.twice || submissions_.is_over(static_cast<GroupId>(call.group))) return true;
-  const Status again = submit_alone(dependencies_.script.submission_of(number, number_));
+  const Status again = try_submit(dependencies_.script.submission_of(number, number_));
   const char* const reason = call.is_join() ? "after join()" : "is in use";
   if (again.code() != StatusCode::kFixCall || again.message().find(reason) == std::string::npos)
-    dependencies_.referee.blow(
-        format_text("worker {}: call {} twice is no error", number_, number));
+    dependencies_.referee.report_problem(
+        format_text("worker {}: to submit call {} twice is no error", number_, number));
   return true;
 }
 
@@ -425,7 +439,8 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
   return true;
 }
 
-// The program looks whether a call has ended; true for one that it has no handle of any more.
+// The program asks whether a call has ended. Returns true also if it has no handle of the call any
+// more.
 bool SimulatedWorker::poll(int number) {
   const Handle handle = handles_[static_cast<std::size_t>(number)];
   if (!submissions_.poll(handle)) return false;
@@ -445,8 +460,8 @@ bool SimulatedWorker::act(const SubmitRejected& action) {
   submission.operation = Operation::kAllreduce;
   submission.name = action.name;
   submission.group = static_cast<GroupId>(action.group);
-  if (submit_alone(submission).ok())
-    dependencies_.referee.blow(
+  if (try_submit(submission).ok())
+    dependencies_.referee.report_problem(
         format_text("worker {}: `{}` is accepted while it is in use", number_, action.name));
   return true;
 }
@@ -473,7 +488,7 @@ bool SimulatedWorker::act(const Wait& action) {
   return true;
 }
 
-// Takes the call's outcome from the table, which makes its name free.
+// Takes the call's outcome from the table, so that its name can be used again.
 void SimulatedWorker::release_name(int number) {
   const Handle handle = std::exchange(handles_[static_cast<std::size_t>(number)], 0);
   if (handle != 0) (void)submissions_.take(handle);
@@ -493,24 +508,24 @@ bool SimulatedWorker::act(const Begin& action) {
   return true;
 }
 
-// As Memberships::end_by_shutdown(): finishes what all have entered.
+// Like Memberships::end_by_shutdown(), first finishes the steps that all members have entered.
 bool SimulatedWorker::act(const Leave& action) {
   if (!action.in_the_middle && submissions_.in_flight() > 0) return false;
   if (action.in_the_middle) dependencies_.referee.leaves_early(number_);
-  for (auto& [group, seat] : seats_) seat.enters = false;
+  for (auto& [group, membership] : memberships_) membership.enters = false;
   while (progress()) {
   }
   const auto is_running = [](const auto& entry) {
     const auto& attempt = entry.second.attempt;
     return attempt && attempt->state == Attempt::State::kAgreed;
   };
-  if (std::ranges::any_of(seats_, is_running)) return false;
+  if (std::ranges::any_of(memberships_, is_running)) return false;
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} leaves", number_);
   const Time now = dependencies_.timeline.now();
   Time seen_at = now;
-  for (auto& [group, seat] : seats_) {
-    if (!is_over(seat)) end(seat, Status::rebuild_group("this rank has left"));
-    seen_at = std::max(seen_at, dependencies_.network.settled_at(group, seat.member));
+  for (auto& [group, membership] : memberships_) {
+    if (!is_over(membership)) end(membership, Status::rebuild_group("this rank has left"));
+    seen_at = std::max(seen_at, dependencies_.network.settled_at(group, membership.member));
   }
   alive_ = false;
   dependencies_.timeline.add(dependencies_.flaws.leaves_before_its_writes_are_seen ? now : seen_at,
@@ -518,10 +533,10 @@ bool SimulatedWorker::act(const Leave& action) {
   return true;
 }
 
-// One call, or a batch.
+// Submits one call or a batch.
 void SimulatedWorker::submit(std::span<const int> calls) {
   const auto& script = dependencies_.script;
-  auto& seat = seats_.at(script.call(calls.front()).group);
+  auto& membership = memberships_.at(script.call(calls.front()).group);
   std::vector<Submission> batch;
   for (const int number : calls) {
     dependencies_.referee.submitted(number_, number);
@@ -529,21 +544,21 @@ void SimulatedWorker::submit(std::span<const int> calls) {
   }
   std::vector<Handle> handles(batch.size());
   const Status status = submissions_.add(batch, handles, point(dependencies_.timeline.now()));
-  if (submissions_.is_over(static_cast<GroupId>(seat.group))) {
+  if (submissions_.is_over(static_cast<GroupId>(membership.group))) {
     for (const int number : calls) dependencies_.referee.lost(number_, number);
     return;
   }
   if (!status.ok())
-    return dependencies_.referee.blow(
+    return dependencies_.referee.report_problem(
         format_text("worker {}: call {}: {}", number_, calls.front(), status.message()));
   std::vector<Record*> arrived;
   submissions_.take_arrived(arrived);
   for (std::size_t index = 0; index < calls.size(); ++index)
-    begin_call(seat, calls[index], *arrived[index]);
-  if (calls.size() == 1 && dependencies_.random.chance(50)) send_messages(seat);
+    begin_call(membership, calls[index], *arrived[index]);
+  if (calls.size() == 1 && dependencies_.random.chance(50)) send_messages(membership);
 }
 
-void SimulatedWorker::begin_call(Seat& seat, int number, Record& record) {
+void SimulatedWorker::begin_call(Membership& membership, int number, Record& record) {
   const auto& call = dependencies_.script.call(number);
   const Signature& signature = record.interned->interned.signature;
   SubmissionContext context = record.context;
@@ -552,22 +567,22 @@ void SimulatedWorker::begin_call(Seat& seat, int number, Record& record) {
                            call.group, shown(call.of(number_).name),
                            context.batch == 0 ? "" : format_text(", batch {}", context.batch));
   if (signature.name != call.of(number_).name)
-    return dependencies_.referee.blow(format_text("worker {}: call {} is named `{}`, not `{}`",
-                                                  number_, number, signature.name,
-                                                  call.of(number_).name));
+    return dependencies_.referee.report_problem(
+        format_text("worker {}: call {} is named `{}`, not `{}`", number_, number, signature.name,
+                    call.of(number_).name));
   if (!(signature == call.of(number_)))
-    return dependencies_.referee.blow(
+    return dependencies_.referee.report_problem(
         format_text("worker {}: call {} has another signature", number_, number));
   if (dependencies_.flaws.counts_no_waits) context.waits = 0;
   handles_[static_cast<std::size_t>(number)] = record.handle;
-  seat.in_flight.emplace(record.handle, Running{number, &record});
-  seat.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
+  membership.in_flight.emplace(record.handle, Running{number, &record});
+  membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
   if (call.is_join())
     dependencies_.referee.joined(call.group, number_, dependencies_.timeline.now());
 }
 
-// Submits what must be rejected.
-Status SimulatedWorker::submit_alone(const Submission& submission) {
+// Submits a call that must be rejected.
+Status SimulatedWorker::try_submit(const Submission& submission) {
   Handle handle = 0;
   return submissions_.add({&submission, 1}, {&handle, 1}, point(dependencies_.timeline.now()));
 }

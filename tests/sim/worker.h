@@ -35,7 +35,7 @@ struct Flaws {
   bool releases_name_the_first_member = false;
   bool ignores_generations = false;
   bool identity_without_word = false;
-  bool never_looks_at_the_time = false;
+  bool never_ticks = false;
   bool identity_holds_the_rows = false;
   bool each_chooses_its_algorithm = false;
   bool counts_no_waits = false;
@@ -70,7 +70,8 @@ class SimulatedWorker {
   // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
-  // Others have died or left: ends the groups that this concerns, where pending calls are lost.
+  // Called after other workers have died or left. Ends the groups that cannot go on without them;
+  // the calls that are in flight there are lost.
   void learn(const EndedRanks& ended);
 
   // Neither dead nor gone.
@@ -91,46 +92,46 @@ class SimulatedWorker {
     Entered entered;
     std::uint64_t identity = 0;  // as this worker writes it to the board
     State state = State::kLooking;
-    int looked_at = 0;      // how many reads look() has made: first the words, then the identities
-    bool is_other = false;  // an identity differs
+    int reads = 0;  // how many reads look() has made: first the words, then the identities
+    bool identity_differs = false;
     bool says_done = false;
   };
   // This worker's membership of one group.
-  struct Seat {
+  struct Membership {
     int group;
     int member;
     std::unique_ptr<Agreement> agreement = {};  // null once the group has ended for us
     std::deque<std::pair<int, Bytes>> inbox = {};
     std::map<CallId, Running> in_flight = {};  // by handle
     std::optional<Attempt> attempt = {};
-    bool enters = true;  // until its end
-    Time look_at = -1;   // a Run event for the deadline is queued
+    bool enters = true;         // false when the group is about to end for us
+    Time deadline_run_at = -1;  // the time of the Run event that is queued for the deadline
   };
 
   const std::vector<Action>& program() const;
-  SimulatedBoard& board(const Seat& seat) {
-    return dependencies_.boards[static_cast<std::size_t>(seat.group)];
+  SimulatedBoard& board(const Membership& membership) {
+    return dependencies_.boards[static_cast<std::size_t>(membership.group)];
   }
   void wake(Time at_least = 0);
   bool progress();
-  bool take_messages(Seat& seat);
-  void send_messages(Seat& seat);
-  void look_at_the_time(Seat& seat);
+  bool take_messages(Membership& membership);
+  void send_messages(Membership& membership);
+  void tick_if_due(Membership& membership);
 
-  bool enter(Seat& seat);
-  void tell_of(const Seat& seat, const Attempt& attempt);
-  bool find_calls(const Seat& seat, const Decision& decision, std::vector<int>& calls);
+  bool enter(Membership& membership);
+  void tell_entry(const Membership& membership, const Attempt& attempt);
+  bool find_calls(const Membership& membership, const Decision& decision, std::vector<int>& calls);
   std::uint64_t mixed_identity(const Attempt& attempt) const;
   Entry entry_of(const Attempt& attempt) const;
-  void write(Seat& seat);
-  void roll_back(Seat& seat);
-  void end(Seat& seat, const Status& status);
-  bool is_over(const Seat& seat) const { return seat.agreement == nullptr; }
-  bool look(Seat& seat);
-  bool is_mine(const Seat& seat, const Attempt& attempt, int member);
-  bool finish(Seat& seat);
-  bool all_are_done(Seat& seat, Attempt& attempt);
-  void end_step(Seat& seat, const Attempt& attempt);
+  void write(Membership& membership);
+  void roll_back(Membership& membership);
+  void end(Membership& membership, const Status& status);
+  bool is_over(const Membership& membership) const { return membership.agreement == nullptr; }
+  bool look(Membership& membership);
+  bool has_our_word(const Membership& membership, const Attempt& attempt, int member);
+  bool finish(Membership& membership);
+  bool say_done_and_check_all(Membership& membership, Attempt& attempt);
+  void end_step(Membership& membership, const Attempt& attempt);
 
   bool step_program();
   bool act(const Submit& action);
@@ -144,14 +145,14 @@ class SimulatedWorker {
   bool act(const Begin& action);
   bool act(const Leave& action);
   void submit(std::span<const int> calls);
-  void begin_call(Seat& seat, int number, Record& record);
-  Status submit_alone(const Submission& submission);
+  void begin_call(Membership& membership, int number, Record& record);
+  Status try_submit(const Submission& submission);
   bool poll(int number);
   void release_name(int number);
 
   int number_;
   Dependencies& dependencies_;
-  std::map<int, Seat> seats_;  // by group
+  std::map<int, Membership> memberships_;  // by group
   std::size_t next_action_ = 0;
   Time resume_at_ = 0;  // the program pauses until then
   Time stopped_until_ = 0;

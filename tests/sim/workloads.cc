@@ -160,7 +160,7 @@ void in_one_order(Job& job) {
   }
 }
 
-void steady(Job& job) {
+void in_any_order(Job& job) {
   for (int step = 0; step < 60; ++step) job.train(job.calls("gradient", 16));
 }
 
@@ -205,7 +205,8 @@ void printing_on_one_rank(Job& job) {
   }
 }
 
-// Every 5 steps, ranks wait between two halves of the gradients for a count submitted before them.
+// Every 5 steps, the ranks wait for a count between the two halves of the gradients. They have
+// submitted the count before the first half.
 void counting(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const auto gradients = job.calls("gradient", 8);
@@ -243,8 +244,9 @@ void printing_once_per_epoch(Job& job) {
   }
 }
 
-// In the first 10 steps the count comes after the gradients. Later rank 0 waits for it before them.
-void counting_first(Job& job) {
+// In the first 10 steps the ranks submit the count after the gradients. In the later steps they
+// submit it first, and rank 0 waits for it before it submits the gradients.
+void count_moves_to_the_front(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto calls = job.calls("gradient", 8);
     const int count = job.count("count");
@@ -420,7 +422,7 @@ void many_tasks(Job& job) {
 void clipped_by_part(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto all = job.calls("gradient", 12);
-    // A part of the gradients is needed first, and which one changes.
+    // In each step, another third of the gradients is needed first.
     auto shuffled = all;
     job.random().shuffle(shuffled);
     const Calls first(shuffled.begin(), shuffled.begin() + 4);
@@ -458,46 +460,56 @@ struct Row {
 
 constexpr std::array kRows = {
     Row{{"one order", "16 gradients, in the same order on all ranks"}, in_one_order},
-    Row{{"any order", "16 gradients, in another order on each rank and in each step"}, steady},
+    Row{{"any order", "16 gradients; their order differs between ranks and from step to step"},
+        in_any_order},
     Row{{"mixed sizes", "gradients of 6 MiB and of 16 KiB take turns, 50 µs apart, in one order"},
         mixed_sizes},
-    Row{{"logging", "every 10 steps three metrics, each waited for"}, logging},
-    Row{{"printing", "the loss is waited for with the gradients, every 5 steps before them"},
+    Row{{"logging", "every 10 steps three metrics; the program waits after each one"}, logging},
+    Row{{"printing",
+         "waits for the loss and the gradients together; every 5 steps, for the loss first"},
         printing},
     Row{{"printing on rank 0", "as before, but only rank 0 waits for the loss first"},
         printing_on_one_rank},
-    Row{{"printing once per epoch", "in the first 10 steps, then in the first of each 10 steps"},
+    Row{{"printing once per epoch",
+         "the same in the first 10 steps, then in the first of each 10 steps"},
         printing_once_per_epoch},
-    Row{{"counting", "every 5 steps a count is waited for in the middle of the gradients"},
-        counting},
+    Row{{"counting", "every 5 steps waits for a count in the middle of the gradients"}, counting},
     Row{{"counting first", "after 10 steps, rank 0 waits for a count before the gradients"},
-        counting_first},
+        count_moves_to_the_front},
     Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"}, evaluation},
     Row{{"accumulation", "a loss in every step, gradients in every fourth"}, accumulation},
     Row{{"two optimizers", "two steps of a discriminator, one of a generator"}, two_optimizers},
-    Row{{"skipped layers", "each of three blocks has gradients by chance"}, skipped_layers},
-    Row{{"many tasks", "a shared trunk, and one of six heads by chance"}, many_tasks},
-    Row{{"averages", "parameters are averaged by chance, and saved every 16 steps"}, checkpoints},
+    Row{{"skipped layers", "each of three blocks has gradients in some steps, by chance"},
+        skipped_layers},
+    Row{{"many tasks", "a shared trunk, and one of six heads, drawn in each step"}, many_tasks},
+    Row{{"averages",
+         "parameters are averaged after some steps, by chance, and saved every 16 steps"},
+        checkpoints},
     Row{{"batch norm", "six calls in turn in the forward pass, then the gradients"},
         forward_and_backward},
-    Row{{"overlapping", "a gradient waits for the same one of the step before"}, overlapping},
+    Row{{"overlapping",
+         "waits for a gradient of the last step just before it submits the same gradient again"},
+        overlapping},
     Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
-    Row{{"changing parts", "four gradients are waited for first, each time others"},
+    Row{{"changing parts", "waits for four gradients first; which four changes from step to step"},
         clipped_by_part},
-    Row{{"slow at first", "as before, after steps with 15 to 75 ms before each gradient"},
+    Row{{"slow at first", "as before, but the first steps pass up to 75 ms before each gradient"},
         slow_at_first},
     Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
         uneven_batches},
-    Row{{"new names", "every step has other names, in any order"}, no_repetition},
-    Row{{"new names, one order", "every step has other names"}, no_repetition_in_one_order},
+    Row{{"new names", "every step has new names; the order differs between ranks"}, no_repetition},
+    Row{{"new names, one order", "every step has new names, in the same order on all ranks"},
+        no_repetition_in_one_order},
     Row{{"two groups", "activations in pairs of ranks, gradients among all"}, two_groups},
-    Row{{"a slow rank", "rank 3 stalls for 12 to 60 ms, by chance in the middle of a step"},
+    Row{{"a slow rank", "in some steps, rank 3 stalls for 12 to 60 ms between two gradients"},
         slow_rank},
-    Row{{"slow layers", "15 ms pass before each gradient, in any order"}, slow_layers},
+    Row{{"slow layers",
+         "15 ms pass before each gradient; the order differs between ranks and from step to step"},
+        slow_layers},
 };
 
-// Counts the replans of all groups.
-Bug counter(std::uint64_t& replans) {
+// A tap that changes nothing. It counts the replans of all groups.
+Bug replan_counter(std::uint64_t& replans) {
   const auto tap = [&replans](const Script& /*script*/) -> Tap {
     return [&replans](Envelope envelope) -> std::vector<Envelope> {
       if (envelope.from != 0 || envelope.to != 1) return {std::move(envelope)};
@@ -511,7 +523,7 @@ Bug counter(std::uint64_t& replans) {
 
 // The last workload is random: the simulator's loops (loop_script).
 constexpr std::size_t kRandom = kRows.size();
-constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 seeds for each one"};
+constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 times as many seeds"};
 
 Script workload_script(std::size_t number, std::uint64_t seed) {
   if (number == kRandom) return random_script(seed, Kind::kLoop);
@@ -535,8 +547,8 @@ WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds) {
   WorkloadCost cost;
   if (number == kRandom) seeds *= 50;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const auto findings =
-        simulate(workload_script(number, seed), seed, Telling{1}, counter(cost.replans));
+    const auto findings = simulate(workload_script(number, seed), seed, StoryOptions{1},
+                                   replan_counter(cost.replans));
     if (findings.problem)
       cost.problems.push_back(format_text("seed {}: {}", seed, *findings.problem));
     cost.messages += findings.messages;
