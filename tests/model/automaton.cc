@@ -18,8 +18,8 @@ std::string key_of(const ModelThread& checkpoint, const std::vector<Value>& resu
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Runs a segment as far as its results are known. Returns the operation that comes next, or nothing
-// if the segment reached its end.
+// Runs a thread from its checkpoint as far as the results of its operations are known. Returns the
+// operation that comes next, or nothing if the thread has reached its next checkpoint.
 std::optional<Operation> replay(Arena& arena, ModelThread& thread,
                                 const std::vector<Value>& results) {
   Execution execution(arena, results);
@@ -28,26 +28,26 @@ std::optional<Operation> replay(Arena& arena, ModelThread& thread,
   } catch (const Execution::Stop&) {
     return execution.pending();
   }
-  CHECK(execution.replayed_all(), "a segment does the same when it is run again");
+  CHECK(execution.replayed_all(), "a thread does the same when it runs again");
   return std::nullopt;
 }
 
 }  // namespace
 
-LocalState Automaton::start(const ModelThread& thread) { return number(thread.clone(), {}); }
+LocalState Automaton::start(const ModelThread& thread) { return state_of(thread.clone(), {}); }
 
 LocalState Automaton::after(LocalState state, Value result) {
   const auto known = states_[state].after.find(result);
   if (known != states_[state].after.end()) return known->second;
   auto results = states_[state].results;
   results.push_back(result);
-  const LocalState next = number(states_[state].checkpoint, std::move(results));
+  const LocalState next = state_of(states_[state].checkpoint, std::move(results));
   states_[state].after.emplace(result, next);
   return next;
 }
 
-LocalState Automaton::number(std::shared_ptr<const ModelThread> checkpoint,
-                             std::vector<Value> results) {
+LocalState Automaton::state_of(std::shared_ptr<const ModelThread> checkpoint,
+                               std::vector<Value> results) {
   for (;;) {
     const auto [place, is_new] =
         numbers_.try_emplace(key_of(*checkpoint, results), static_cast<LocalState>(states_.size()));
@@ -62,7 +62,7 @@ LocalState Automaton::number(std::shared_ptr<const ModelThread> checkpoint,
       states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
       return place->second;
     }
-    // The segment ended: this state is the next checkpoint with no results yet.
+    // The thread has reached its next checkpoint: the state is that one, with no results yet.
     numbers_.erase(place);
     checkpoint = std::move(thread);
     results.clear();

@@ -14,7 +14,7 @@
 
 namespace farandole::model {
 
-// A thread of a scenario, between two segments of its code. The object holds everything that the
+// A thread of a scenario, between two calls of run(). The object holds everything that the thread's
 // code remembers, and write_key() writes every value in which two such objects can differ.
 class ModelThread {
  public:
@@ -22,8 +22,8 @@ class ModelThread {
   virtual std::unique_ptr<ModelThread> clone() const = 0;
   virtual void write_key(ByteWriter& key) const = 0;
   virtual bool finished() const = 0;
-  // Runs one segment, up to the next checkpoint. It runs again from its beginning for each
-  // operation.
+  // Runs the code from one checkpoint to the next. To learn the next operation, the automaton runs
+  // it again from its checkpoint, with the results of the operations before.
   virtual void run() = 0;
 };
 
@@ -55,7 +55,7 @@ class Automaton {
     std::unordered_map<Value, LocalState> after;
   };
 
-  LocalState number(std::shared_ptr<const ModelThread> checkpoint, std::vector<Value> results);
+  LocalState state_of(std::shared_ptr<const ModelThread> checkpoint, std::vector<Value> results);
 
   Arena& arena_;
   std::vector<Node> states_;

@@ -84,9 +84,9 @@ std::uint32_t Coordinator::prefix() const {
   return replan.common_prefix();
 }
 
-void Impatience::write_key(ByteWriter& key) const { key.put(done_); }
+void QuittingUser::write_key(ByteWriter& key) const { key.put(done_); }
 
-void Impatience::run() {
+void QuittingUser::run() {
   job_->wants_to_end.send(1);
   if (!job_->options().spins) job_->doorbells(job_->options().quitter).ring_self();
   done_ = true;
@@ -144,7 +144,7 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
     add(scenario, "coordinator", options.members, std::make_unique<Coordinator>(job));
   }
   if (options.quitter >= 0)
-    add(scenario, "user", options.quitter, std::make_unique<Impatience>(job));
+    add(scenario, "user", options.quitter, std::make_unique<QuittingUser>(job));
   if (options.late_submit) add(scenario, "submitter", 0, std::make_unique<Submitter>(job));
   return scenario;
 }

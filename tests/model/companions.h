@@ -64,9 +64,9 @@ class Coordinator final : public CopiedThread<Coordinator> {
 };
 
 // The user of a member, who may ask it to end at any time.
-class Impatience final : public CopiedThread<Impatience> {
+class QuittingUser final : public CopiedThread<QuittingUser> {
  public:
-  explicit Impatience(Job& job) : job_(&job) {}
+  explicit QuittingUser(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
   bool finished() const override { return done_; }
   void run() override;

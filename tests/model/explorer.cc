@@ -19,7 +19,7 @@ class Search {
       : limits_(limits), machine_(scenario, limits.partial_store_order) {}
 
   Finding run() {
-    visit(machine_.start(), kNobody, {});
+    visit(machine_.start(), kNoParent, {});
     while (!frontier_.empty() && finding_.verdict == Verdict::kHolds) {
       if (seen_.size() >= limits_.states_max) {
         finding_.verdict = Verdict::kBounded;
@@ -34,7 +34,7 @@ class Search {
   }
 
  private:
-  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoParent = ~std::uint32_t{0};
   struct Origin {
     std::uint32_t parent;
     Choice choice;
@@ -59,7 +59,7 @@ class Search {
     if (limits_.must_end) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
       const bool dies = choice.kind == Choice::Kind::kDie;  // no end may depend on a death
-      if (parent != kNobody && !dies) ways_back_.emplace_back(known->second, parent);
+      if (parent != kNoParent && !dies) ways_back_.emplace_back(known->second, parent);
     }
     if (!seen_.insert(fingerprint)) return;
     frontier_.push_back({state, number});
@@ -74,17 +74,16 @@ class Search {
     while (!ends_.empty()) {
       const std::uint32_t to = ends_.back();
       ends_.pop_back();
-      auto entry_barrier =
-          std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
-      for (; entry_barrier != ways_back_.end() && entry_barrier->first == to; ++entry_barrier) {
-        if (can_end[entry_barrier->second]) continue;
-        can_end[entry_barrier->second] = true;
-        ends_.push_back(entry_barrier->second);
+      auto way = std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
+      for (; way != ways_back_.end() && way->first == to; ++way) {
+        if (can_end[way->second]) continue;
+        can_end[way->second] = true;
+        ends_.push_back(way->second);
       }
     }
     const auto lost = std::find(can_end.begin(), can_end.end(), false);
     if (lost != can_end.end())
-      found(Verdict::kLivelock, "somebody waits for ever",
+      found(Verdict::kLivelock, "the end cannot be reached any more",
             static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
   }
 
@@ -96,7 +95,7 @@ class Search {
     const bool ended = machine_.all_finished(from.state);
     if (ended && limits_.must_end) ends_.push_back(from.number);
     if (!moves && !ended) {
-      found(Verdict::kDeadlock, machine_.stuck(from.state), from.number, nullptr);
+      found(Verdict::kDeadlock, machine_.describe_stuck(from.state), from.number, nullptr);
       return;
     }
     for (const Choice& choice : choices_) {
@@ -113,12 +112,12 @@ class Search {
   void found(Verdict verdict, std::string text, std::uint32_t at, const Choice* last) {
     finding_.verdict = verdict;
     finding_.text = std::move(text);
-    std::vector<Choice> entry_barrier;
-    if (last != nullptr) entry_barrier.push_back(*last);
-    for (; origins_[at].parent != kNobody; at = origins_[at].parent)
-      entry_barrier.push_back(origins_[at].choice);
+    std::vector<Choice> path;
+    if (last != nullptr) path.push_back(*last);
+    for (; origins_[at].parent != kNoParent; at = origins_[at].parent)
+      path.push_back(origins_[at].choice);
     MachineState state = machine_.start();
-    for (auto choice = entry_barrier.rbegin(); choice != entry_barrier.rend(); ++choice) {
+    for (auto choice = path.rbegin(); choice != path.rend(); ++choice) {
       finding_.trace += machine_.describe(*choice, state) + "\n";
       machine_.apply(*choice, state);
     }

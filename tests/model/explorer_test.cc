@@ -192,7 +192,7 @@ TEST(Explorer, MembersDieAtAnyPoint) {
   }
 }
 
-TEST(Explorer, NothingIsWrittenByTheReaped) {
+TEST(Explorer, AReapedMemberWritesNothing) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
   const Ghost reaped(litmus.arena(), "reaped");

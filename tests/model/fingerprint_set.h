@@ -15,14 +15,14 @@ class FingerprintSet {
   // Returns false if the fingerprint was there already.
   bool insert(std::uint64_t fingerprint) {
     if (fingerprint == 0) fingerprint = 1;  // 0 marks a free place
-    if (!place(fingerprint)) return false;
+    if (!put_if_absent(fingerprint)) return false;
     if (++size_ * 2 > table_.size()) grow();
     return true;
   }
   std::size_t size() const { return size_; }
 
  private:
-  bool place(std::uint64_t fingerprint) {
+  bool put_if_absent(std::uint64_t fingerprint) {
     std::size_t at = fingerprint & (table_.size() - 1);
     while (table_[at] != 0) {
       if (table_[at] == fingerprint) return false;
@@ -34,7 +34,7 @@ class FingerprintSet {
   void grow() {
     const auto old = std::exchange(table_, std::vector<std::uint64_t>(table_.size() * 2, 0));
     for (const auto fingerprint : old)
-      if (fingerprint != 0) place(fingerprint);
+      if (fingerprint != 0) put_if_absent(fingerprint);
   }
 
   std::vector<std::uint64_t> table_;

@@ -19,15 +19,17 @@ bool Flow::any_member_exposes() const {
 }
 
 FlowJob::FlowJob(const Flow& flow, const Options& options)
-    : Job(options), flow_(flow), slices_(flow.shape == Shape::kTwoShots ? options.members : 1) {
-  const bool two_shots = flow.shape == Shape::kTwoShots;
+    : Job(options),
+      flow_(flow),
+      slices_(flow.algorithm == FlowAlgorithm::kTwoShots ? options.members : 1) {
+  const bool two_shots = flow.algorithm == FlowAlgorithm::kTwoShots;
   copies_ = two_shots ? kWindowParts : kRoundParts;
   if (has(Bug::kOnePartLess) || has(Bug::kTwoWindowParts)) --copies_;
   copies_ = std::min(copies_, flow.rounds);
   results_ = two_shots ? copies_ : 0;
-  if (flow.shape != Shape::kBarrier) allocate_staging();
+  if (flow.algorithm != FlowAlgorithm::kBarrier) allocate_staging();
   allocate_exposed();
-  fix_constants();
+  mark_constants();
 }
 
 FlowJob::Cell* FlowJob::cell(const std::string& name, Site site, int owner) {
@@ -66,7 +68,7 @@ void FlowJob::allocate_exposed() {
 }
 
 // Words that are the same in all steps need no interleaving.
-void FlowJob::fix_constants() {
+void FlowJob::mark_constants() {
   const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
       reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
   if (options().quitter < 0) arena().mark_constant(&header->leavers, "leavers", 0);
@@ -80,7 +82,7 @@ void FlowJob::fix_constants() {
       arena().mark_constant(&line.declared_count, "declared count", 0);
       arena().mark_constant(&line.input, "input", input);
       arena().mark_constant(&line.output, "output",
-                            flow_.shape == Shape::kTwoShots ? input : kNoLocation);
+                            flow_.algorithm == FlowAlgorithm::kTwoShots ? input : kNoLocation);
       if (flow_.is_inline)
         arena().mark(line.inline_payload.data(), format_text("slot {} inline[{}]", slot, member),
                      Site::kPayload, member);
@@ -110,7 +112,7 @@ FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window
 
 // Where the shipped rounds put a window, if all parts are in use; else the windows take turns.
 std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
-  if (flow_.shape != Shape::kRounds || copies_ < kRoundParts) return window % copies_;
+  if (flow_.algorithm != FlowAlgorithm::kRounds || copies_ < kRoundParts) return window % copies_;
   const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_};
   return parts.offset({.sequence = step}, window);
 }

@@ -15,14 +15,14 @@ namespace farandole::model {
 
 inline constexpr std::size_t kFlowMembersMax = 4;
 
-enum class Shape : std::uint8_t { kBarrier, kRounds, kTwoShots };
+enum class FlowAlgorithm : std::uint8_t { kBarrier, kRounds, kTwoShots };
 
 struct Flow {
-  Shape shape = Shape::kRounds;
+  FlowAlgorithm algorithm = FlowAlgorithm::kRounds;
   std::int64_t rounds = 1;  // or windows
   bool is_inline = false;   // its one round travels inside the flag line
   std::array<bool, kFlowMembersMax> exposes = {};
-  std::uint32_t misprediction_at = 0;  // in this step odd members have another identity
+  std::uint32_t misprediction_at = 0;  // in this step, odd members have another identity
 
   bool any_member_exposes() const;
 };
@@ -38,7 +38,7 @@ class FlowJob : public Job {
   bool exposes(int member) const { return flow_.exposes[static_cast<std::size_t>(member)]; }
   bool all_expose() const;
 
-  // The input of a member in a window (or round) of a step, and the result there.
+  // The input of a member in a window (or round) of a step, and the sum of all inputs there.
   static Value value(int member, std::uint32_t step, std::int64_t window);
   Value sum(std::uint32_t step, std::int64_t window) const;
 
@@ -49,7 +49,7 @@ class FlowJob : public Job {
   // The memory that a member exposes. `slice`: the member that reduces it; 0 if no member does.
   Cell& exposed(int member, std::int64_t window, int slice);
 
-  // Reads a cell without one more operation of the thread.
+  // Reads a cell; no other thread runs between this and the operation before it.
   Value peek(const Cell& cell);
   // For all exposed memory: after a call has failed on the owner, only the owner writes it.
   std::vector<Scenario::Guard> guards();
@@ -57,7 +57,7 @@ class FlowJob : public Job {
  private:
   void allocate_staging();
   void allocate_exposed();
-  void fix_constants();
+  void mark_constants();
   Cell* cell(const std::string& name, Site site, int owner);
   std::int64_t part(std::uint32_t step, std::int64_t window) const;
   std::uint32_t slot(std::uint32_t step) const { return step % slots(); }

@@ -95,8 +95,9 @@ auto FlowMember<Slots>::sequence_of(std::uint32_t step) const -> Sequence {
   const bool differs = step == flow.misprediction_at && number_ % 2 == 1;
   const EntryBarrierType entry_barrier(
       *job_, board(), {.sequence = step, .id = identity_of(differs ? 1000 + step : step)});
-  if (flow.shape == Shape::kRounds) return BasicRounds<EntryBarrierType>(entry_barrier);
-  if (flow.shape == Shape::kTwoShots) return BasicTwoShots<EntryBarrierType>(entry_barrier);
+  if (flow.algorithm == FlowAlgorithm::kRounds) return BasicRounds<EntryBarrierType>(entry_barrier);
+  if (flow.algorithm == FlowAlgorithm::kTwoShots)
+    return BasicTwoShots<EntryBarrierType>(entry_barrier);
   return Barrier{entry_barrier};
 }
 
@@ -154,8 +155,8 @@ void FlowMember<Slots>::begin() {
   mode_ = Mode::kTurn;
 }
 
-// Like the engine's: looks at everything, and sleeps if nothing can be done. After another member
-// has died or left, it finishes its step if it can, and then ends.
+// Does as the engine does: looks at everything, and sleeps if nothing can be done. After another
+// member has died or left, this member finishes its step if it can, and then ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::turn() {
   if (ending_ == Ending::kAbandoned) return wait_for_writers();
@@ -295,7 +296,7 @@ void FlowMember<Slots>::stage(std::int64_t window) {
                               reinterpret_cast<const std::byte*>(&value), sizeof(value));
   else
     job_->copy(number_, step_, window).store(value, kRelaxed);
-  // In the shipped layout, a slice of one window may lie where another window has the copies.
+  // In the shipped layout, a slice of one window may lie where another window has its copies.
   if (is_two_shots()) job_->result(number_, step_, window).store(value, kRelaxed);
 }
 

@@ -34,7 +34,7 @@ class PlantedBoard : public ModelBoard<Slots> {
   }
 
  private:
-  // Bugs change this word without the shipped board.
+  // Planted bugs change this word themselves, without the functions of the shipped board.
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
   // A spinning member does not publish whom it awaits, and begins each look with the first member.
@@ -81,7 +81,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void fetch(std::int64_t window);
 
  private:
-  // Does what the shipped Barrier does, which is not a template.
+  // Stands for the shipped Barrier, which cannot run on model memory because it is not a template.
   struct Barrier {
     EntryBarrierType entry_barrier;
   };
@@ -111,7 +111,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void wake_up();
 
   bool exposes() const { return job_->exposes(number_); }
-  bool is_two_shots() const { return job_->flow().shape == Shape::kTwoShots; }
+  bool is_two_shots() const { return job_->flow().algorithm == FlowAlgorithm::kTwoShots; }
   Value& mine(std::int64_t window, int slice) {
     return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
   }
@@ -123,7 +123,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   ModelDoorbells* doorbells_;
   int number_;
   PlantedBoard<Slots> board_;  // as it was at the last checkpoint
-  // The board that the sequences refer to. All copies of this thread share it; one runs at a time.
+  // The board that the sequences refer to. All copies of this thread share it; only one of them
+  // runs at a time.
   std::shared_ptr<PlantedBoard<Slots>> live_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
@@ -136,7 +137,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   // These tell how far the sequence is: each change of its state calls a hook or counts as a move.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
-  // This member has read memory that its owner had back, or a sum that contains such a value.
+  // This member has read memory after its owner had it back, or a sum that contains such a value.
   bool read_after_give_back_ = false;
   // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};

@@ -1,7 +1,7 @@
 // Explores the sequences of flags of the algorithms. The shipped code holds with two, three and
-// four members of which one may die anywhere, and every planted bug is found. The output says which
-// jobs were explored to their end ("holds") and which only to a bound, which FARANDOLE_MODEL_STATES
-// raises.
+// four members of which one may die at any point, and every planted bug is found. The output says
+// which jobs were explored to their end ("holds") and which only to a bound, which
+// FARANDOLE_MODEL_STATES raises.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -23,28 +23,29 @@ namespace {
 
 using testing::HasSubstr;
 
-// The explorer visits this many states of a job of several windows. Set FARANDOLE_MODEL_STATES to
+// The explorer visits at most this many states of a large job. Set FARANDOLE_MODEL_STATES to
 // 20000000 to explore such a job to its end, which takes minutes.
 constexpr std::uint64_t kStatesMax = 100'000;
 
 // A flow with its name in the output.
-struct Kind {
+struct NamedFlow {
   const char* name;
   Flow flow;
 };
 constexpr std::array<bool, kFlowMembersMax> kAll = {true, true, true, true};
 constexpr std::array<bool, kFlowMembersMax> kFirst = {true};
-constexpr Kind kBarrier = {"Barrier", {.shape = Shape::kBarrier, .rounds = 0}};
-constexpr Kind kInline = {"OneShotInline", {.is_inline = true}};
-constexpr Kind kOneShot = {"OneShotStaged", {}};
-constexpr Kind kRounds = {"Rounds", {.rounds = kRoundParts + 2}};
-constexpr Kind kExposedRounds = {"RoundsExposed", {.rounds = 2, .exposes = kAll}};
-constexpr Kind kMixedRounds = {"RoundsMixed", {.rounds = 2, .exposes = kFirst}};
-constexpr Kind kShots = {"TwoShots", {.shape = Shape::kTwoShots, .rounds = 4}};
-constexpr Kind kExposedShots = {"TwoShotsExposed", {.shape = Shape::kTwoShots, .exposes = kAll}};
-constexpr Kind kMixedShots = {"TwoShotsMixed",
-                              {.shape = Shape::kTwoShots, .rounds = 2, .exposes = kFirst}};
-constexpr std::array kKinds = {kBarrier,     kInline, kOneShot,      kRounds,    kExposedRounds,
+constexpr NamedFlow kBarrier = {"Barrier", {.algorithm = FlowAlgorithm::kBarrier, .rounds = 0}};
+constexpr NamedFlow kInline = {"OneShotInline", {.is_inline = true}};
+constexpr NamedFlow kOneShot = {"OneShotStaged", {}};
+constexpr NamedFlow kRounds = {"Rounds", {.rounds = kRoundParts + 2}};
+constexpr NamedFlow kExposedRounds = {"RoundsExposed", {.rounds = 2, .exposes = kAll}};
+constexpr NamedFlow kMixedRounds = {"RoundsMixed", {.rounds = 2, .exposes = kFirst}};
+constexpr NamedFlow kShots = {"TwoShots", {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 4}};
+constexpr NamedFlow kExposedShots = {"TwoShotsExposed",
+                                     {.algorithm = FlowAlgorithm::kTwoShots, .exposes = kAll}};
+constexpr NamedFlow kMixedShots = {
+    "TwoShotsMixed", {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 2, .exposes = kFirst}};
+constexpr std::array kFlows = {kBarrier,     kInline, kOneShot,      kRounds,    kExposedRounds,
                                kMixedRounds, kShots,  kExposedShots, kMixedShots};
 
 Finding explore_flow(const Flow& flow, const Options& options, const Limits& limits) {
@@ -63,7 +64,7 @@ void print(const std::string& name, const Finding& finding) {
             << " states, " << finding.transitions << " moves)\n";
 }
 
-std::string name_of(const Kind& kind, const Options& options, const Limits& limits) {
+std::string name_of(const NamedFlow& kind, const Options& options, const Limits& limits) {
   return std::string(kind.name) + " of " + std::to_string(options.members) +
          (options.mortal >= 0 ? ", " + std::to_string(options.mortal) + " dies" : "") +
          (options.quitter >= 0 ? ", " + std::to_string(options.quitter) + " gives up" : "") +
@@ -72,7 +73,7 @@ std::string name_of(const Kind& kind, const Options& options, const Limits& limi
          (limits.depth_first ? ", depth first" : "");
 }
 
-void expect_to_hold(const Kind& kind, const Options& options, Limits limits = {}) {
+void expect_to_hold(const NamedFlow& kind, const Options& options, Limits limits = {}) {
   limits.must_end = options.spins;
   const Finding finding = explore_flow(kind.flow, options, limits);
   print(name_of(kind, options, limits), finding);
@@ -80,7 +81,7 @@ void expect_to_hold(const Kind& kind, const Options& options, Limits limits = {}
 }
 
 // In a job that is too large, depth first reaches some ends; breadth first reaches only beginnings.
-void expect_to_hold_up_to_the_bound(const Kind& kind, const Options& options) {
+void expect_to_hold_up_to_the_bound(const NamedFlow& kind, const Options& options) {
   const char* const states = std::getenv("FARANDOLE_MODEL_STATES");
   for (const bool depth_first : {true, false}) {
     Limits limits = {.states_max = kStatesMax, .depth_first = depth_first};
@@ -95,25 +96,25 @@ void expect_to_hold_up_to_the_bound(const Kind& kind, const Options& options) {
   }
 }
 
-std::string printed(const testing::TestParamInfo<Kind>& info) { return info.param.name; }
+std::string printed(const testing::TestParamInfo<NamedFlow>& info) { return info.param.name; }
 
-class EachKind : public testing::TestWithParam<Kind> {};
+class EachFlow : public testing::TestWithParam<NamedFlow> {};
 
-INSTANTIATE_TEST_SUITE_P(Flow, EachKind, testing::ValuesIn(kKinds), printed);
+INSTANTIATE_TEST_SUITE_P(Flow, EachFlow, testing::ValuesIn(kFlows), printed);
 
-TEST_P(EachKind, HoldsWithTwo) {
+TEST_P(EachFlow, HoldsWithTwo) {
   expect_to_hold(GetParam(), {.steps = 4});
   expect_to_hold(GetParam(), {.steps = 4}, {.partial_store_order = true});
 }
 
-TEST_P(EachKind, HoldsWithTwoAndADeath) {
+TEST_P(EachFlow, HoldsWithTwoAndADeath) {
   for (const int mortal : {0, 1}) expect_to_hold(GetParam(), {.steps = 3, .mortal = mortal});
   expect_to_hold(GetParam(), {.steps = 2, .mortal = 1}, {.partial_store_order = true});
 }
 
-TEST_P(EachKind, HoldsWithThreeThatSpin) {
+TEST_P(EachFlow, HoldsWithThreeThatSpin) {
   const Flow& flow = GetParam().flow;
-  const bool is_large = flow.rounds > (flow.shape == Shape::kTwoShots ? 1 : 2);
+  const bool is_large = flow.rounds > (flow.algorithm == FlowAlgorithm::kTwoShots ? 1 : 2);
   for (const int mortal : {-1, 1}) {
     const Options options = {.members = 3, .steps = 3, .spins = true, .mortal = mortal};
     if (is_large)
@@ -123,12 +124,12 @@ TEST_P(EachKind, HoldsWithThreeThatSpin) {
   }
 }
 
-TEST_P(EachKind, HoldsWithThreeUpToTheBound) {
+TEST_P(EachFlow, HoldsWithThreeUpToTheBound) {
   expect_to_hold_up_to_the_bound(GetParam(), {.members = 3, .steps = 3});
   expect_to_hold_up_to_the_bound(GetParam(), {.members = 3, .steps = 3, .mortal = 2});
 }
 
-TEST_P(EachKind, HoldsWithFourUpToTheBound) {
+TEST_P(EachFlow, HoldsWithFourUpToTheBound) {
   Options options = {.members = 4, .steps = 3, .spins = true};
   expect_to_hold_up_to_the_bound(GetParam(), options);
   options.mortal = 3;
@@ -139,8 +140,9 @@ TEST_P(EachKind, HoldsWithFourUpToTheBound) {
 
 // One member may end at any time. Each step still has one outcome on all members, and no member
 // writes memory that its owner has back.
-TEST_P(EachKind, HoldsWithTwoAndAQuitter) {
-  const bool is_large = GetParam().flow.shape == Shape::kTwoShots || GetParam().flow.rounds > 1;
+TEST_P(EachFlow, HoldsWithTwoAndAQuitter) {
+  const bool is_large =
+      GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 1;
   for (const int quitter : {0, 1}) {
     const Options options = {.steps = 2, .quitter = quitter};
     if (is_large)
@@ -152,22 +154,22 @@ TEST_P(EachKind, HoldsWithTwoAndAQuitter) {
   expect_to_hold(GetParam(), {.steps = 2, .quitter = 1}, {.partial_store_order = true});
 }
 
-TEST_P(EachKind, HoldsWithThreeThatSpinAndAQuitter) {
+TEST_P(EachFlow, HoldsWithThreeThatSpinAndAQuitter) {
   const Options options = {.members = 3, .steps = 2, .spins = true, .quitter = 1};
-  if (GetParam().flow.shape == Shape::kTwoShots || GetParam().flow.rounds > 2)
+  if (GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 2)
     expect_to_hold_up_to_the_bound(GetParam(), options);
   else
     expect_to_hold(GetParam(), options);
 }
 
-TEST_P(EachKind, HoldsWithAQuitterAndADeathUpToTheBound) {
+TEST_P(EachFlow, HoldsWithAQuitterAndADeathUpToTheBound) {
   expect_to_hold_up_to_the_bound(
       GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .quitter = 1});
 }
 
-// All members see it; none of them writes data or sleeps for ever.
+// All members see the misprediction. No member writes data or sleeps for ever.
 TEST(Flow, AMispredictionIsSeenByAll) {
-  for (Kind kind : {kBarrier, kRounds, kExposedShots}) {
+  for (NamedFlow kind : {kBarrier, kRounds, kExposedShots}) {
     kind.flow.misprediction_at = 2;
     expect_to_hold(kind, {.steps = 3});
     expect_to_hold(kind, {.steps = 3, .mortal = 1});
@@ -180,7 +182,7 @@ constexpr std::string_view kSleeps = "sleeps on bell";
 struct PlantedBug {
   const char* name;
   Bug bug;
-  Kind kind;
+  NamedFlow kind;
   std::string_view text;  // part of what is found
 };
 
@@ -237,7 +239,7 @@ TEST(Flow, EveryPlantedBugIsFound) {
 struct BugOfAnEnd {
   const char* name;
   Bug bug;
-  Kind kind;
+  NamedFlow kind;
   Options options;
   std::string_view text;
 };
@@ -277,7 +279,7 @@ TEST(Flow, EveryBugOfAnEndIsFound) {
 
 // An exposer that sees a death gets its memory back while another member still reads it.
 TEST(Flow, WhatWasGivenBackCompletesNoStep) {
-  for (const Kind& kind : {kExposedRounds, kMixedRounds}) {
+  for (const NamedFlow& kind : {kExposedRounds, kMixedRounds}) {
     const Options options = {.members = 3,
                              .steps = 2,
                              .spins = true,
@@ -289,8 +291,8 @@ TEST(Flow, WhatWasGivenBackCompletesNoStep) {
   }
 }
 
-// Spinning members need no bell. They find all other bugs, also those that make a member wait for
-// ever.
+// Spinning members never sleep, so they cannot show a bug that leaves a member asleep. All other
+// bugs are found, also one that makes a member wait for ever.
 TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
   for (const PlantedBug& planted : planted_bugs()) {
     const bool waits = planted.bug == Bug::kOneSlot && planted.text == kSleeps;

@@ -18,14 +18,14 @@ std::size_t board_bytes(const Options& options) {
                                       : ModelBoard<2>::bytes_needed(options.members);
 }
 
-void plant(Bug bug, Plants& plants) {
-  plants.weak(Site::kWord) = bug == Bug::kWeakWord;
-  plants.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
-  plants.weak(Site::kPhase) = bug == Bug::kWeakPhase;
-  plants.weak(Site::kAwaited) = bug == Bug::kWeakAwaited;
-  plants.phase_before_data = bug == Bug::kPhaseBeforeData;
-  plants.word_before_payload = bug == Bug::kWordBeforePayload;
-  plants.split_word = bug == Bug::kSplitWord;
+void set_store_bugs(Bug bug, StoreBugs& store_bugs) {
+  store_bugs.weak(Site::kWord) = bug == Bug::kWeakWord;
+  store_bugs.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
+  store_bugs.weak(Site::kPhase) = bug == Bug::kWeakPhase;
+  store_bugs.weak(Site::kAwaited) = bug == Bug::kWeakAwaited;
+  store_bugs.phase_before_data = bug == Bug::kPhaseBeforeData;
+  store_bugs.word_before_payload = bug == Bug::kWordBeforePayload;
+  store_bugs.split_word = bug == Bug::kSplitWord;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Job::Job(const Options& options)
       wants_to_end(arena_, "wants to end"),
       returned(ghosts(arena_, "returned", static_cast<std::size_t>(options.members))),
       outcomes(ghosts(arena_, "outcome", options.steps + 2)) {
-  plant(options.bug, arena_.plants);
+  set_store_bugs(options.bug, arena_.store_bugs);
   for (int member = 0; member < options.members; ++member)
     doorbells_.emplace_back(bells_, member, options.members);
   mark_doorbells();

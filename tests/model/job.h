@@ -80,7 +80,7 @@ enum class Bug : std::uint8_t {
 struct Options {
   int members = 2;
   std::uint32_t steps = 2;
-  bool two_phase = false;           // else inline: the data lies in the entries
+  bool two_phase = false;           // otherwise inline: the data lies in the entries
   bool polls = false;               // looks once before it prepares to sleep
   bool spins = false;               // never sleeps (flows only): fewer states, for more members
   int mortal = -1;                  // this member may die, the others watch it
@@ -92,8 +92,8 @@ struct Options {
   Bug bug = Bug::kNone;
 };
 
-// The identity of a step. FlagBoard mixes it with the words of steps; the factor keeps the results
-// of different steps different.
+// The identity of a step. FlagBoard XORs it with the step's word; the factor 16 keeps these XORs
+// different for different steps.
 constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
 // Owns the memory; the threads of the model borrow it. Neither copies nor moves.

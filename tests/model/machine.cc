@@ -121,7 +121,7 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
   into.clear();
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const Operation& next = automaton_.pending(state.threads[who].local);
-    // An awaited word never gets an older value, so letting this thread go first misses no
+    // The value of an awaited word never falls, so letting this thread go first misses no
     // behaviour.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
     into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
@@ -208,8 +208,8 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
-  // A sleeper that is woken early may still run late, so only a waker that may die makes a
-  // difference.
+  // A thread that is woken early may still run late, so the time of a wake-up makes no difference,
+  // unless the waker may die before it.
   if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);
@@ -313,7 +313,7 @@ bool Machine::all_finished(const MachineState& state) const {
   return true;
 }
 
-std::string Machine::stuck(const MachineState& state) const {
+std::string Machine::describe_stuck(const MachineState& state) const {
   std::string text;
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const Operation& next = automaton_.pending(state.threads[who].local);

@@ -59,7 +59,7 @@ class Machine {
   // Makes a move. Returns the text of the assertion that it breaks, if any.
   std::optional<std::string> apply(const Choice& choice, MachineState& state);
   // Names the threads that have not finished, in a state in which none can move.
-  std::string stuck(const MachineState& state) const;
+  std::string describe_stuck(const MachineState& state) const;
   bool all_finished(const MachineState& state) const;
   std::string describe(const Choice& choice, const MachineState& state) const;
 

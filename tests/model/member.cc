@@ -5,7 +5,7 @@ namespace farandole::model {
 // The bug kAwaitsUnseen: publishes whom it waits for, but does not check once more whether that
 // member has entered.
 template <std::uint32_t Slots>
-bool MixedBoard<Slots>::all_entered() {
+bool MemberBoard<Slots>::all_entered() {
   if (!job_->has(Bug::kAwaitsUnseen)) return Base::all_entered();
   const auto* lines = reinterpret_cast<typename Base::Line*>(job_->board_memory());
   const Value expected = Value{this->generation()} << 32 | this->sequence();
@@ -32,7 +32,7 @@ void Member<Slots>::write_key(ByteWriter& key) const {
   key.put(mode_);
   key.put(stage_);
   key.put(task_);
-  key.put(met_);
+  key.put(arrivals_);
   for (const bool flag : {prepared_, reported_, answered_}) key.put(flag);
   for (const auto value :
        {prefix_, step_, ticket_, taken_step_, board_.generation(), board_.sequence()})
@@ -114,8 +114,8 @@ bool Member<Slots>::step_can_go_on() {
         return false;
       return true;
     case Stage::kRun:
-      met_ = meet();
-      return met_ != Progress::kPending;
+      arrivals_ = check_arrivals();
+      return arrivals_ != Progress::kPending;
     case Stage::kPhase:
       return board_.all_reached(1);
     case Stage::kComplete:
@@ -127,7 +127,7 @@ bool Member<Slots>::step_can_go_on() {
 }
 
 template <std::uint32_t Slots>
-Progress Member<Slots>::meet() {
+Progress Member<Slots>::check_arrivals() {
   if (job_->has(Bug::kPayloadPerPeer))
     return look_per_peer() ? Progress::kDone : Progress::kPending;
   const StepIdentity identity = {.generation = board_.generation(),
@@ -238,8 +238,8 @@ void Member<Slots>::end_bells() {
 template <std::uint32_t Slots>
 void Member<Slots>::read_entries() {
   Arena& arena = job_->arena();
-  const bool mispredicted = met_ == Progress::kMisprediction;
-  met_ = Progress::kPending;
+  const bool mispredicted = arrivals_ == Progress::kMisprediction;
+  arrivals_ = Progress::kPending;
   require(arena, !mispredicted || step_ >= job_->options().differ_from,
           "a wrong identity was read");
   if (mispredicted) {
@@ -322,7 +322,7 @@ void Member<Slots>::follow_answer() {
   // An entered step of the common prefix goes on under its own generation.
   if (mine.completed + mine.entered <= prefix_) return;
   board_.roll_back();
-  met_ = Progress::kPending;
+  arrivals_ = Progress::kPending;
   step_ = prefix_ + 1;
   stage_ = Stage::kEnter;
 }

@@ -1,6 +1,7 @@
 // Member: the main thread of a member, which holds the progress lock. It is a small engine around
 // the shipped doorbells and flag board: it enters, runs and completes steps, sleeps if it can do
-// nothing, reports, rolls back and leaves. One segment is about one call of a shipped class.
+// nothing, reports, rolls back and leaves. From one checkpoint to the next, it makes about one call
+// of a shipped class.
 #pragma once
 
 #include <array>
@@ -16,10 +17,10 @@ inline constexpr std::size_t kMembersMax = 4;
 
 // The shipped board, with planted bugs. kIdentityAlone stores identities unmixed with step words.
 template <std::uint32_t Slots>
-class MixedBoard : public ModelBoard<Slots> {
+class MemberBoard : public ModelBoard<Slots> {
  public:
   using Base = ModelBoard<Slots>;
-  MixedBoard(Job& job, int member)
+  MemberBoard(Job& job, int member)
       : Base(job.board_memory(), member, job.ranks(), job.doorbells(member)), job_(&job) {}
 
   void enter(std::uint32_t generation, std::uint32_t sequence, Entry entry) {
@@ -58,7 +59,7 @@ class Member final : public CopiedThread<Member<Slots>> {
 
   Task look();
   bool step_can_go_on();
-  Progress meet();
+  Progress check_arrivals();
   bool look_per_peer();
   void act();
   void act_step();
@@ -83,12 +84,12 @@ class Member final : public CopiedThread<Member<Slots>> {
 
   Job* job_;  // borrowed
   ModelDoorbells* doorbells_;
-  MixedBoard<Slots> board_;
+  MemberBoard<Slots> board_;
   int number_;
   Mode mode_;
   Stage stage_ = Stage::kEnter;
   Task task_ = Task::kNothing;
-  Progress met_ = Progress::kPending;  // what the last look at the current step has found
+  Progress arrivals_ = Progress::kPending;  // what the last look at the current step has found
   bool prepared_ = false;
   bool reported_ = false;
   bool answered_ = false;

@@ -42,17 +42,17 @@ void Execution::store(const void* place, Value value, std::memory_order order) {
     CHECK(value == *entry.constant, "a word that is marked as constant keeps its value");
     return;
   }
-  const Plants& plants = arena_.plants;
-  const bool defers = plants.word_before_payload || plants.split_word;
+  const StoreBugs& store_bugs = arena_.store_bugs;
+  const bool defers = store_bugs.word_before_payload || store_bugs.split_word;
   if (defers && entry.site == Site::kPayload) {
     deferred_.emplace_back(place, value);
   } else if (defers && entry.site == Site::kWord) {
     store_entry_word(place, value, order);
-  } else if (plants.phase_before_data && entry.site == Site::kData) {
+  } else if (store_bugs.phase_before_data && entry.site == Site::kData) {
     deferred_.emplace_back(place, value);
   } else {
     store_now(place, value, order);
-    if (plants.phase_before_data && entry.site == Site::kPhase) store_deferred();
+    if (store_bugs.phase_before_data && entry.site == Site::kPhase) store_deferred();
   }
 }
 
@@ -62,7 +62,7 @@ void Execution::store_deferred() {
 }
 
 void Execution::store_entry_word(const void* place, Value value, std::memory_order order) {
-  if (arena_.plants.split_word) {
+  if (arena_.store_bugs.split_word) {
     const Value before =
         perform({.action = Action::kLoad, .ghost = true, .word = arena_.word_of(place)});
     const Value sequence_only = (before & kGenerationBits) | (value & ~kGenerationBits);
@@ -71,11 +71,11 @@ void Execution::store_entry_word(const void* place, Value value, std::memory_ord
     store_now(place, value, order);
   }
   store_deferred();
-  if (arena_.plants.split_word) store_now(place, value, order);
+  if (arena_.store_bugs.split_word) store_now(place, value, order);
 }
 
 void Execution::store_now(const void* place, Value value, std::memory_order order) {
-  const bool weak = arena_.plants.weak(arena_.site_of(arena_.word_of(place)));
+  const bool weak = arena_.store_bugs.weak(arena_.site_of(arena_.word_of(place)));
   perform({.action = Action::kStore,
            .strong = order == std::memory_order_seq_cst && !weak,
            .release = order != std::memory_order_relaxed,

@@ -35,7 +35,7 @@ struct Operation {
   Action action = Action::kEnd;
   bool strong = false;   // a store that waits until the thread's store buffer is empty
   bool release = false;  // a store that others see only after all earlier ones of the thread
-  bool ghost = false;    // bookkeeping of the scenario, together with the operation before it
+  bool ghost = false;    // bookkeeping of the scenario; runs together with the operation before it
   Word word = 0;
   Value operand = 0;
   Value expected = 0;
@@ -57,7 +57,7 @@ enum class Site : std::uint8_t {
 };
 
 // Bugs that change how the operations of the shipped code reach the memory.
-struct Plants {
+struct StoreBugs {
   // Stores to these sites are release instead of seq_cst.
   std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};
   bool word_before_payload = false;
@@ -132,7 +132,7 @@ class Arena {
   int owner_of(Word word) const { return words_[word].owner; }
 
   Execution& execution();
-  Plants plants;
+  StoreBugs store_bugs;
 
  private:
   friend class Execution;
@@ -150,7 +150,8 @@ class Arena {
   Execution* execution_ = nullptr;  // borrowed while that execution exists
 };
 
-// A variable of the scenario itself, in the arena. get() and set() are not interleaved.
+// A variable of the scenario itself, in the arena. get() and set() are not interleaved: they run
+// together with the operation before them.
 class Ghost {
  public:
   explicit Ghost(Arena& arena, const std::string& name);

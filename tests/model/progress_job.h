@@ -48,7 +48,7 @@ enum class CallerKind : std::uint8_t {
 struct ProgressOptions {
   std::vector<CallerKind> callers;  // each makes one call
   bool claim = false;               // the groups are changed once, at any time
-  bool stops_at_any_time = false;   // else when everything else is done
+  bool stops_at_any_time = false;   // otherwise when everything else is done
   // What the peer waits for before it enters the call of caller 0.
   enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
   Before before_first = Before::kNothing;
@@ -122,15 +122,16 @@ class ProgressJob {
 
   // Marks the calls `finished` as done, and wakes those who wait for them.
   void publish(Bits finished, bool holder_waits);
-  // Releases the lock; for a holder that does not wait.
+  // Releases the lock of a holder that does not wait for a call.
   void release();
   // Records whether calls have arrived. Call it inside a critical section.
   void note_arrivals(bool are_there);
-  // Record that a thread becomes the holder, and that it stops being it. Call them inside a
+  // Record that a thread takes the progress lock, and that it releases the lock. Call them inside a
   // critical section.
   void note_holder(const Contents& now, bool is_claim);
   void note_release() { holder.set(0); }
-  // Wake the given threads, inside a critical section or as a move of its own.
+  // Wake the given threads: the first function inside a critical section, the second one as a move
+  // of its own.
   void wake_at_once(ProgressLock::Wake whom);
   void wake(ProgressLock::Wake whom);
 

@@ -131,7 +131,7 @@ TEST(ProgressLock, EveryPlantedBugIsFound) {
   }
 }
 
-// The same jobs hold without the planted bug: so what the test above finds is the bug.
+// Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
 TEST(ProgressLock, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
     EXPECT_EQ(explore_progress(planted.name, planted.options).verdict, Verdict::kHolds)

@@ -8,8 +8,6 @@ namespace farandole::model {
 using Wake = ProgressLock::Wake;
 using Contents = ProgressJob::Contents;
 
-// Driver
-
 void Driver::write_key(ByteWriter& key) const {
   key.put(wanted_);
   key.put(stage_);
@@ -81,8 +79,6 @@ bool Driver::look() {
   job_->publish(finished, wanted_ != 0);
   return true;
 }
-
-// Caller
 
 Caller::Caller(ProgressJob& job, int number) : job_(&job), number_(number), driver_(job) {}
 
@@ -221,8 +217,6 @@ void Caller::wait_for() {
   job_->wake(next_one);
 }
 
-// Claim
-
 void Claim::write_key(ByteWriter& key) const {
   key.put(stops_);
   key.put(stage_);
@@ -330,8 +324,6 @@ void Claim::work() {
   stage_ = Stage::kRelease;
 }
 
-// ProgressThread
-
 void ProgressThread::write_key(ByteWriter& key) const {
   key.put(stage_);
   driver_.write_key(key);
@@ -390,8 +382,6 @@ void ProgressThread::nap() {
   if (stage_ == Stage::kDrive) driver_.begin(0);
 }
 
-// Peer
-
 void Peer::write_key(ByteWriter& key) const {
   key.put(next_);
   key.put(awaited_);
@@ -415,8 +405,6 @@ void Peer::run() {
   job_->theirs.ring(0);
   ++next_;
 }
-
-// Timer
 
 void Timer::write_key(ByteWriter& key) const {
   key.put(caller_);

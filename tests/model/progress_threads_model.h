@@ -1,5 +1,6 @@
 // The threads of a progress job. Each mirrors what engine/progress_threads.cc and loop.cc do around
-// the shipped decisions: one segment is about one critical section or one call of the doorbells.
+// the shipped decisions: from one checkpoint to the next, a thread runs about one critical section
+// or one call of the doorbells.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class Driver {
   void write_key(ByteWriter& key) const;
   // `wanted`: the calls that the holder waits for; none in the thread "progress".
   void begin(ProgressJob::Bits wanted);
-  // Runs one segment, and returns false after the last one. `time`: the time limit of the holder,
-  // if it has one.
+  // Goes on to the next checkpoint. Returns false at the end. `time`: becomes 1 when the holder's
+  // time limit is over; null if it has none.
   bool go_on(const Ghost* time);
   // Looks once, without sleeping. Returns true if it took over or finished a call.
   bool look();

@@ -123,7 +123,7 @@ struct PlantedBug {
   bool depth_first = false;
 };
 
-// The bugs that a check of the protocol's first draft named, and similar ones.
+// The bugs that a review of the protocol's first draft listed, and similar ones.
 const std::vector<PlantedBug>& planted_bugs() {
   using enum Bug;
   constexpr auto kStuck = Verdict::kDeadlock;
@@ -179,10 +179,11 @@ TEST(Protocol, EveryPlantedBugIsFound) {
   }
 }
 
-// The same jobs hold without the planted bug: so what the test above finds is the bug.
+// Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
 TEST(Protocol, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
-    if (planted.options.rollback) continue;  // larger; they are among the whole and large jobs
+    // A rollback has many more states. WholeJob and LargeJob explore jobs with rollbacks.
+    if (planted.options.rollback) continue;
     Job job(planted.options);
     EXPECT_EQ(explore(scenario_of(job), {}).verdict, Verdict::kHolds) << planted.name;
   }

@@ -40,8 +40,8 @@ struct Ends {
       arena.mark(&lines[rank].bell, "bell " + std::to_string(rank), Site::kBell);
       arena.mark(&lines[rank].asleep, "asleep " + std::to_string(rank), Site::kAsleep);
     }
-    arena.plants.weak(Site::kWord) = bug == Bug::kWeakPosition;
-    arena.plants.word_before_payload = bug == Bug::kPositionBeforeBytes;
+    arena.store_bugs.weak(Site::kWord) = bug == Bug::kWeakPosition;
+    arena.store_bugs.word_before_payload = bug == Bug::kPositionBeforeBytes;
   }
 
   Bug bug;
@@ -101,7 +101,8 @@ class End final : public CopiedThread<End> {
     std::memcpy(message.data(), &next_, sizeof(Value));
     return ring.try_send(message);
   }
-  // Does as the engine: looks into the ring only if the count has changed, and then empties it.
+  // Does as the engine does: looks into the ring only if the count has changed, and then empties
+  // it.
   Value receive_counted(Ring& ring) {
     const auto count = [this] { return ends_->sent->messages.load(std::memory_order_seq_cst); };
     const std::uint32_t sent = count();

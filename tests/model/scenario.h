@@ -1,5 +1,5 @@
-// Scenario: what the explorer explores: the threads, the members that they belong to, and what may
-// happen to the members.
+// Scenario: what the explorer runs. It has the threads, the members that they belong to, and what
+// may happen to the members.
 #pragma once
 
 #include <memory>
