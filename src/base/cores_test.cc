@@ -19,7 +19,7 @@ TEST(Cores, ReadsQuotas) {
   EXPECT_GE(usable_cores(), 1);
 }
 
-TEST(Cores, CountsOnlyThoseOfTheAffinity) {
+TEST(Cores, CountsOnlyCoresOfTheAffinityMask) {
   // The affinity belongs to this thread and ends with it.
   std::thread([] {
     cpu_set_t one;

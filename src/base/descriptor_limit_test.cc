@@ -49,7 +49,7 @@ TEST_F(DescriptorLimitTest, StatesTheNeededAndTheOpenNumber) {
             "27 file descriptors are open, the limit is 32; raise `ulimit -n` to at least 35");
 }
 
-TEST_F(DescriptorLimitTest, SomeMayBeOpenBeyondALimitThatWasLowered) {
+TEST_F(DescriptorLimitTest, DescriptorsMayBeOpenBeyondALoweredLimit) {
   const Descriptor beyond(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100));
   ASSERT_TRUE(beyond.valid());
   limit_to(64);

@@ -56,7 +56,7 @@ TEST(Descriptor, reset_closes_once) {
   EXPECT_FALSE(descriptor.valid());
 }
 
-TEST(Descriptor, StaysAwayFromTheStandardOnes) {
+TEST(Descriptor, CanBeMovedBeyondTheStandardDescriptors) {
   const int kept = ::dup(STDIN_FILENO);
   ASSERT_GT(kept, STDERR_FILENO);
   ::close(STDIN_FILENO);

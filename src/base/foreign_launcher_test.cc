@@ -61,7 +61,7 @@ TEST(ForeignLauncher, FindsTheRankUnderTorchrun) {
             job_of(with(with(kTorchrun, "RANK", "2"), "LOCAL_RANK", "2")).rendezvous_id);
 }
 
-TEST(ForeignLauncher, AnotherJobMeetsElsewhere) {
+TEST(ForeignLauncher, AnotherJobHasAnotherRendezvousId) {
   const std::string rendezvous_id = job_of(kTorchrun).rendezvous_id;
   EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "MASTER_PORT", "29501")).rendezvous_id);
   EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "other")).rendezvous_id);
@@ -87,7 +87,7 @@ TEST(ForeignLauncher, FindsTheRankUnderMpirunAndSrun) {
   EXPECT_THAT(slurm.rendezvous_id, HasSubstr("SLURM_JOB_ID=17"));
 }
 
-TEST(ForeignLauncher, ASocketToTheLauncherTellsMpichsJobs) {
+TEST(ForeignLauncher, ASocketToTheLauncherIdentifiesAJobOfMpich) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const Descriptor one(ends[0]);

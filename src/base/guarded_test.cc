@@ -35,15 +35,15 @@ TEST(Guarded, wait_sees_the_change_of_another_thread) {
   EXPECT_EQ(lock->front(), 7);
 }
 
-TEST(Guarded, who_waits_at_a_place_is_woken_there) {
+TEST(Guarded, a_thread_that_waits_at_a_queue_is_woken_there) {
   Guarded<bool> ready(false);
-  WaitQueue place;
+  WaitQueue queue_of_waiters;
   const std::jthread writer([&] {
     *ready.lock() = true;
-    place.notify_all();
+    queue_of_waiters.notify_all();
   });
   auto lock = ready.lock();
-  lock.wait_at(place, [](bool value) { return value; });
+  lock.wait_at(queue_of_waiters, [](bool value) { return value; });
   EXPECT_TRUE(*lock);
 }
 

@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-TEST(ProcessEnd, IsSaidInWords) {
+TEST(ProcessEnd, IsDescribedInWords) {
   EXPECT_EQ(describe(ProcessEnd{.code = 3}), "exited with code 3");
   EXPECT_EQ(describe(ProcessEnd{.signal = SIGKILL}), "killed by signal 9 (SIGKILL)");
 }

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-TEST(OwnThread, HasANameAndTakesOnlyFaults) {
+TEST(OwnThread, HasANameAndBlocksAllSignalsExceptFaults) {
   std::array<char, 16> name{};
   sigset_t blocked;
   std::thread([&] {

@@ -38,7 +38,7 @@ struct Side {
 
   CollectiveStep step(Group& group, std::uint32_t sequence, const Case& of) {
     return Allgather(
-        group, step_number(sequence),
+        group, step_identity(sequence),
         {.input = input.data(),
          .rows = of.rows[static_cast<std::size_t>(group.member)],
          .row_bytes = of.row_bytes,
@@ -58,8 +58,8 @@ struct Side {
 };
 
 // In the first eight cases, members bring no bytes, few bytes, about a window, or several windows;
-// each case gives these sizes to the members in another rotation. In the others, all bring the
-// same.
+// each case gives these sizes to the members in another rotation. In the other
+// cases, all members bring the same.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
@@ -83,7 +83,7 @@ TEST_P(AllgatherMembers, all_members_get_all_rows_in_rank_order) {
   const std::vector<Case> cases = uneven_cases(GetParam());
   std::vector<Buffer> expected;
   for (const Case& one : cases) expected.push_back(one.expected());
-  group.in_threads([&](int member) {
+  group.run_in_threads([&](int member) {
     for (std::uint32_t index = 0; index < cases.size(); ++index) {
       Side side(cases[index], member);
       CollectiveStep step = side.step(group.group(member), index + 1, cases[index]);
@@ -125,7 +125,7 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   Side without_memory(one, 0);
   Side with_memory(one, 1);
   std::vector<CollectiveStep> steps;
-  steps.push_back(Allgather(group.group(0), step_number(1),
+  steps.push_back(Allgather(group.group(0), step_identity(1),
                             {.input = without_memory.input.data(),
                              .rows = one.rows[0],
                              .row_bytes = kRowBytes,
@@ -140,7 +140,7 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
 // Member 0's call in a test whose result is too large for any memory.
 Allgather call_without_memory(GroupInTest& group) {
   return {group.group(0),
-          step_number(1),
+          step_identity(1),
           {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
              ADD_FAILURE() << "memory was requested for an impossible size";
              return static_cast<std::byte*>(nullptr);
@@ -152,9 +152,9 @@ TEST(Allgather, a_member_size_that_overflows_is_a_mismatch) {
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
   // No member can bring that much memory, so the test writes the other entry by hand.
-  group.group(1).board->enter(
-      1, 1,
-      {.identity = step_number(1).id, .declared_count = std::numeric_limits<std::int64_t>::max()});
+  group.group(1).board->enter(1, 1,
+                              {.identity = step_identity(1).id,
+                               .declared_count = std::numeric_limits<std::int64_t>::max()});
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
@@ -164,8 +164,8 @@ TEST(Allgather, a_total_size_that_overflows_is_a_mismatch) {
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2})
-    group.group(member).board->enter(1, 1,
-                                     {.identity = step_number(1).id, .declared_count = kMostRows});
+    group.group(member).board->enter(
+        1, 1, {.identity = step_identity(1).id, .declared_count = kMostRows});
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 

@@ -90,7 +90,7 @@ float average(ReduceOp op) {
       call.output = reinterpret_cast<std::byte*>(memory[static_cast<std::size_t>(member)].data());
       call.input = call.output;
     }
-    steps.push_back(choose(group.group(member), step_number(1), std::move(call)));
+    steps.push_back(choose(group.group(member), step_identity(1), std::move(call)));
   }
   group.finish_in_random_order(steps, 1);
   EXPECT_EQ(memory[0], std::vector<float>(kCount, memory[0][0]));
@@ -99,11 +99,11 @@ float average(ReduceOp op) {
 }
 
 TEST(AllreduceJoined, average_divides_by_all_or_by_present_members) {
-  constexpr std::size_t kInTwoShots = kWindowBytes;
+  constexpr std::size_t kElementsForTwoShots = kWindowBytes;
   EXPECT_EQ(average<1>(ReduceOp::kAverage), 3);
-  EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverage), 3);
+  EXPECT_EQ(average<kElementsForTwoShots>(ReduceOp::kAverage), 3);
   EXPECT_EQ(average<1>(ReduceOp::kAverageOfPresent), 4.5F);
-  EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
+  EXPECT_EQ(average<kElementsForTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
 }
 
 // The results of all members. Members for which `in_heap` is true have their tensors in shared
@@ -129,7 +129,7 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
     std::ranges::copy(random_elements(DType::kFloat64, count, static_cast<unsigned>(member)),
                       input);
     outputs.push_back(in_place ? input : allocated(member));
-    steps.push_back(choose(group.group(member), step_number(1),
+    steps.push_back(choose(group.group(member), step_identity(1),
                            {.operation = Operation::kAllreduce,
                             .dtype = DType::kFloat64,
                             .reduce_op = op,
@@ -174,12 +174,12 @@ TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
 }
 
 TEST(AllreduceAdasum, dot_products_of_many_members_fit) {
-  constexpr std::size_t kMany = 40;
+  constexpr std::size_t kMembers = 40;
   const std::int64_t count = kWindow / 8 * 2;
   const Buffer wanted =
-      results_of(ReduceOp::kAdasum, std::vector<bool>(kMany, true), false, count).front();
+      results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, true), false, count).front();
   for (const Buffer& result :
-       results_of(ReduceOp::kAdasum, std::vector<bool>(kMany, false), true, count))
+       results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, false), true, count))
     EXPECT_TRUE(same(result, wanted));
 }
 
@@ -193,7 +193,7 @@ void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other)
     AllreduceOptions options = member == 0 ? one : other;
     options.output = buffers[static_cast<std::size_t>(member)].data();
     options.input = options.output;
-    steps.emplace_back(group.group(member), step_number(1), options);
+    steps.emplace_back(group.group(member), step_identity(1), options);
   }
   EXPECT_EQ(steps[0].advance(), Progress::kPending);
   for (const int member : {1, 0})

@@ -48,7 +48,7 @@ TEST_P(AlltoallMembers, one_sided_splits) {
   run_in_random_order(members, calls, 2);
 }
 
-// The largest split decides how many rounds there are for all.
+// The largest split decides the number of rounds for all members.
 TEST_P(AlltoallMembers, splits_around_the_size_of_a_piece) {
   const int members = GetParam();
   const std::int64_t piece = kRoundBytes / members / 64 * 64;
@@ -67,7 +67,7 @@ TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
   SideInTest with_memory(prepared, 1);
   std::vector<CollectiveStep> steps;
-  steps.push_back(Alltoall(group.group(0), step_number(1),
+  steps.push_back(Alltoall(group.group(0), step_identity(1),
                            {.input = prepared.inputs[0].data(),
                             .rows = prepared.call.rows[0],
                             .row_bytes = prepared.call.row_bytes(),
@@ -75,7 +75,7 @@ TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
                             .allocate = [](std::span<const std::int64_t>) {
                               return static_cast<std::byte*>(nullptr);
                             }}));
-  steps.push_back(with_memory.step(group.group(1), step_number(1)));
+  steps.push_back(with_memory.step(group.group(1), step_identity(1)));
   group.finish_in_random_order(steps, 1);
   with_memory.expect_result();
 }
@@ -96,7 +96,7 @@ TEST_P(AlltoallInvalidEntries, are_a_mismatch_for_all_and_nothing_is_written) {
   GroupInTest group(3);
   std::vector<Alltoall> steps;
   for (const int member : {0, 2})
-    steps.emplace_back(group.group(member), step_number(1),
+    steps.emplace_back(group.group(member), step_identity(1),
                        Alltoall::Options{.row_bytes = entry.row_bytes,
                                          .splits = {0, 0, 0},
                                          .allocate = [](std::span<const std::int64_t>) {
@@ -106,7 +106,7 @@ TEST_P(AlltoallInvalidEntries, are_a_mismatch_for_all_and_nothing_is_written) {
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
   std::memcpy(group.group(kWrongMember).board->own_inline_payload(1), entry.splits.data(), 3 * 8);
   group.group(kWrongMember)
-      .board->enter(1, 1, {.identity = step_number(1).id, .declared_count = entry.rows});
+      .board->enter(1, 1, {.identity = step_identity(1).id, .declared_count = entry.rows});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Each entry alone is valid, but their sum overflows.
 TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   GroupInTest group(3);
-  Alltoall step(group.group(0), step_number(1),
+  Alltoall step(group.group(0), step_identity(1),
                 {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
                    ADD_FAILURE() << "memory was requested for an impossible size";
                    return static_cast<std::byte*>(nullptr);
@@ -136,8 +136,8 @@ TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   for (const int member : {1, 2}) {
     const std::array<std::int64_t, 3> splits = {kInt64Max, 0, 0};
     std::memcpy(group.group(member).board->own_inline_payload(1), splits.data(), sizeof(splits));
-    group.group(member).board->enter(1, 1,
-                                     {.identity = step_number(1).id, .declared_count = kInt64Max});
+    group.group(member).board->enter(
+        1, 1, {.identity = step_identity(1).id, .declared_count = kInt64Max});
   }
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
@@ -145,7 +145,7 @@ TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
 TEST(AlltoallDeathTest, invalid_splits_of_our_own_are_a_bug) {
   GroupInTest group(2);
   const auto make = [&](std::vector<std::int64_t> splits) {
-    return Alltoall(group.group(0), step_number(1),
+    return Alltoall(group.group(0), step_identity(1),
                     {.rows = 4, .row_bytes = 1, .splits = std::move(splits)});
   };
   EXPECT_DEATH(make({4}), "one split for each member");

@@ -13,11 +13,11 @@ TEST(Barrier, no_member_passes_before_all_have_entered) {
   for (const int members : {1, 2, 3, 8}) {
     GroupInTest group(members);
     std::atomic<int> arrivals = 0;
-    group.in_threads([&](int member) {
+    group.run_in_threads([&](int member) {
       for (int round = 1; round <= 50; ++round) {
         ++arrivals;
         CollectiveStep step =
-            Barrier(group.group(member), step_number(static_cast<std::uint32_t>(round)));
+            Barrier(group.group(member), step_identity(static_cast<std::uint32_t>(round)));
         ASSERT_EQ(group.finish(member, step), Progress::kDone);
         EXPECT_GE(arrivals, round * members);
       }
@@ -31,8 +31,8 @@ TEST(Barrier, no_member_is_two_steps_ahead) {
   std::vector<Barrier> slow;
   std::vector<Barrier> fast;
   for (std::uint32_t sequence = 1; sequence <= 3; ++sequence) {
-    slow.emplace_back(group.group(0), step_number(sequence));
-    fast.emplace_back(group.group(1), step_number(sequence));
+    slow.emplace_back(group.group(0), step_identity(sequence));
+    fast.emplace_back(group.group(1), step_identity(sequence));
   }
   EXPECT_EQ(slow[0].advance(), Progress::kPending);
   EXPECT_EQ(fast[0].advance(), Progress::kDone);

@@ -12,7 +12,7 @@ constexpr std::int64_t kSizes[] = {0, 1, 63, kWindow - 1, kWindow, kWindow + 1, 
 
 CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, const Buffer& input,
                        Buffer& output) {
-  return Broadcast(group, step_number(sequence),
+  return Broadcast(group, step_identity(sequence),
                    {.root = root,
                     .bytes = static_cast<std::int64_t>(output.size()),
                     .input = group.member == root ? input.data() : nullptr,
@@ -24,7 +24,7 @@ class BroadcastMembers : public ::testing::TestWithParam<int> {};
 TEST_P(BroadcastMembers, every_size_from_first_and_last_root_in_place_and_out_of_place) {
   const int members = GetParam();
   GroupInTest group(members);
-  group.in_threads([&](int member) {
+  group.run_in_threads([&](int member) {
     std::uint32_t sequence = 0;
     for (const int root : {0, members - 1}) {
       for (const std::int64_t size : kSizes) {

@@ -50,7 +50,7 @@ struct CallInTest {
   std::int64_t row_elements = 1;
   std::vector<std::vector<std::int64_t>> splits = {};  // splits[from][to], in rows
   std::vector<bool> joined = {};                       // if empty, no member has joined
-  // one per member: whether the others can see its memory; if empty, they see none
+  // by member: whether its memory lies in a heap, where the others can see it; if empty, none does
   std::vector<bool> in_heap = {};
   bool in_place = false;  // ignored if the operation has no in-place form
   unsigned seed = 0;
@@ -365,10 +365,10 @@ inline CallInTest random_call(std::mt19937& random, CallInTest call, int members
 // Runs all calls one after another on one board, with a thread for every member.
 inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) {
   GroupInTest group(members);
-  group.in_threads([&](int member) {
+  group.run_in_threads([&](int member) {
     for (std::uint32_t index = 0; index < calls.size(); ++index) {
       SideInTest side(calls[index], member, &group.heap(member));
-      CollectiveStep step = side.step(group.group(member), step_number(index + 1));
+      CollectiveStep step = side.step(group.group(member), step_identity(index + 1));
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
       side.expect_result();
     }
@@ -395,7 +395,7 @@ class InterleavedRun {
       position.side =
           std::make_unique<SideInTest>(calls_[position.next], member, &group_.heap(member));
       position.step = position.side->step(
-          group_.group(member), step_number(static_cast<std::uint32_t>(position.next + 1)));
+          group_.group(member), step_identity(static_cast<std::uint32_t>(position.next + 1)));
     }
     const Progress progress = advance(*position.step);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);

@@ -17,12 +17,12 @@ namespace farandole {
 namespace {
 
 constexpr int kMembers = 3;
-constexpr std::int64_t kSeveralWindows = 200'000;
+constexpr std::int64_t kRowsOfSeveralWindows = 200'000;
 
 class EveryOperation : public ::testing::TestWithParam<OperationRow> {
  protected:
   // Creates the steps of a call in which each member brings about `rows` rows of 8 bytes.
-  void start(std::int64_t rows, const StepIdentity& identity = step_number(1)) {
+  void start(std::int64_t rows, const StepIdentity& identity = step_identity(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
     prepared_ = std::make_unique<PreparedCall>(random_call(random, call, kMembers, rows));
@@ -50,7 +50,7 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
 
 TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
   for (int last = 0; last < kMembers; ++last) {
-    start(kSeveralWindows, step_number(static_cast<std::uint32_t>(last) + 1));
+    start(kRowsOfSeveralWindows, step_identity(static_cast<std::uint32_t>(last) + 1));
     for (int turn = 0; turn < 10 * kMembers; ++turn) {
       if (turn % kMembers == last) continue;
       EXPECT_NE(advance_member(turn % kMembers), Progress::kDone);
@@ -61,20 +61,20 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
 }
 
 TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_run_again) {
-  start(kSeveralWindows);
+  start(kRowsOfSeveralWindows);
   for (int member = 0; member + 1 < kMembers; ++member) {
     while (advance_member(member) == Progress::kAdvanced) {
     }
     group_.group(member).board->roll_back();
   }
   expect_untouched();
-  start(kSeveralWindows, {.generation = 2, .sequence = 1, .id = 5});
+  start(kRowsOfSeveralWindows, {.generation = 2, .sequence = 1, .id = 5});
   finish_and_expect_result(1);
 }
 
 TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_is_written) {
   start(1000);
-  StepIdentity other = step_number(1);
+  StepIdentity other = step_identity(1);
   other.id += std::uint64_t{1} << 32;
   steps_[1] = sides_[1]->step(group_.group(1), other);
   for (int member = 0; member + 1 < kMembers; ++member)
@@ -88,8 +88,8 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   finish_and_expect_result(1);
 }
 
-// Member 1's entry is written by hand. Barriers ignore the count, so they only fail on negative
-// ones.
+// Member 1's entry is written by hand. Barriers ignore the count, except that a negative one is
+// a mismatch.
 TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
   constexpr auto kInt64Max = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t declared_count :
@@ -99,10 +99,10 @@ TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_wri
     start(1000);
     for (const int member : {0, 2})
       steps_[static_cast<std::size_t>(member)] =
-          sides_[static_cast<std::size_t>(member)]->step(group.group(member), step_number(1));
+          sides_[static_cast<std::size_t>(member)]->step(group.group(member), step_identity(1));
     EXPECT_NE(advance_member(0), Progress::kMismatch);
     EXPECT_NE(advance_member(2), Progress::kMismatch);
-    const Entry entry = {.identity = step_number(1).id, .declared_count = declared_count};
+    const Entry entry = {.identity = step_identity(1).id, .declared_count = declared_count};
     group.group(1).board->enter(1, 1, entry);
     EXPECT_EQ(advance_member(0), Progress::kMismatch) << declared_count;
     EXPECT_EQ(advance_member(2), Progress::kMismatch) << declared_count;
@@ -112,13 +112,13 @@ TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_wri
 
 TEST_P(EveryOperation, alternates_between_large_and_empty_tensors) {
   for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
-    start(sequence % 3 * 70'001, step_number(sequence));
+    start(sequence % 3 * 70'001, step_identity(sequence));
     finish_and_expect_result(sequence);
   }
 }
 
 TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
-  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kSeveralWindows}) {
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kRowsOfSeveralWindows}) {
     GroupInTest group(kMembers);
     const auto input = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
     const auto output = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
@@ -132,7 +132,7 @@ TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
                            .output = output.get()};
     const auto may_expose = exposable_memory(group.group(0), call);
     EXPECT_TRUE(rows > 1 || may_expose[0].empty()) << "small tensors travel in the entry";
-    CollectiveStep step = choose(group.group(0), step_number(1), std::move(call));
+    CollectiveStep step = choose(group.group(0), step_identity(1), std::move(call));
     EXPECT_NE(advance(step), Progress::kDone);
     const Entry entry = group.group(0).board->entry(0);
     const std::array shown_data = {entry.input, entry.output};
@@ -155,7 +155,7 @@ TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
   constexpr std::int64_t kBytesMax = OneShotAllreduce::kBytesMax;
   std::vector<std::byte> memory(kBytesMax + 1);
   const auto allreduce_of = [&](std::int64_t bytes) {
-    return choose(group.group(0), step_number(1),
+    return choose(group.group(0), step_identity(1),
                   {.operation = Operation::kAllreduce,
                    .count = bytes,
                    .input = memory.data(),
@@ -167,7 +167,7 @@ TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
 
 TEST(ChooseDeathTest, a_join_is_not_a_step) {
   GroupInTest group(1);
-  EXPECT_DEATH(choose(group.group(0), step_number(1), {.operation = Operation::kJoin}),
+  EXPECT_DEATH(choose(group.group(0), step_identity(1), {.operation = Operation::kJoin}),
                "a join is not a step");
 }
 

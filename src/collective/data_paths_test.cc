@@ -145,7 +145,7 @@ TEST_P(ExposerGone, a_death_keeps_steps_with_exposed_memory_pending) {
   std::vector<CollectiveStep> steps;
   for (int member = 0; member < 3; ++member) {
     sides.push_back(std::make_unique<SideInTest>(prepared, member, &group.heap(member)));
-    steps.push_back(sides.back()->step(group.group(member), step_number(1)));
+    steps.push_back(sides.back()->step(group.group(member), step_identity(1)));
     EXPECT_EQ(advance(steps.back()), member < 2 ? Progress::kPending : Progress::kAdvanced);
   }
   group.doorbells(1).close(0);
@@ -177,14 +177,14 @@ TEST_P(Exposers, exposed_memory_outside_of_the_heap_is_a_mismatch) {
   std::vector<CollectiveStep> steps;
   for (const int member : {0, 2}) {
     sides.push_back(std::make_unique<SideInTest>(prepared, member));
-    steps.push_back(sides.back()->step(group.group(member), step_number(1)));
+    steps.push_back(sides.back()->step(group.group(member), step_identity(1)));
     EXPECT_EQ(advance(steps.back()), Progress::kPending);
   }
   FlagBoard& board = *group.group(1).board;
   const std::array<std::int64_t, 3> splits = {0, kBytes, 0};
   std::memcpy(board.own_inline_payload(1), splits.data(), sizeof(splits));
   board.enter(1, 1,
-              {.identity = step_number(1).id,
+              {.identity = step_identity(1).id,
                .declared_count = kBytes,
                .input = GroupInTest::kHeapBytes - static_cast<std::size_t>(kBytes) + 1});
   for (CollectiveStep& step : steps) EXPECT_EQ(advance(step), Progress::kMismatch);

@@ -13,7 +13,7 @@ TEST(EntryBarrier, is_done_when_all_have_entered_and_gives_their_counts) {
   GroupInTest group(3);
   std::vector<EntryBarrier> entry_barriers;
   for (int member = 0; member < 3; ++member)
-    entry_barriers.emplace_back(group.group(member), step_number(1));
+    entry_barriers.emplace_back(group.group(member), step_identity(1));
   for (int member = 0; member < 3; ++member) {
     EXPECT_EQ(entry_barriers[0].entered() ? entry_barriers[0].check_arrivals() : Progress::kPending,
               Progress::kPending);
@@ -33,9 +33,9 @@ TEST(EntryBarrier, is_done_when_all_have_entered_and_gives_their_counts) {
 TEST(EntryBarrier, every_slot_has_its_own_staging_memory) {
   GroupInTest group(1);
   const std::byte* begin = group.group(0).stagings[0];
-  const std::byte* first = EntryBarrier(group.group(0), step_number(4)).own_staging();
-  const std::byte* second = EntryBarrier(group.group(0), step_number(5)).own_staging();
-  const std::byte* third = EntryBarrier(group.group(0), step_number(6)).own_staging();
+  const std::byte* first = EntryBarrier(group.group(0), step_identity(4)).own_staging();
+  const std::byte* second = EntryBarrier(group.group(0), step_identity(5)).own_staging();
+  const std::byte* third = EntryBarrier(group.group(0), step_identity(6)).own_staging();
   EXPECT_EQ(first, begin);
   EXPECT_EQ(second, begin + kStagingBytesPerSlot);
   EXPECT_EQ(third, first);
@@ -45,8 +45,8 @@ TEST(EntryBarrier, exposes_only_memory_in_heaps) {
   GroupInTest group(2);
   const auto block = group.heap(1).allocate(1000).value();
   std::array<std::byte, 1000> ordinary{};
-  EntryBarrier exposes(group.group(1), step_number(1));
-  EntryBarrier other(group.group(0), step_number(1));
+  EntryBarrier exposes(group.group(1), step_identity(1));
+  EntryBarrier other(group.group(0), step_identity(1));
   exposes.enter_exposing(0, {block.get(), 1000}, ordinary);
   other.enter_exposing(0, ordinary, {});
   ASSERT_EQ(other.check_arrivals(), Progress::kDone);
@@ -61,8 +61,8 @@ TEST(EntryBarrier, exposes_only_memory_in_heaps) {
 
 TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {
   GroupInTest group(2);
-  EntryBarrier valid(group.group(0), step_number(1));
-  EntryBarrier invalid(group.group(1), step_number(1));
+  EntryBarrier valid(group.group(0), step_identity(1));
+  EntryBarrier invalid(group.group(1), step_identity(1));
   valid.enter(0);
   invalid.enter(0, GroupInTest::kHeapBytes - 1, kNoLocation - 1);
   ASSERT_EQ(valid.check_arrivals(), Progress::kDone);
@@ -73,8 +73,8 @@ TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {
 
 TEST(EntryBarrier, a_negative_declared_count_is_a_mismatch_for_all) {
   GroupInTest group(2);
-  EntryBarrier valid(group.group(0), step_number(1));
-  EntryBarrier invalid(group.group(1), step_number(1));
+  EntryBarrier valid(group.group(0), step_identity(1));
+  EntryBarrier invalid(group.group(1), step_identity(1));
   valid.enter(0);
   invalid.enter(-1);
   EXPECT_EQ(valid.check_arrivals(), Progress::kMismatch);
@@ -83,7 +83,7 @@ TEST(EntryBarrier, a_negative_declared_count_is_a_mismatch_for_all) {
 
 TEST(EntryBarrierDeathTest, entering_twice_is_a_bug) {
   GroupInTest group(1);
-  EntryBarrier entry_barrier(group.group(0), step_number(1));
+  EntryBarrier entry_barrier(group.group(0), step_identity(1));
   entry_barrier.enter(0);
   EXPECT_DEATH(entry_barrier.enter(0), "a step is entered once");
 }

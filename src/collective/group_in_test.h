@@ -60,7 +60,7 @@ class GroupInTest {
   Group& group(int member) { return groups_[static_cast<std::size_t>(member)]; }
 
   // Runs the function for each member in a thread of its own.
-  void in_threads(const std::function<void(int member)>& function) {
+  void run_in_threads(const std::function<void(int member)>& function) {
     std::vector<std::jthread> threads;
     for (int member = 0; member < members(); ++member)
       threads.emplace_back([&function, member] { function(member); });
@@ -136,7 +136,7 @@ class GroupInTest {
   std::vector<Group> groups_;
 };
 
-inline StepIdentity step_number(std::uint32_t sequence) {
+inline StepIdentity step_identity(std::uint32_t sequence) {
   return {.generation = 1, .sequence = sequence, .id = 1000 + sequence};
 }
 

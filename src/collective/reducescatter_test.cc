@@ -59,7 +59,7 @@ TEST(Reducescatter, different_rows_are_a_mismatch_and_nothing_is_written) {
   std::vector<Reducescatter> steps;
   for (int member = 0; member < 2; ++member)
     steps.emplace_back(
-        group.group(member), step_number(1),
+        group.group(member), step_identity(1),
         Reducescatter::Options{.rows = 4 + member,
                                .row_bytes = 4,
                                .input = input.data(),
@@ -72,7 +72,7 @@ TEST(Reducescatter, different_rows_are_a_mismatch_and_nothing_is_written) {
 TEST(ReducescatterDeathTest, a_row_of_half_an_element_is_a_bug) {
   GroupInTest group(1);
   const Reducescatter::Options options = {.rows = 1, .row_bytes = 6};
-  EXPECT_DEATH(Reducescatter(group.group(0), step_number(1), options), "whole elements");
+  EXPECT_DEATH(Reducescatter(group.group(0), step_identity(1), options), "whole elements");
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// For example a training with a regular evaluation that uses some of the same names.
+// An example is a training with a regular evaluation that uses some of the same names.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = programs_in_supersteps(
       members(), 120, 80,

@@ -114,7 +114,7 @@ TEST(Agreement, AGroupOfOneNeedsNoMessages) {
   EXPECT_THAT(alone.take_log(0), ElementsAre("j released by 0"));
 }
 
-// Both for the first call of a group, in queue mode, and later, in learn mode.
+// The first round is in queue mode, with the first call of the group; the second is in learn mode.
 TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
   Members members({0, 1, 2, 3});
   for (int round = 0; round < 2; ++round) {
@@ -443,11 +443,11 @@ class Shuffled : public testing::TestWithParam<int> {
  protected:
   static constexpr int kNames = 12;
 
-  static bool is_odd(int index) { return index % 5 == 3; }
+  static bool differs_on_member_1(int index) { return index % 5 == 3; }
 
   Signature signature(int member, int index) const {
     auto signature = tensor("name " + std::to_string(index));
-    if (is_odd(index) && member == 1) signature.prescale = 2;
+    if (differs_on_member_1(index) && member == 1) signature.prescale = 2;
     return signature;
   }
 
@@ -489,7 +489,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
     std::set<int> indices;
     for (const auto& text : first) {
       const int index = std::stoi(text.substr(text.find("name ") + 5));
-      EXPECT_EQ(text.starts_with("rejected "), is_odd(index)) << text;
+      EXPECT_EQ(text.starts_with("rejected "), differs_on_member_1(index)) << text;
       EXPECT_TRUE(indices.insert(index).second) << text;
     }
     EXPECT_EQ(indices.size(), static_cast<std::size_t>(kNames));

@@ -48,7 +48,7 @@ AnnounceInFull in_full(const Signature& signature) { return {signature, {}}; }
 AnnounceById by_id(std::uint32_t id) { return {id, {}}; }
 AnnounceAgain again(const Signature& signature) { return {signature, {}}; }
 
-// Both members of a group announce this name in full.
+// Lets both members of a group announce this name in full, so that the coordinator decides it.
 void decide(Coordinator& coordinator, const std::string& name) {
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
@@ -325,13 +325,14 @@ TEST(Coordinator, AfterAnAnswerNoRepetitionIsDue) {
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
 }
 
-// Without this, plans that fail immediately could follow one another forever.
+// Otherwise plans that fail immediately could follow one another forever.
 TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   Coordinator coordinator({0, 1}, {});
   learn(coordinator, 2);
   std::uint32_t quiescent_points = 0;
-  // Both members announce the name after a synchronization point. Returns whether a plan begins.
-  const auto begins_plan = [&] {
+  // Lets both members announce the name after a synchronization point. Returns whether a plan
+  // begins.
+  const auto announce_and_see_plan = [&] {
     const SubmissionContext context{.quiescent_points = ++quiescent_points};
     for (const int member : {0, 1}) {
       const auto item = quiescent_points == 1 ? Announcement(AnnounceInFull{named("a"), context})
@@ -345,7 +346,7 @@ TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   std::uint32_t steps = 0;
   for (std::uint32_t generation = 2; generation < 10; ++generation) {
     const auto steps_before = steps;
-    while (!begins_plan()) ASSERT_LT(++steps, 1000U);
+    while (!announce_and_see_plan()) ASSERT_LT(++steps, 1000U);
     EXPECT_GT(steps, steps_before);
     ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = generation}}), Status());
     for (const int member : {0, 1})

@@ -442,7 +442,7 @@ TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
 }
 
 // The others have completed the step of this name and announced the name again. Since this member
-// has joined, the coordinator issues the step without its announcement.
+// has joined, the coordinator issues the step without an announcement of this member.
 TEST(Follower, EntersAStepWithoutDataAfterItsOwnStepOfThatName) {
   TestFollower member;
   member.learn();

@@ -205,7 +205,7 @@ TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
   EXPECT_EQ(learner_.choose_start(5, {}), 0U);
   EXPECT_EQ(learner_.choose_start(2, {4}), 2U);
   EXPECT_EQ(learner_.choose_start(4, {2}), 2U);
-  EXPECT_EQ(learner_.choose_start(4, {}), 0U);  // no superstep begins with it
+  EXPECT_EQ(learner_.choose_start(4, {}), 0U);  // no superstep begins with 4
 }
 
 TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {

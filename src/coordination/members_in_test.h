@@ -84,7 +84,7 @@ class Members {
     return messages;
   }
 
-  // Lets one member take one step: roll back, enter, or complete. Returns true if it made progress.
+  // Lets one member roll back, enter or complete one step. Returns true if it did one of these.
   bool advance(int member) {
     auto& state = at(member);
     if (state.agreement.take_rollback()) {

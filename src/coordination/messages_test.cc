@@ -102,7 +102,7 @@ TEST(Messages, ScalesKeepTheirBits) {
 }
 
 template <class Item>
-Bytes one(const Item& item) {
+Bytes packed_alone(const Item& item) {
   return packed(std::vector<StreamItem>{item});
 }
 
@@ -119,14 +119,15 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
       // The length of this name is greater than the message.
       {bytes_of({2, 10, 1, 0, 0, 0, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}),
        "item 1 (tag 10) is cut off"},
-      {one(Define{0, sample()}), "item 1 (tag 7): an item has the id 0"},
-      {one(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
-      {one(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
-      {one(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
-      {one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
-      {one(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
-      {one(AddEdge{1, 1, static_cast<EdgeKind>(0)}), "item 1 (tag 16): an edge has the kind 0"},
-      {one(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
+      {packed_alone(Define{0, sample()}), "item 1 (tag 7): an item has the id 0"},
+      {packed_alone(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
+      {packed_alone(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
+      {packed_alone(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
+      {packed_alone(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
+      {packed_alone(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
+      {packed_alone(AddEdge{1, 1, static_cast<EdgeKind>(0)}),
+       "item 1 (tag 16): an edge has the kind 0"},
+      {packed_alone(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)
     EXPECT_EQ(decode_stream(bytes).status(), Status::stop(text));
@@ -167,7 +168,7 @@ TEST(Messages, AnInvalidSignatureIsNotAccepted) {
     EXPECT_EQ(
         decode_announcements(packed(std::vector<Announcement>{AnnounceAgain{wrong, {}}})).status(),
         Status::stop("item 1 (tag 3): " + text));
-    EXPECT_EQ(decode_stream(one(Define{1, wrong})).status(),
+    EXPECT_EQ(decode_stream(packed_alone(Define{1, wrong})).status(),
               Status::stop("item 1 (tag 7): " + text));
   }
 }

@@ -200,7 +200,7 @@ TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
   }
 }
 
-TEST(RejectionText, IfOperationsDifferOnlyTheyAreNamed) {
+TEST(RejectionText, IfOperationsDifferNothingElseIsNamed) {
   const auto barrier = tensor(Operation::kBarrier, DType::kUInt8, {});
   auto averaged = allreduce({2});
   averaged.reduce_op = ReduceOp::kAverage;

@@ -199,7 +199,7 @@ TEST(Completions, RunWithAnUnknownHandleForADroppedCall) {
   });
 }
 
-TEST(Completions, BlockingCallsAreRejectedInside) {
+TEST(Completions, BlockingCallsAreRejectedInACompletion) {
   struct Inside {
     Engine* engine = nullptr;
     std::vector<Status> statuses;

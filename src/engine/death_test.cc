@@ -40,11 +40,11 @@ Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)
 
 TEST(Death, EndsTheWaitOfEveryOtherRank) {
   const auto statuses = run_processes(4, [](int rank, Engine& engine) {
-    return check_status(reduce_until_it_fails(engine,
-                                              [rank](int round) {
-                                                if (rank == 2 && round == 5) ::raise(SIGKILL);
-                                              }),
-                        "rank 2 (pid ");
+    return exit_code_for(reduce_until_it_fails(engine,
+                                               [rank](int round) {
+                                                 if (rank == 2 && round == 5) ::raise(SIGKILL);
+                                               }),
+                         "rank 2 (pid ");
   });
   for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
     if (rank == 2)
@@ -58,7 +58,7 @@ TEST(Death, InTheMiddleOfAStep) {
   // The signal kills the rank at an arbitrary point of its copying.
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     if (rank == 1) ::alarm(1);  // SIGALRM kills this process
-    return check_status(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
+    return exit_code_for(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGALRM);
   EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
@@ -67,11 +67,11 @@ TEST(Death, InTheMiddleOfAStep) {
 
 TEST(Death, AnExitWithoutShutdownIsADeathToo) {
   const auto statuses = run_processes(2, [](int rank, Engine& engine) {
-    return check_status(reduce_until_it_fails(engine,
-                                              [rank](int round) {
-                                                if (rank == 1 && round == 3) ::_exit(7);
-                                              }),
-                        "rank 1 (pid ");
+    return exit_code_for(reduce_until_it_fails(engine,
+                                               [rank](int round) {
+                                                 if (rank == 1 && round == 3) ::_exit(7);
+                                               }),
+                         "rank 1 (pid ");
   });
   EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
   EXPECT_EQ(WEXITSTATUS(statuses[1]), 7);
@@ -79,7 +79,7 @@ TEST(Death, AnExitWithoutShutdownIsADeathToo) {
 
 TEST(Death, TheReasonOfALeaveIsPassedOn) {
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
-    return check_status(
+    return exit_code_for(
         reduce_until_it_fails(engine,
                               [&](int round) {
                                 if (rank != 0 || round != 4) return;
@@ -107,7 +107,8 @@ Submission call_of(Operation operation, int size, std::vector<float>& input,
   return submission;
 }
 
-// Repeats the call until it fails. A thread of rank `victim` kills that rank at a random time.
+// Repeats the call until it fails, and returns the exit code of this rank. A thread of rank
+// `victim` kills that rank at a random time.
 int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, unsigned seed) {
   const int size = engine.topology().size;
   std::vector<float> input(200'000, 1.0F);
@@ -123,7 +124,7 @@ int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, 
     if (handle.ok() && !engine.wait(*handle, kHangGuard)) return 1;
     const Status status = handle.ok() ? engine.take(*handle).status : handle.status();
     if (status.ok()) continue;
-    return check_status(status, "rank " + std::to_string(victim) + " (pid ");
+    return exit_code_for(status, "rank " + std::to_string(victim) + " (pid ");
   }
 }
 
@@ -161,7 +162,7 @@ TEST(Death, EndsTheWaitOfJoinedMembers) {
     join.operation = Operation::kJoin;
     const auto handle = engine.submit(join);
     if (!handle.ok() || !engine.wait(*handle, kHangGuard)) return 1;
-    return check_status(engine.take(*handle).status, "rank 1 (pid ");
+    return exit_code_for(engine.take(*handle).status, "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]));
   EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
@@ -179,9 +180,9 @@ TEST(Death, EndsAChangeOfGroups) {
       });
     for (;;) {
       const auto group = engine.add_group({0, 1});
-      if (!group.ok()) return check_status(group.status(), "rank 2 (pid ");
+      if (!group.ok()) return exit_code_for(group.status(), "rank 2 (pid ");
       if (const Status removed = engine.remove_group(*group); !removed.ok())
-        return check_status(removed, "rank 2 (pid ");
+        return exit_code_for(removed, "rank 2 (pid ");
     }
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[2]));

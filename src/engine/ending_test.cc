@@ -95,7 +95,7 @@ TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
 }
 
 // Rank 2 leaves in the middle of a call of the world. Then the others reduce in the same memory, in
-// a group without rank 2, which must not change their result.
+// a group without rank 2. The first call must not change the result of the second one.
 TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
   constexpr std::size_t kCount = 6 << 20;
   for (int round = 0; round < 8; ++round) {
@@ -177,7 +177,7 @@ bool is_stopped(pid_t pid) {
 }
 
 // Shared state of the processes of a test.
-struct JobSnapshot {
+struct SharedState {
   std::atomic<pid_t> pids[3];
   std::atomic<int> filled;    // how many processes have stored new values in their memory
   std::atomic<bool> resumed;  // the call of the stopped process has ended
@@ -198,48 +198,48 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   static constexpr std::size_t kCount = 3 << 20;
 
   MemoryOfAStoppedSurvivor()
-      : snapshot_(new(::mmap(nullptr, sizeof(JobSnapshot), PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) JobSnapshot{}) {}
-  ~MemoryOfAStoppedSurvivor() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
+      : shared_(new(::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SharedState{}) {}
+  ~MemoryOfAStoppedSurvivor() override { ::munmap(shared_, sizeof(SharedState)); }
 
   // Rank 1: is stopped in the middle of its slice, which it stores in the memory of all ranks.
   int run_stopped_rank(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
-    snapshot_->resumed = true;
-    return check_status(status, "rank 2 (pid ");
+    shared_->resumed = true;
+    return exit_code_for(status, "rank 2 (pid ");
   }
 
   // After the failure of its call, this rank stores new values. The stopped rank must not change
   // them when it goes on.
   int refill(SharedTensor& tensor, float value) {
     tensor.fill(value);
-    ++snapshot_->filled;
-    if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
+    ++shared_->filled;
+    if (!wait_until([&] { return shared_->resumed.load(); })) return 3;
     return tensor.count_not_equal(value) == 0 ? kPassed : 4;
   }
 
   // Continues the stopped rank at the end of the scope, also after an early return.
   struct ContinueGuard {
-    const JobSnapshot* snapshot;
+    const SharedState* shared;
     ~ContinueGuard() {
-      if (snapshot->pids[1] > 0) ::kill(snapshot->pids[1], SIGCONT);
+      if (shared->pids[1] > 0) ::kill(shared->pids[1], SIGCONT);
     }
   };
 
   int run_survivor(Engine& engine, SharedTensor& tensor, bool other_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const ContinueGuard continues{snapshot_};
-    if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
-    ++snapshot_->filled;  // lets rank 2 leave
-    if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int result = check_status(finish(engine, handle).status, "rank 2 (pid ");
+    const ContinueGuard continues{shared_};
+    if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
+    ++shared_->filled;  // lets rank 2 leave
+    if (!other_leaves) ::kill(shared_->pids[2], SIGKILL);
+    if (const int result = exit_code_for(finish(engine, handle).status, "rank 2 (pid ");
         result != kPassed)
       return result;
-    if (other_leaves && !wait_until([&] { return snapshot_->filled == 2; })) return 5;
-    std::thread resume([&, fills = snapshot_->filled.load()] {
-      wait_until([&] { return snapshot_->filled > fills; });
-      ::kill(snapshot_->pids[1], SIGCONT);
+    if (other_leaves && !wait_until([&] { return shared_->filled == 2; })) return 5;
+    std::thread resume([&, fills = shared_->filled.load()] {
+      wait_until([&] { return shared_->filled > fills; });
+      ::kill(shared_->pids[1], SIGCONT);
     });
     const int result = refill(tensor, 7);
     resume.join();
@@ -248,8 +248,9 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
 
   int run_ending_rank(Engine& engine, SharedTensor& tensor, bool leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    if (!wait_until([&] { return snapshot_->filled == 1; })) return 2;
-    if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills it meanwhile
+    if (!wait_until([&] { return shared_->filled == 1; })) return 2;
+    if (!leaves)
+      return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills this rank meanwhile
     (void)engine.shutdown("enough");
     return refill(tensor, 9);
   }
@@ -257,10 +258,10 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
     const SharedTensor beside(engine, 100'000);
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const ContinueGuard continues{snapshot_};
-    if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
-    ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int result = check_status(finish(engine, handle).status, "rank 2 (pid ");
+    const ContinueGuard continues{shared_};
+    if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
+    ::kill(shared_->pids[2], SIGKILL);
+    if (const int result = exit_code_for(finish(engine, handle).status, "rank 2 (pid ");
         result != kPassed)
       return result;
     (void)engine.shutdown("enough");
@@ -276,8 +277,8 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
       others.back().fill(8);
     } while (next->is_shared(others.back().data(), 1));
     if (!next->is_shared(tensor.data(), 1) || others.size() < 2 * 64) return 10;
-    ::kill(snapshot_->pids[1], SIGCONT);
-    if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
+    ::kill(shared_->pids[1], SIGCONT);
+    if (!wait_until([&] { return shared_->resumed.load(); })) return 3;
     for (const SharedTensor& other : others)
       if (other.count_not_equal(8) != 0) return 11;
     return tensor.count_not_equal(0) == 0 ? kPassed : 4;
@@ -290,7 +291,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     return status.ok() && tensor.count_not_equal(7) == 0 ? kPassed : 8;
   }
 
-  JobSnapshot* snapshot_;
+  SharedState* shared_;
 };
 
 class StoppedSurvivor : public MemoryOfAStoppedSurvivor,
@@ -301,7 +302,7 @@ TEST_P(StoppedSurvivor, DoesNotWriteToReturnedMemory) {
   const auto statuses =
       run_processes(3,
                     [&](int rank, Engine& engine) {
-                      snapshot_->pids[rank] = ::getpid();
+                      shared_->pids[rank] = ::getpid();
                       SharedTensor tensor(engine, kCount);
                       tensor.fill(1);
                       if (rank == 2) return run_ending_rank(engine, tensor, leaves);
@@ -319,12 +320,12 @@ TEST_P(StoppedSurvivor, DoesNotWriteToReturnedMemory) {
 // write.
 TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
   const auto statuses = run_processes(3, [&](int rank, Engine& engine) {
-    snapshot_->pids[rank] = ::getpid();
+    shared_->pids[rank] = ::getpid();
     SharedTensor tensor(engine, kCount);
     tensor.fill(1);
     if (rank == 2) return run_ending_rank(engine, tensor, false);
     if (rank == 1) return run_stopped_rank(engine, tensor);
-    ++snapshot_->filled;
+    ++shared_->filled;
     return fill_all_memory_of_the_next_engine(engine, tensor);
   });
   for (const std::size_t rank : {0U, 1U})

@@ -202,7 +202,8 @@ TEST(Engine, LeavingAfterTheLastStepKeepsTheResult) {
     });
 }
 
-// The same with exposed memory, which other ranks may still read when the first ones leave.
+// As in the last test, but the memory is exposed: other ranks may still read it when the first ones
+// leave.
 TEST(Engine, LeavingAfterTheLastStepKeepsExposedMemory) {
   for (int round = 0; round < 30; ++round)
     run_job(4, {}, [](Engine& engine) {
@@ -275,8 +276,8 @@ std::int64_t core_time_of(const std::string& thread_name) {
   return total;
 }
 
-// After a call that completed quickly, the progress thread must not spin while it waits for
-// another.
+// After a call that completed quickly, the progress thread must not spin while it waits for another
+// call.
 TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
@@ -450,8 +451,8 @@ TEST(Engine, AFailedBatchReleasesItsAutomaticNames) {
     std::vector<float> second(3, 1.0F);
     std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
                                      allreduce_of(second, "x")};
-    // Only on one rank. If it did not release the name, the ranks would choose different names
-    // next.
+    // Only rank 1 submits this batch. If its engine did not release the name, the ranks would
+    // choose different names for the next call.
     if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
@@ -514,7 +515,8 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
   });
 }
 
-// Each rank joins last once, also the coordinator, which has then not yet received the other joins.
+// Each rank joins last once. When the coordinator does, it may not have received the other joins
+// yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),

@@ -145,7 +145,7 @@ TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   EXPECT_EQ(requests_of(32), more + (32 - 8) * per_rank);
 }
 
-// While the others wait for a third rank, which never comes.
+// Rank 0 fails while rank 1 waits for it and for rank 2, which never comes.
 TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
   const auto store = std::make_shared<MemoryStore>();
   std::thread other([&store] {
@@ -158,11 +158,11 @@ TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
   other.join();
 }
 
-TEST(Formation, WhoComesAfterTheEndIsRejected) {
+TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
   const auto store = std::make_shared<MemoryStore>();
-  ByteWriter well;
-  well.put_text("");
-  ASSERT_TRUE(store->set(keys::complete(1), {well.take(), {}}).ok());
+  ByteWriter no_error;
+  no_error.put_text("");
+  ASSERT_TRUE(store->set(keys::complete(1), {no_error.take(), {}}).ok());
   const auto engine = assemble(options_of(1, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(engine.status().message(),

@@ -202,7 +202,7 @@ Status not_waited_for(int rank, int calls) {
                           "of its calls was dropped)");
 }
 
-// This includes finished calls, because when a call finishes depends on time.
+// Finished calls count too, because the time at which a call finishes differs between the ranks.
 TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
@@ -350,8 +350,8 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   });
 }
 
-// The interrupted thread waits for its turn. So no other rank waits for it, and the change of the
-// other thread goes on.
+// The interrupted thread was still waiting for its turn, so its own change had not begun. No other
+// rank waits for that change, and the change of the first thread goes on.
 TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   std::atomic<bool> first_waits = false;
   std::atomic<bool> second_has_tried = false;

@@ -86,7 +86,7 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
   });
 }
 
-// When the step is predicted, rank 0 enters it and exposes its output before rank 1 submits the
+// Once the step is predicted, rank 0 enters it and exposes its output before rank 1 submits the
 // call.
 TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
   std::atomic<bool> is_checked = false;

@@ -82,7 +82,8 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
   return statuses;
 }
 
-inline int check_status(const Status& status, const std::string& text) {
+// The exit code of a rank that has got this error: kPassed if the error contains the text.
+inline int exit_code_for(const Status& status, const std::string& text) {
   const bool good = status.code() == StatusCode::kRebuildGroup &&
                     status.message().find(text) != std::string::npos;
   if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());

@@ -48,7 +48,8 @@ struct Injection {
 };
 Injection injection;
 
-bool must_fail(const char* kind) {
+// Counts a call of this function. Returns true if this call must fail, with errno set.
+bool inject_failure(const char* kind) {
   const char* const wanted = injection.kind.load();
   if (wanted == nullptr || std::string_view(wanted) != kind) return false;
   if (injection.calls_left.fetch_sub(1) != 1) return false;
@@ -68,7 +69,7 @@ Function* real(Function*, const char* name) {
 // The linker prefers these definitions of the program to those of the C library.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (farandole::must_fail("new")) throw std::bad_alloc();
+  if (farandole::inject_failure("new")) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -77,40 +78,40 @@ Function* real(Function*, const char* name) {
 
 extern "C" {
 int memfd_create(const char* name, unsigned int flags) noexcept {
-  if (farandole::must_fail("memfd_create")) return -1;
+  if (farandole::inject_failure("memfd_create")) return -1;
   return farandole::real(&::memfd_create, "memfd_create")(name, flags);
 }
 int ftruncate(int descriptor, off_t bytes) noexcept {
-  if (farandole::must_fail("ftruncate")) return -1;
+  if (farandole::inject_failure("ftruncate")) return -1;
   return farandole::real(&::ftruncate, "ftruncate")(descriptor, bytes);
 }
 void* mmap(void* at, std::size_t bytes, int rights, int flags, int descriptor,
            off_t offset) noexcept {
-  if (farandole::must_fail("mmap")) return MAP_FAILED;
+  if (farandole::inject_failure("mmap")) return MAP_FAILED;
   return farandole::real(&::mmap, "mmap")(at, bytes, rights, flags, descriptor, offset);
 }
 int eventfd(unsigned int count, int flags) noexcept {
-  if (farandole::must_fail("eventfd")) return -1;
+  if (farandole::inject_failure("eventfd")) return -1;
   return farandole::real(&::eventfd, "eventfd")(count, flags);
 }
 ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-  if (farandole::must_fail("sendmsg")) return -1;
+  if (farandole::inject_failure("sendmsg")) return -1;
   return farandole::real(&::sendmsg, "sendmsg")(socket, message, flags);
 }
 ssize_t recvmsg(int socket, msghdr* message, int flags) {
-  if (farandole::must_fail("recvmsg")) return -1;
+  if (farandole::inject_failure("recvmsg")) return -1;
   return farandole::real(&::recvmsg, "recvmsg")(socket, message, flags);
 }
 int poll(pollfd* entries, nfds_t count, int limit_ms) {
-  if (farandole::must_fail("poll")) return -1;
+  if (farandole::inject_failure("poll")) return -1;
   return farandole::real(&::poll, "poll")(entries, count, limit_ms);
 }
 int epoll_wait(int epoll, struct epoll_event* events, int count, int limit_ms) {
-  if (farandole::must_fail("epoll_wait")) return -1;
+  if (farandole::inject_failure("epoll_wait")) return -1;
   return static_cast<int>(::syscall(SYS_epoll_wait, epoll, events, count, limit_ms));
 }
 ssize_t write(int descriptor, const void* bytes, std::size_t count) {
-  if (farandole::must_fail("write")) return -1;
+  if (farandole::inject_failure("write")) return -1;
   return ::syscall(SYS_write, descriptor, bytes, count);
 }
 int fcntl(int descriptor, int command, ...) {
@@ -118,7 +119,7 @@ int fcntl(int descriptor, int command, ...) {
   va_start(arguments, command);
   const long argument = va_arg(arguments, long);
   va_end(arguments);
-  if (farandole::must_fail("fcntl")) return -1;
+  if (farandole::inject_failure("fcntl")) return -1;
   return static_cast<int>(::syscall(SYS_fcntl, descriptor, command, argument));
 }
 }
@@ -158,7 +159,8 @@ std::string text_in(int file) {
   return text;
 }
 
-bool finishes(Engine& engine, const Submission& submission, Outcome& outcome) {
+// Returns false if the call hangs.
+bool run_call(Engine& engine, const Submission& submission, Outcome& outcome) {
   const auto handle = engine.submit(submission);
   if (!handle.ok()) {
     outcome.status = handle.status();
@@ -169,7 +171,7 @@ bool finishes(Engine& engine, const Submission& submission, Outcome& outcome) {
   return true;
 }
 
-Submission numbers_of(Operation operation, std::vector<float>& values) {
+Submission call_of(Operation operation, std::vector<float>& values) {
   Submission submission;
   submission.operation = operation;
   submission.name = "the gradients of this model's embedding";  // long enough to need memory
@@ -184,8 +186,8 @@ Submission numbers_of(Operation operation, std::vector<float>& values) {
 Status reduce_together(Engine& engine) {
   std::vector<float> first(1000, 1.0F);
   std::vector<float> second(1000, 2.0F);
-  std::vector<Submission> batch = {numbers_of(Operation::kAllreduce, first),
-                                   numbers_of(Operation::kAllreduce, second)};
+  std::vector<Submission> batch = {call_of(Operation::kAllreduce, first),
+                                   call_of(Operation::kAllreduce, second)};
   batch[1].name += ", turned";
   const auto handles = engine.submit_batch(batch, kHangGuard);
   FARANDOLE_TRY(handles.status());
@@ -210,20 +212,20 @@ Ending take_part(int rank, int descriptor, RankReport& report) {
   report.formed = true;
   std::vector<float> values(100'000, 1.0F);
   Outcome reduced;
-  if (!finishes(**engine, numbers_of(Operation::kAllreduce, values), reduced)) return kHangs;
+  if (!run_call(**engine, call_of(Operation::kAllreduce, values), reduced)) return kHangs;
   if (fails(reduced.status)) return kError;
   if (std::accumulate(values.begin(), values.end(), 0.0) != 200'000.0) return kWrongResult;
   Outcome gathered;
-  if (!finishes(**engine, numbers_of(Operation::kAllgather, values), gathered)) return kHangs;
+  if (!run_call(**engine, call_of(Operation::kAllgather, values), gathered)) return kHangs;
   if (fails(gathered.status)) return kError;
   if (gathered.received_rows != std::vector<std::int64_t>{100'000, 100'000}) return kWrongResult;
   if (fails(reduce_together(**engine))) return kError;
   const auto group = (*engine)->add_group({1});
   if (fails(group.status())) return kError;
   if (fails((*engine)->remove_group(*group))) return kError;
-  Outcome met;
-  if (!finishes(**engine, Submission{}, met)) return kHangs;
-  if (fails(met.status)) return kError;
+  Outcome barrier_outcome;
+  if (!run_call(**engine, Submission{}, barrier_outcome)) return kHangs;
+  if (fails(barrier_outcome.status)) return kError;
   (void)(*engine)->shutdown("done");
   return kSuccess;
 }
@@ -234,9 +236,9 @@ struct Failure {
   int error;
 };
 
-// Runs two ranks as processes; one call of rank `failing_rank` fails. Serves their Store. Like the
-// launcher, it ends the other rank some time after the first has failed, but only if that one still
-// waits in create(). Later, a rank must notice the failure itself.
+// Runs two ranks as processes and serves their Store. One call of rank `failing_rank` fails. Some
+// time after one rank has ended with an error, ends the other rank if it still waits in create(),
+// as the launcher does. After create(), the other rank must notice the end itself.
 std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Job& job) {
   auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
@@ -294,8 +296,9 @@ class ShortageTest : public ::testing::Test {
                          -1, 0)) Job) {}
   ~ShortageTest() override { ::munmap(&job_, sizeof(Job)); }
 
-  // Repeats the job and lets another call fail each time: every step-th call, beginning with a
-  // random one, until the job makes fewer calls than that. How many calls a rank makes may vary.
+  // Repeats the job. Each time, the n-th call of the function fails. n begins with a random number
+  // up to `step` and grows by `step`, until a rank makes fewer than n calls. How many calls a rank
+  // makes may vary from run to run.
   void fail_each_call(const char* kind, int error, int step = 1) {
     const int before = failures_;
     for (int failing_rank = 0; failing_rank < 2; ++failing_rank) {
@@ -310,7 +313,7 @@ class ShortageTest : public ::testing::Test {
         SCOPED_TRACE(format_text("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
                                  failing_rank, job_.reports[mine].text.data(),
                                  job_.reports[1 - mine].text.data()));
-        judge(statuses, mine);
+        check_endings(statuses, mine);
         if (HasFailure()) return;
         if (!reached) break;
         ++failures_;
@@ -319,7 +322,7 @@ class ShortageTest : public ::testing::Test {
     EXPECT_GT(failures_, before) << "no rank ever called " << kind;
   }
 
-  void judge(const std::array<int, 2>& statuses, std::size_t failing_rank) {
+  void check_endings(const std::array<int, 2>& statuses, std::size_t failing_rank) {
     const int mine = statuses[failing_rank];
     const int other = statuses[1 - failing_rank];
     if (WIFSIGNALED(mine)) {

@@ -23,26 +23,26 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::function<bool()> kNobody;
+const std::function<bool()> kNotInterrupted;
 
-WaitLimit patient() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+WaitLimit long_limit() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
 }
 
-std::string fresh_name() {
+std::string unused_name() {
   static int count = 0;
   return "farandole.meeting." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
-std::shared_ptr<Store> attend(const std::string& name, int members) {
-  auto store = open_named_store(name, members, patient());
+std::shared_ptr<Store> open_store(const std::string& name, int members) {
+  auto store = open_named_store(name, members, long_limit());
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? *store : nullptr;
 }
 
 // Waits until the formation has failed, and returns the reason.
 std::string failure_in(Store& store) {
-  const auto end = store.wait(keys::complete(1), patient());
+  const auto end = store.wait(keys::complete(1), long_limit());
   if (!end.ok()) return end.status().message();
   return ByteReader(end->bytes).get_text();
 }
@@ -51,17 +51,17 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
   constexpr int kMembers = 4;
   constexpr int kTimes = 50;
   for (int time = 0; time < kTimes; ++time) {
-    const std::string name = fresh_name();
+    const std::string name = unused_name();
     std::atomic<int> sum = 0;
     std::vector<std::jthread> members;
     for (int rank = 0; rank < kMembers; ++rank)
       members.emplace_back([&, rank] {
-        const auto store = attend(name, kMembers);
+        const auto store = open_store(name, kMembers);
         ASSERT_TRUE(store);
         ASSERT_TRUE(store->set("from/" + std::to_string(rank), {Bytes(1, std::byte{1}), {}}).ok());
         for (int other = 0; other < kMembers; ++other)
           sum += static_cast<int>(
-              store->wait("from/" + std::to_string(other), patient())->bytes.size());
+              store->wait("from/" + std::to_string(other), long_limit())->bytes.size());
         // No rank may leave before all have read all keys. A real formation ensures this with its
         // own keys.
         const auto done = store->add(keys::departed(1), 1);
@@ -77,12 +77,12 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
 }
 
 TEST(NamedStore, TheOwnerLetsAFormationComeToItsEnd) {
-  const std::string name = fresh_name();
-  auto owner = attend(name, 2);
-  const auto other = attend(name, 2);
+  const std::string name = unused_name();
+  auto owner = open_store(name, 2);
+  const auto other = open_store(name, 2);
   ASSERT_TRUE(owner->set(keys::complete(1), {}).ok());
   std::jthread leaving([&owner] { owner.reset(); });
-  EXPECT_TRUE(other->wait(keys::complete(1), patient()).ok());
+  EXPECT_TRUE(other->wait(keys::complete(1), long_limit()).ok());
   EXPECT_TRUE(other->remove(keys::complete(1)).ok());
   leaving.join();
   const Status late = other->set("key", {});
@@ -92,18 +92,18 @@ TEST(NamedStore, TheOwnerLetsAFormationComeToItsEnd) {
 }
 
 TEST(NamedStore, ARankThatEndsEarlyFailsTheFormationAtOnce) {
-  const std::string name = fresh_name();
-  const auto owner = attend(name, 3);
+  const std::string name = unused_name();
+  const auto owner = open_store(name, 3);
   ASSERT_TRUE(owner->set(keys::member(1, 0), {}).ok());
-  attend(name, 3).reset();
+  open_store(name, 3).reset();
   EXPECT_THAT(failure_in(*owner), HasSubstr("process " + std::to_string(::getpid()) +
                                             " has ended before all ranks of the job had met"));
 }
 
-TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
-  const std::string name = fresh_name();
-  const auto owner = attend(name, 3);
-  const auto guest = attend(name, 3);
+TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
+  const std::string name = unused_name();
+  const auto owner = open_store(name, 3);
+  const auto guest = open_store(name, 3);
   ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // so the owner has accepted the guest
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
@@ -116,7 +116,7 @@ TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
 }
 
 TEST(NamedStore, ErrorsNameTheOwner) {
-  const auto owner = attend(fresh_name(), 2);
+  const auto owner = open_store(unused_name(), 2);
   StoreValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
@@ -124,8 +124,8 @@ TEST(NamedStore, ErrorsNameTheOwner) {
               HasSubstr("the rank that keeps the rendezvous lost descriptors"));
 }
 
-TEST(NamedStore, AFullDoorIsWaitedAtOnlyForSoLong) {
-  const std::string name = fresh_name();
+TEST(NamedStore, AnInterruptionEndsTheWaitForAFullListener) {
+  const std::string name = unused_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
@@ -133,14 +133,14 @@ TEST(NamedStore, AFullDoorIsWaitedAtOnlyForSoLong) {
     waiting.push_back(*std::move(visit));
   int asked = 0;
   const auto late =
-      open_named_store(name, 2, {patient().deadline, [&asked] { return ++asked == 3; }});
+      open_named_store(name, 2, {long_limit().deadline, [&asked] { return ++asked == 3; }});
   EXPECT_EQ(late.status().code(), StatusCode::kRetry);
   EXPECT_THAT(late.status().message(), HasSubstr("interrupted while waiting"));
 }
 
-TEST(NamedStore, AForkedChildLetsGoOfTheName) {
-  const std::string name = fresh_name();
-  auto owner = attend(name, 2);
+TEST(NamedStore, AForkedChildReleasesTheName) {
+  const std::string name = unused_name();
+  auto owner = open_store(name, 2);
   int status = 0;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -149,13 +149,13 @@ TEST(NamedStore, AForkedChildLetsGoOfTheName) {
   }
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(attend(name, 2)->set("key", {}).ok()) << "the parent goes on";
+  EXPECT_TRUE(open_store(name, 2)->set("key", {}).ok()) << "the parent goes on";
 }
 
-TEST(NamedStore, ErrorsComeOut) {
-  EXPECT_EQ(open_named_store("", 2, patient()).status().code(), StatusCode::kFixCall);
+TEST(NamedStore, ErrorsAreReturned) {
+  EXPECT_EQ(open_named_store("", 2, long_limit()).status().code(), StatusCode::kFixCall);
   const NoFreeDescriptors none;
-  EXPECT_EQ(open_named_store(fresh_name(), 2, patient()).status().code(), StatusCode::kStop);
+  EXPECT_EQ(open_named_store(unused_name(), 2, long_limit()).status().code(), StatusCode::kStop);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ StoreReply reply() {
   return {9, Status::fix_call("no"), 5, {StoreReplyValue{{std::byte{3}}, 2}, std::nullopt}};
 }
 
-TEST(StoreMessages, RequestsComeBack) {
+TEST(StoreMessages, ARequestIsDecodedAsItWasEncoded) {
   const auto back = StoreRequest::decode(request().encode());
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->kind, StoreRequestKind::kSet);
@@ -28,7 +28,7 @@ TEST(StoreMessages, RequestsComeBack) {
   EXPECT_EQ(back->value, request().value);
 }
 
-TEST(StoreMessages, RepliesComeBack) {
+TEST(StoreMessages, AReplyIsDecodedAsItWasEncoded) {
   const auto back = StoreReply::decode(reply().encode());
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->number, 9U);
@@ -37,7 +37,7 @@ TEST(StoreMessages, RepliesComeBack) {
   EXPECT_EQ(back->values, reply().values);
 }
 
-TEST(StoreMessages, EveryCutIsRejected) {
+TEST(StoreMessages, EveryTruncationIsRejected) {
   const Bytes whole_request = request().encode();
   for (std::size_t i = 0; i < whole_request.size(); ++i)
     EXPECT_FALSE(StoreRequest::decode(std::span(whole_request).first(i))) << i;
@@ -68,7 +68,7 @@ TEST(StoreMessages, ForeignBytesAreRejected) {
 }
 
 // If changed bytes are accepted as a message, encoding that message must give the same bytes.
-TEST(StoreMessages, ChangedBytesNeverMislead) {
+TEST(StoreMessages, ChangedBytesAreRejectedOrDecodedExactly) {
   std::mt19937 random(7);
   std::size_t rejected = 0;
   for (int round = 0; round < 20000; ++round) {

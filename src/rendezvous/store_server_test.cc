@@ -32,10 +32,10 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::function<bool()> kNobody;
+const std::function<bool()> kNotInterrupted;
 
-WaitLimit patient() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+WaitLimit long_limit() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
 }
 
 std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
@@ -58,11 +58,11 @@ StoreReply receive_reply(const Descriptor& end) {
   return StoreReply::decode({answer.data(), bytes}).value_or(StoreReply{});
 }
 
-TEST(StoreServer, AnEndingLauncherIsTold) {
+TEST(StoreServer, AWaitingWorkerLearnsThatTheLauncherEnds) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
   std::jthread waiting([&client] {
-    const auto value = client->wait("never", patient());
+    const auto value = client->wait("never", long_limit());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
     EXPECT_THAT(value.status().message(), HasSubstr("launcher"));
   });
@@ -91,7 +91,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
     serving.end(1).reset();
   }
   EXPECT_TRUE(good->set("key", {}).ok());
-  EXPECT_TRUE(good->wait("key", patient()).ok());
+  EXPECT_TRUE(good->wait("key", long_limit()).ok());
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
@@ -134,7 +134,7 @@ TEST(StoreServer, TheLaunchersWritesReachWaitingWorkers) {
   EXPECT_THAT(reply.values, ElementsAre(StoreReplyValue{value, 0}));
 }
 
-// All members of a large job ask for all of them at once.
+// In a large job, each member asks for the keys of all members in one request.
 TEST(StoreServer, OneRequestAndOneReplyServeManyKeys) {
   const auto server = StoreServer::create("the launcher").value();
   const Descriptor end = server->add_client("rank 0").value();
@@ -238,13 +238,14 @@ TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
 
 // Answers one request as a launcher does, with a descriptor.
 void answer_with_descriptor(const UnixSocket& server) {
-  const auto message = server.receive(patient().deadline);
+  const auto message = server.receive(long_limit().deadline);
   ASSERT_TRUE(message.ok());
   const auto request = StoreRequest::decode(message->bytes);
   ASSERT_TRUE(request.has_value());
   const StoreReply reply{
       .number = request->number, .status = {}, .sum = 0, .values = {StoreReplyValue{{}, 1}}};
-  ASSERT_TRUE(server.send(reply.encode(), {{server.descriptor().get()}}, patient().deadline).ok());
+  ASSERT_TRUE(
+      server.send(reply.encode(), {{server.descriptor().get()}}, long_limit().deadline).ok());
 }
 
 TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
@@ -256,13 +257,13 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
     for (int i = 0; i < 3; ++i) answer_with_descriptor(ends->first);
   });
   const auto descriptors_of_answer = [&] {
-    const auto value = (*client)->wait("key", patient());
+    const auto value = (*client)->wait("key", long_limit());
     return value.ok() ? value->descriptors.size() : 0;
   };
   EXPECT_EQ(descriptors_of_answer(), 1U);
   const auto lost = [&] {
     const NoFreeDescriptors full;
-    return (*client)->wait("key", patient());
+    return (*client)->wait("key", long_limit());
   }();
   EXPECT_EQ(lost.status().code(), StatusCode::kStop);
   EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
@@ -274,9 +275,9 @@ TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
   ASSERT_TRUE(ends.ok());
   auto client = StoreClient::connect(ends->second.descriptor().get());
   ASSERT_TRUE(client.ok());
-  ASSERT_TRUE(ends->first.send(Bytes(3), {}, patient().deadline).ok());
+  ASSERT_TRUE(ends->first.send(Bytes(3), {}, long_limit().deadline).ok());
   for (int i = 0; i < 2; ++i) {
-    const auto value = (*client)->wait("key", patient());
+    const auto value = (*client)->wait("key", long_limit());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
     EXPECT_THAT(value.status().message(), HasSubstr("malformed message"));
   }
@@ -292,15 +293,15 @@ TEST(StoreClient, AnAnswerThatDoesNotFitTheWaitIsRejected) {
       {}, {plain, plain, plain}, {plain, std::nullopt}, {plain, StoreReplyValue{{}, 1}}};
   std::jthread server([&] {
     for (const auto& values : misfits) {
-      const auto message = ends->first.receive(patient().deadline);
+      const auto message = ends->first.receive(long_limit().deadline);
       const auto request = StoreRequest::decode(message.value().bytes);
       const StoreReply reply{
           .number = request.value().number, .status = {}, .sum = 0, .values = values};
-      ASSERT_TRUE(ends->first.send(reply.encode(), {}, patient().deadline).ok());
+      ASSERT_TRUE(ends->first.send(reply.encode(), {}, long_limit().deadline).ok());
     }
   });
   for (std::size_t i = 0; i < misfits.size(); ++i) {
-    const auto values = (*client)->wait_for_all({"a", "b"}, "", patient());
+    const auto values = (*client)->wait_for_all({"a", "b"}, "", long_limit());
     EXPECT_EQ(values.status().code(), StatusCode::kStop);
     EXPECT_THAT(values.status().message(), HasSubstr("malformed message")) << i;
   }
@@ -312,7 +313,8 @@ TEST(StoreClient, ManyThreadsThatWaitInVainAllGiveUp) {
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&client, i] {
-      const WaitLimit limit{std::chrono::steady_clock::now() + std::chrono::seconds(1), kNobody};
+      const WaitLimit limit{std::chrono::steady_clock::now() + std::chrono::seconds(1),
+                            kNotInterrupted};
       const auto value = client->wait("never " + std::to_string(i), limit);
       EXPECT_EQ(value.status().code(), StatusCode::kRetry);
     });
@@ -349,15 +351,15 @@ TEST(StoreServer, NamesTheSenderOfDescriptorsThatDoNotFit) {
   EXPECT_TRUE(client->set("key", {}).ok());
 }
 
-TEST(StoreServer, AWorkerWithTooManyWaitsIsTold) {
+TEST(StoreServer, TooManyWaitsOfAWorkerAreAnError) {
   ServingThread serving(1);
   auto socket = UnixSocket::adopt(std::move(serving.end(0)));
   ASSERT_TRUE(socket.ok());
   StoreRequest request{
       .kind = StoreRequestKind::kWait, .number = 0, .keys = {"never"}, .unless = {}, .value = {}};
   for (; request.number <= 1024; ++request.number)
-    ASSERT_TRUE(socket->send(request.encode(), {}, patient().deadline).ok());
-  const auto message = socket->receive(patient().deadline);
+    ASSERT_TRUE(socket->send(request.encode(), {}, long_limit().deadline).ok());
+  const auto message = socket->receive(long_limit().deadline);
   ASSERT_TRUE(message.ok());
   const auto reply = StoreReply::decode(message->bytes);
   ASSERT_TRUE(reply.has_value());
@@ -365,7 +367,7 @@ TEST(StoreServer, AWorkerWithTooManyWaitsIsTold) {
   EXPECT_EQ(reply->status, Status::fix_call("more than 1024 waits at the same time in one worker"));
 }
 
-TEST(StoreClient, ClosesTheDoorForChildren) {
+TEST(StoreClient, DoesNotPassItsDescriptorToChildren) {
   ServingThread serving(1);
   ASSERT_EQ(::fcntl(serving.end(0).get(), F_SETFD, 0), 0);
   auto client = client_of(serving, 0);

@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kMembers = 3;
-const std::function<bool()> kNobody;
+const std::function<bool()> kNotInterrupted;
 
 // Creates the Stores of all members of one job.
 class Job {
@@ -73,10 +73,10 @@ class StoreSuite : public ::testing::TestWithParam<Implementation> {
 };
 
 // A long limit that only guards against hanging.
-WaitLimit patient() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+WaitLimit long_limit() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
 }
-WaitLimit at_once() { return {TimePoint{}, kNobody}; }
+WaitLimit at_once() { return {TimePoint{}, kNotInterrupted}; }
 
 StoreValue text(std::string_view words) {
   const auto* begin = reinterpret_cast<const std::byte*>(words.data());
@@ -97,7 +97,7 @@ std::vector<std::string> as_texts(const Result<StoreValues>& values) {
 TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
   ASSERT_TRUE(store(0).set("color", text("blue")).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
-    auto value = store(rank).wait("color", patient());
+    auto value = store(rank).wait("color", long_limit());
     ASSERT_TRUE(value.ok()) << value.status().message();
     EXPECT_EQ(as_text(*value), "blue");
   }
@@ -108,7 +108,7 @@ TEST_P(StoreSuite, AWaitEndsWhenTheKeyArrives) {
   std::atomic<int> right{0};
   for (int rank = 1; rank < kMembers; ++rank)
     waiting.emplace_back([this, rank, &right] {
-      auto value = store(rank).wait("late", patient());
+      auto value = store(rank).wait("late", long_limit());
       if (value.ok() && as_text(*value) == "here") ++right;
     });
   ASSERT_TRUE(store(0).set("late", text("here")).ok());
@@ -121,7 +121,7 @@ TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
   std::vector<std::jthread> waiting;
   for (const char* key : {"a", "b", "c"})
     waiting.emplace_back([this, key, &right] {
-      auto value = store(1).wait(key, patient());
+      auto value = store(1).wait(key, long_limit());
       if (value.ok() && as_text(*value) == key) ++right;
     });
   // Another thread of the same member sets the keys in the opposite order while these threads wait.
@@ -144,7 +144,7 @@ TEST_P(StoreSuite, AWaitForSeveralKeysEndsWithTheLast) {
   std::vector<std::jthread> waiting;
   for (int rank = 0; rank < kMembers; ++rank)
     waiting.emplace_back([this, rank, &right] {
-      const auto values = store(rank).wait_for_all({"a", "b", "c"}, "", patient());
+      const auto values = store(rank).wait_for_all({"a", "b", "c"}, "", long_limit());
       if (as_texts(values) == std::vector<std::string>{"1", "2", "3"}) ++right;
     });
   ASSERT_TRUE(store(0).set("b", text("2")).ok());
@@ -162,7 +162,7 @@ TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
   EXPECT_THAT(too_early.status().message(),
               HasSubstr("timed out while waiting for the rendezvous key `a` and 2 more"));
   std::jthread waiting([this] {
-    const auto values = store(1).wait_for_all({"a", "b", "c"}, "end", patient());
+    const auto values = store(1).wait_for_all({"a", "b", "c"}, "end", long_limit());
     EXPECT_THAT(as_texts(values), ElementsAre("1", "nothing", "3"));
   });
   ASSERT_TRUE(store(0).set("end", {}).ok());
@@ -180,7 +180,7 @@ TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
     return false;
   };
   std::jthread waiting([this, &counting] {
-    const auto values = store(1).wait_for_all({"a", "b"}, "", {patient().deadline, counting});
+    const auto values = store(1).wait_for_all({"a", "b"}, "", {long_limit().deadline, counting});
     EXPECT_THAT(as_texts(values), ElementsAre("new", "2"));
   });
   looks.wait(0);  // now the wait has begun, and has found `a`
@@ -189,7 +189,7 @@ TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
   ASSERT_TRUE(store(0).set("a", text("new")).ok());
 }
 
-// In one message, there is room neither for the descriptors nor for the bytes of all.
+// The descriptors of all these values do not fit into one message, and neither do the bytes.
 TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
   constexpr int kKeys = 200;
   constexpr std::size_t kLong = 20'000;
@@ -202,7 +202,7 @@ TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
       value.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     ASSERT_TRUE(store(0).set(keys.back(), std::move(value)).ok());
   }
-  const auto values = store(1).wait_for_all(keys, "", patient());
+  const auto values = store(1).wait_for_all(keys, "", long_limit());
   ASSERT_TRUE(values.ok()) << values.status().message();
   ASSERT_EQ(values->size(), keys.size());
   for (int k = 0; k < kKeys; ++k) {
@@ -220,12 +220,12 @@ TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
 TEST_P(StoreSuite, AnInterruptedWaitLeavesTheStoreUsable) {
   std::atomic<bool> stop{true};
   const std::function<bool()> interrupted = [&stop] { return stop.load(); };
-  const WaitLimit limit{patient().deadline, interrupted};
+  const WaitLimit limit{long_limit().deadline, interrupted};
   const auto ended = store(1).wait("later", limit);
   EXPECT_EQ(ended.status().code(), StatusCode::kRetry);
   EXPECT_THAT(ended.status().message(), HasSubstr("interrupted"));
   ASSERT_TRUE(store(1).set("later", text("now")).ok());
-  EXPECT_EQ(as_text(store(1).wait("later", patient()).value()), "now");
+  EXPECT_EQ(as_text(store(1).wait("later", long_limit()).value()), "now");
 }
 
 TEST_P(StoreSuite, AKeyIsWrittenOnce) {
@@ -233,7 +233,7 @@ TEST_P(StoreSuite, AKeyIsWrittenOnce) {
   const Status again = store(1).set("key", text("2"));
   EXPECT_EQ(again.code(), StatusCode::kFixCall);
   EXPECT_THAT(again.message(), HasSubstr("`key`"));
-  EXPECT_EQ(as_text(store(2).wait("key", patient()).value()), "1");
+  EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "1");
 }
 
 TEST_P(StoreSuite, RemovingMakesRoomForAnother) {
@@ -242,7 +242,7 @@ TEST_P(StoreSuite, RemovingMakesRoomForAnother) {
   ASSERT_TRUE(store(1).remove("key").ok());
   EXPECT_FALSE(store(0).wait("key", at_once()).ok());
   ASSERT_TRUE(store(0).set("key", text("2")).ok());
-  EXPECT_EQ(as_text(store(2).wait("key", patient()).value()), "2");
+  EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "2");
 }
 
 TEST_P(StoreSuite, CountersCountAllMembers) {
@@ -261,14 +261,14 @@ TEST_P(StoreSuite, CountersAndValuesDoNotMix) {
   ASSERT_TRUE(store(0).add("count", 1).ok());
   ASSERT_TRUE(store(0).set("value", text("x")).ok());
   EXPECT_EQ(store(1).set("count", text("x")).code(), StatusCode::kFixCall);
-  EXPECT_EQ(store(1).wait("count", patient()).status().code(), StatusCode::kFixCall);
-  const auto both = store(1).wait_for_all({"value", "count"}, "", patient());
+  EXPECT_EQ(store(1).wait("count", long_limit()).status().code(), StatusCode::kFixCall);
+  const auto both = store(1).wait_for_all({"value", "count"}, "", long_limit());
   EXPECT_EQ(both.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(both.status().message(), HasSubstr("`count` is a counter"));
   EXPECT_EQ(store(1).add("value", 1).status().code(), StatusCode::kFixCall);
 }
 
-TEST_P(StoreSuite, EveryGetterOwnsItsDescriptors) {
+TEST_P(StoreSuite, EveryReaderOwnsItsDescriptors) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const Descriptor read_end(ends[0]);
@@ -276,7 +276,7 @@ TEST_P(StoreSuite, EveryGetterOwnsItsDescriptors) {
   value.descriptors.emplace_back(ends[1]);
   ASSERT_TRUE(store(0).set("pipe", std::move(value)).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
-    auto mine = store(rank).wait("pipe", patient());
+    auto mine = store(rank).wait("pipe", long_limit());
     ASSERT_TRUE(mine.ok()) << mine.status().message();
     ASSERT_EQ(mine->descriptors.size(), 1U);
     EXPECT_EQ(::fcntl(mine->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -295,7 +295,7 @@ TEST_P(StoreSuite, TheLimitsHold) {
   StoreValue longest{Bytes(kStoreValueBytesMax, std::byte{1}), {}};
   const std::string longest_key(kStoreKeyBytesMax, 'k');
   ASSERT_TRUE(store(0).set(longest_key, std::move(longest)).ok());
-  EXPECT_EQ(store(1).wait(longest_key, patient()).value().bytes.size(), kStoreValueBytesMax);
+  EXPECT_EQ(store(1).wait(longest_key, long_limit()).value().bytes.size(), kStoreValueBytesMax);
 
   StoreValue too_long{Bytes(kStoreValueBytesMax + 1), {}};
   EXPECT_EQ(store(0).set("long", std::move(too_long)).code(), StatusCode::kFixCall);
@@ -308,7 +308,7 @@ TEST_P(StoreSuite, TheLimitsHold) {
   EXPECT_TRUE(store(0).set("fine", text("x")).ok());
 }
 
-TEST(MemoryStore, AFullProcessGetsNoDuplicates) {
+TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
   MemoryStore store;
   StoreValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));

@@ -178,11 +178,11 @@ TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
 // One call of a thousand stays in flight while many newer ones come and go.
 TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
   SubmissionTable table;
-  constexpr Handle kEach = 1000;
+  constexpr Handle kInterval = 1000;
   std::vector<Record*> kept;
-  for (Handle number = 0; number < 20 * kEach; ++number) {
+  for (Handle number = 0; number < 20 * kInterval; ++number) {
     Record& record = **table.add(unnamed());
-    if (number % kEach == 0) {
+    if (number % kInterval == 0) {
       kept.push_back(&record);
       continue;
     }

@@ -41,7 +41,7 @@ class TraceFileTest : public ::testing::Test {
     if (!file.ok()) std::abort();
     return *std::move(file);
   }
-  // Replaces the end mark by a part of a line, as a rank does that is killed while it writes.
+  // Replaces the end mark by a part of a line, as if a rank had been killed while it wrote.
   void write_half(std::string_view part) const {
     std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - kTraceEnd.size());
     std::ofstream(path(), std::ios::app) << part;
@@ -150,13 +150,13 @@ TEST_F(TraceFileTest, AnIncompleteEndMarkIsCutOff) {
 
 TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   TraceFile first = must_open();
-  int told[2] = {-1, -1};
-  ASSERT_EQ(::pipe(told), 0);
+  int stop_pipe[2] = {-1, -1};
+  ASSERT_EQ(::pipe(stop_pipe), 0);
   const pid_t child = ::fork();
   if (child == 0) {  // this child keeps the file open without using it
     char none = 0;
-    ::close(told[1]);
-    _exit(static_cast<int>(::read(told[0], &none, 1)));
+    ::close(stop_pipe[1]);
+    _exit(static_cast<int>(::read(stop_pipe[0], &none, 1)));
   }
   const pid_t other = ::fork();
   if (other == 0) {
@@ -168,9 +168,9 @@ TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   first.close();
   EXPECT_EQ(content(path()), with_lines(0));
   must_open("two").close();
-  ::close(told[1]);
+  ::close(stop_pipe[1]);
   ::waitpid(child, nullptr, 0);
-  ::close(told[0]);
+  ::close(stop_pipe[0]);
 }
 
 TEST_F(TraceFileTest, AFullDiskIsReportedAndTheFileStaysValid) {
@@ -193,19 +193,19 @@ TEST_F(TraceFileTest, AFullDiskIsReportedAndTheFileStaysValid) {
 }
 
 TEST_F(TraceFileTest, WrongPathsAreReportedWithTheReason) {
-  const auto told = [&](const std::string& where) {
+  const auto status_of_open = [&](const std::string& where) {
     return TraceFile::open(where, head_of("one")).status();
   };
   const auto cannot = [](const std::string& where, const std::string& why) {
     return Status::fix_call("the timeline cannot be written to `" + where + "`: " + why);
   };
-  EXPECT_EQ(told(path("no/such/trace.json")),
+  EXPECT_EQ(status_of_open(path("no/such/trace.json")),
             cannot(path("no/such/trace.json"), "No such file or directory"));
-  EXPECT_EQ(told(folder_), cannot(folder_, "Is a directory"));
-  EXPECT_EQ(told(""), cannot("", "No such file or directory"));
-  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "it is not a regular file"));
+  EXPECT_EQ(status_of_open(folder_), cannot(folder_, "Is a directory"));
+  EXPECT_EQ(status_of_open(""), cannot("", "No such file or directory"));
+  EXPECT_EQ(status_of_open("/dev/null"), cannot("/dev/null", "it is not a regular file"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "it is not a regular file"));
+  EXPECT_EQ(status_of_open(path("pipe")), cannot(path("pipe"), "it is not a regular file"));
 }
 
 }  // namespace

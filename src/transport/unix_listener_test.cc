@@ -91,7 +91,7 @@ TEST(UnixListener, TooManyClientsMustRetry) {
 
 // Runs `act` in a child process as another user and returns its result.
 template <class Act>
-int as_another_user(Act act) {
+int run_as_another_user(Act act) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setuid(65534) == 0 ? act() : 99);
   int status = 0;
@@ -104,7 +104,7 @@ TEST(UnixListener, BothSidesRejectOtherUsers) {
   const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  const int exit_code = as_another_user([&] {
+  const int exit_code = run_as_another_user([&] {
     const auto connection = UnixListener::connect(name);
     return connection.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
   });

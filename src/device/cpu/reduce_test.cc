@@ -203,7 +203,7 @@ bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
 
 // Every second element consists of random bits. The first 16 bits of the others are those of a
 // special value of some type (zeros, ones, infinities, NaNs, subnormals, extreme integers), and
-// their last bits are below, at or above the middle between two halves.
+// their last bits are below, at or above the middle between two 16-bit floats.
 std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t count) {
   constexpr std::array<std::uint64_t, 16> kFirstBits = {
       0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x03ff, 0x3c00, 0xbc00,

@@ -25,10 +25,10 @@ TEST(Doorbells, ABellRungAfterPrepareEndsTheSleep) {
   Doorbells b(memory->data(), 1, 2);
   const auto ticket = a.prepare_sleep();
   b.ring(0);
-  EXPECT_TRUE(is_woken_by_bell(a, ticket));
+  EXPECT_TRUE(sleep_and_see_bell(a, ticket));
   const auto again = a.prepare_sleep();
   a.ring_self();
-  EXPECT_TRUE(is_woken_by_bell(a, again));
+  EXPECT_TRUE(sleep_and_see_bell(a, again));
 }
 
 TEST(Doorbells, ASleepEndsAtItsLimit) {
@@ -109,7 +109,7 @@ TEST(Doorbells, LeavingWakesSleepers) {
   Doorbells b(memory->data(), 1, 2);
   const auto ticket = a.prepare_sleep();
   b.leave("");
-  EXPECT_TRUE(is_woken_by_bell(a, ticket));
+  EXPECT_TRUE(sleep_and_see_bell(a, ticket));
   EXPECT_EQ(a.leaver(1)->reason, "");
 }
 
@@ -120,8 +120,8 @@ TEST(Doorbells, TheFirstDeathIsKeptAndWakesAllRanks) {
   const auto ticket_of_a = a.prepare_sleep();
   const auto ticket_of_b = b.prepare_sleep();
   a.close(2);
-  EXPECT_TRUE(is_woken_by_bell(a, ticket_of_a));
-  EXPECT_TRUE(is_woken_by_bell(b, ticket_of_b));
+  EXPECT_TRUE(sleep_and_see_bell(a, ticket_of_a));
+  EXPECT_TRUE(sleep_and_see_bell(b, ticket_of_b));
   a.close(1);
   EXPECT_EQ(a.closed_by(), 2);
   EXPECT_EQ(b.closed_by(), 2);

@@ -86,7 +86,7 @@ TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
         const bool sent = ends.sender.try_send(message);
         if (sent) ends.sender_bells.cancel_sleep();
         if (sent) break;
-        ASSERT_TRUE(is_woken_by_bell(ends.sender_bells, ticket)) << "message " << i;
+        ASSERT_TRUE(sleep_and_see_bell(ends.sender_bells, ticket)) << "message " << i;
       }
     }
   });
@@ -98,7 +98,7 @@ TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
       if (received)
         ends.receiver_bells.cancel_sleep();
       else
-        ASSERT_TRUE(is_woken_by_bell(ends.receiver_bells, ticket)) << "message " << i;
+        ASSERT_TRUE(sleep_and_see_bell(ends.receiver_bells, ticket)) << "message " << i;
     }
     ASSERT_EQ(*received, message_of(size_of(i), i));
   }

@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// Sleeps with a ticket from prepare_sleep(). False if no doorbell rang.
-inline bool is_woken_by_bell(Doorbells& doorbells, std::uint32_t ticket) {
+// Sleeps with a ticket from prepare_sleep(). Returns false if no doorbell rang.
+inline bool sleep_and_see_bell(Doorbells& doorbells, std::uint32_t ticket) {
   constexpr auto kHangGuard = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();
   doorbells.sleep(ticket, kHangGuard);
@@ -27,7 +27,7 @@ void sleep_until(Doorbells& doorbells, Ready ready) {
       doorbells.cancel_sleep();
       return;
     }
-    ASSERT_TRUE(is_woken_by_bell(doorbells, ticket));
+    ASSERT_TRUE(sleep_and_see_bell(doorbells, ticket));
   }
 }
 
