@@ -1,5 +1,5 @@
-// Measures src/collective alone, from choose() to the last advance(). Ranks wait as in the
-// engine, but there is no agreement.
+// Measures src/collective alone, from choose() to the last advance(). The ranks wait as the engine
+// does, but they agree on nothing before a call.
 #include <cstdlib>
 #include <span>
 
@@ -40,7 +40,7 @@ int run(int count, char** words) {
   options.in_place |= options.operation == "broadcast";
   Ranks ranks(options.ranks);
   const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
-  const bool good = in_processes(options.ranks, [&](int rank) {
+  const bool good = run_in_processes(options.ranks, [&](int rank) {
     Member member = ranks.member(rank);
     const BenchRank bench_rank = {rank, options.ranks,
                                   reinterpret_cast<SharedResults*>(shared_results->data())};

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compare us with MPI, Gloo and the limits of the machine, interleaved in one run.
+"""Compare ours with MPI, Gloo and the limits of the machine, all in turn in one run.
 
 `./dev bench [GOAL…]` prepares everything and runs this script. It prints a Markdown table for
-each comparison, whether the goal is reached, and the commands. It also writes everything as JSON.
+each comparison, whether its bars are reached, and the commands. It also writes everything as JSON.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def markdown_of(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
 
 
 def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
-    """Join all comparisons of one allreduce between two ranks in ordinary memory."""
+    """Join the results of all plain allreduce tasks of two ranks in ordinary memory."""
     curves: dict[str, dict[int, float]] = {}
     for outcome in outcomes:
         task = outcome.part.task
@@ -161,7 +161,10 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="the tables and commands, to a file")
     parser.add_argument("--plot", type=Path, help="time against size as SVG, if there is G2 or G3")
     parser.add_argument(
-        "--rounds", type=int, default=rounds.ROUNDS, help="7, or fewer for a quick look"
+        "--rounds",
+        type=int,
+        default=rounds.ROUNDS,
+        help=f"default: {rounds.ROUNDS}; fewer for a first impression",
     )
     arguments = parser.parse_args()
     if unknown := set(arguments.goals) - set(GOALS):

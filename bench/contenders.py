@@ -1,7 +1,7 @@
 """The contenders and the commands that run them: ours, the limits, MPI with many settings, Gloo.
 
-Every program prints the same JSON; see bench/measure.h. The best setting of a peer differs from
-size to size and from machine to machine, so we list the candidates and try them.
+Every program prints JSON with the keys of bench/measure.cc. Which setting of a peer is best depends
+on the size and on the machine, so we list the candidates and try them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A wrong result. Running again does not help, unlike after a time-out on a busy machine."""
+    """A result is wrong. Then the run is not repeated, unlike after a time-out."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Task:
         return (self.operation, *given, *self.flags, "--json")
 
     def as_copies(self) -> Task:
-        """Return the task of copying as many bytes, which shows what the machine can do."""
+        """Return the task of copying as many bytes, which measures the limit of the machine."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 
@@ -50,7 +50,7 @@ class Task:
 @dataclass(frozen=True)
 class Contender:
     library: str  # farandole, openmpi, mpich, gloo, memcpy
-    setting: str  # the settings of the library, in a word
+    setting: str  # the name of the library's settings, or empty
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
     more: tuple[str, ...] = ()  # appended to the command
@@ -132,7 +132,8 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
-        # If ranks share cores, most settings run only bound, because there are many of them.
+        # If ranks share cores, all settings run with bound ranks, and only these three also with
+        # free ones, because there are too many settings.
         if how or not crowded or name in ("cma", "nocma", "sm")
     ]
 
@@ -140,8 +141,8 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
 def mpich(task: Task, crowded: bool) -> list[Contender]:
     program = PROGRAMS / "mpi_bench_mpich"
     start = ("mpirun.mpich", "-n", str(task.ranks))
-    posix = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
-    gather = {posix.format(name): "release_gather" for name in ("ALLREDUCE", "BCAST", "REDUCE")}
+    variable = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
+    gather = {variable.format(name): "release_gather" for name in ("ALLREDUCE", "BCAST", "REDUCE")}
     copies = {"default": {}, "nocma": {"UCX_TLS": "posix,self"}}
     variants: dict[str, dict[str, str]] = {**copies}
     variants["release-gather"] = gather | {"MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "1"}

@@ -3,7 +3,7 @@
 
 `python bench/cycles.py [CYCLES]` runs a job of two workers that repeat init, two barriers and
 shutdown. It prints JSON: the median time of a cycle in the second hundred and in the last hundred,
-the ratios of the two, the commit and the machine.
+the ratios of the two hundreds, the commit and the machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-// Measures whole engines through the public C++ interface, in processes of their own and with the
-// agreement between them. A blocking call is submit() with a limit, then take(). With --pieces, a
-// tensor is split into that many calls: all are submitted, then all are waited for and taken. With
-// --completions each call has a completion that takes it, and the program sleeps until the last
-// one.
+// Measures whole engines through the public C++ interface, with the agreement between them. Each
+// engine has a process of its own. A blocking call is submit() with a limit, then take(). With
+// --pieces N, the tensor is split into N calls: the program submits all, then it waits for all and
+// takes their results. With --completions, each call has a completion that takes the result, and
+// the program sleeps until the last completion has run.
 
 #include <algorithm>
 #include <atomic>
@@ -46,7 +46,7 @@ class Caller {
     }
     if (calls.size() > 1)
       for (const Handle handle : handles_)
-        CHECK(engine_.wait(handle, kLimit), "a call of a benchmark is soon over");
+        CHECK(engine_.wait(handle, kLimit), "a call of a benchmark ends soon");
     for (const Handle handle : handles_)
       CHECK(engine_.take(handle).status.ok(), "nobody leaves a benchmark early");
   }
@@ -95,7 +95,7 @@ class Caller {
   std::size_t bytes_ = 0;
   std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of their tensors
   std::vector<Handle> handles_;
-  std::atomic<std::size_t> calls_left_ = 0;  // whose completion has not run yet
+  std::atomic<std::size_t> calls_left_ = 0;  // calls whose completion has not run yet
 };
 
 bool run_rank(int rank, const BenchOptions& options, int rendezvous,
@@ -130,7 +130,7 @@ int run(int count, char** words) {
   }
   const auto memory = Segment::create("bench-shared", sizeof(SharedResults)).value();
   auto& shared_results = *reinterpret_cast<SharedResults*>(memory->data());
-  const bool good = in_job(options.ranks, [&](int rank, int rendezvous) {
+  const bool good = run_in_job(options.ranks, [&](int rank, int rendezvous) {
     return run_rank(rank, options, rendezvous, shared_results);
   });
   return good ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -1,4 +1,7 @@
-"""The goals: what to measure, and what to reach. A speed-up is a rival's time divided by ours."""
+"""The goals: what to measure, and what result is wanted.
+
+A speed-up is a rival's time divided by ours.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
 
 @dataclass(frozen=True)
 class Bar:
-    """What to reach against one rival: the geometric mean of the speed-ups, and the worst size.
+    """The wanted speed-ups over one rival.
 
-    `must` is required; `moon` is the stretch goal.
+    `must` is the required geometric mean over the sizes, and `must_worst` the required speed-up at
+    the worst size. `moon` and `moon_worst` are the same for the more ambitious goal.
     """
 
     rival: str  # mpi, gloo, memcpy, float32
@@ -30,13 +34,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison over sizes. A goal has one or more parts; all must reach their bars."""
+    """One comparison over sizes. A goal is reached when all its parts reach their bars."""
 
     goal: str
     title: str
     task: Task
     bars: tuple[Bar, ...]
-    heap: bool = False  # for us; the peers only have ordinary memory
+    heap: bool = False  # use heap memory for ours; the peers only have ordinary memory
     busy: int = 0  # how many processes compute beside the benchmark
     tail: bool = False  # compare p99 / p50 instead of times
 
@@ -91,7 +95,7 @@ def all_parts() -> Iterator[Part]:
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
-TAIL_MOON = 1.5  # the stretch goal for our p99 / p50, independent of the peers
+TAIL_MOON = 1.5  # the more ambitious goal for our p99 / p50, independent of the peers
 
 
 def parts_of(goal: str) -> list[Part]:

@@ -1,6 +1,6 @@
-// The limits of the machine. `limits memcpy` is measured like an operation: every core copies its
-// own memory at the same time. `limits pingpong` passes a cache line between two cores and prints
-// the nanoseconds of a round trip.
+// Measures the limits of the machine. `limits memcpy` measures copies like an operation: all ranks
+// copy memory of their own at the same time. `limits pingpong` passes a cache line between two
+// cores and prints the nanoseconds of a round trip.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -23,7 +23,7 @@ int ping_pong() {
   constexpr std::uint64_t kRounds = 20'000;
   const auto segment = Segment::create("bench-table", sizeof(Table)).value();
   auto& ball = reinterpret_cast<Table*>(segment->data())->ball;
-  const bool good = in_processes(2, [&ball](int rank) {
+  const bool good = run_in_processes(2, [&ball](int rank) {
     pin_to_core(rank);
     const auto side = static_cast<std::uint64_t>(rank);
     auto begin = std::chrono::steady_clock::now();
@@ -44,7 +44,7 @@ int copies(int count, char** words) {
   const BenchOptions options =
       parse_options(count, words, {.operation = "memcpy", .pin = true, .library = "memcpy"});
   const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
-  const bool good = in_processes(options.ranks, [&](int rank) {
+  const bool good = run_in_processes(options.ranks, [&](int rank) {
     const BenchRank bench_rank = {rank, options.ranks,
                                   reinterpret_cast<SharedResults*>(shared_results->data())};
     const Call call = [](const Shape& shape, const std::byte* input, std::byte* output) {

@@ -18,19 +18,21 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The size of an L2 cache. Larger tensors have several buffers, which repetitions use in turn.
+// Roughly the size of an L2 cache. For larger tensors there are several buffers, which the
+// repetitions use in turn.
 constexpr std::size_t kCacheBytes = 1 << 20;
 constexpr std::size_t kBuffers = 3;
 // The first calls do not count, because they touch memory that is in no cache yet. For small
-// messages, as many calls are skipped as in the OSU benchmarks; for large ones, fewer.
+// messages, we skip as many calls as the OSU benchmarks do; for large messages, fewer.
 constexpr std::size_t kWarmUpBytes = 16 << 20;
 constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // of a series of calls, roughly
+constexpr std::size_t kTightBytes = 4 << 20;  // about so many bytes in all calls of a row
 constexpr std::size_t kTightCallsMax = 2000;
-constexpr std::size_t kTightCallsShared = 50;  // if ranks share cores, because a call may take 8 ms
+// The most if ranks share cores, because a call may then take 8 ms.
+constexpr std::size_t kTightCallsShared = 50;
 
 struct Result {
   std::size_t bytes;
@@ -42,7 +44,7 @@ struct Buffers {
   std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // no other owner
 };
 
-// Reads every byte once, at the speed of memory, as a consumer does.
+// Reads every byte once, as fast as memory allows, as a program that uses the result does.
 std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   std::uint64_t sum = 0;
   std::size_t begin = 0;
@@ -55,7 +57,7 @@ std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   return sum;
 }
 
-// Overwrites the output, so that a result from an earlier call is noticed.
+// Overwrites the output, so that the check of the result fails if a call writes nothing.
 void overwrite(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kStep = 4096;
   for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
@@ -72,7 +74,7 @@ class Measurement {
         pattern_(options.dtype, bench_rank.ranks),
         own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
 
-  Result of(std::size_t bytes) {
+  Result measure_size(std::size_t bytes) {
     const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
     const bool split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
                        options_.operation != "memcpy";
@@ -124,7 +126,7 @@ class Measurement {
            static_cast<double>(calls);
   }
 
-  // Returns how many repetitions count for the result.
+  // Repeats the operation, and returns how many repetitions count for the result.
   int repeat() {
     const std::size_t most = own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
@@ -140,11 +142,11 @@ class Measurement {
       if (counted == 0) counted_begin = SteadyClock::now();
       if (bench_rank_.rank == 0) {
         const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
-        const bool enough = counted >= fewest && spent.count() > options_.seconds;
-        shared_results.repetitions_left.store(!enough && counted < kRepetitionsMax);
+        const bool is_enough = counted >= fewest && spent.count() > options_.seconds;
+        shared_results.continues.store(!is_enough && counted < kRepetitionsMax);
       }
       shared_results.barrier(bench_rank_.ranks, own_core_);
-      if (shared_results.repetitions_left.load() == 0) return counted;
+      if (shared_results.continues.load() == 0) return counted;
       const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
       if (counted >= 0)
         shared_results.nanoseconds[index()][static_cast<std::size_t>(counted)] =
@@ -175,8 +177,8 @@ class Measurement {
   volatile std::uint64_t consumed_ = 0;
 };
 
-// As in nccl-tests: the least data that each rank must move, so that results for different numbers
-// of ranks can be compared.
+// Returns how many bytes each rank must at least move for one byte of the tensor, as in nccl-tests.
+// With it, results for different numbers of ranks can be compared.
 double bus_factor(const BenchOptions& options, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (options.operation == "allreduce") return 2 * others;
@@ -230,7 +232,7 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
                     "p50 us", "p99 us", "algbw GB/s", "busbw GB/s", "repeats"));
   const char* before = "[";
   for (const std::size_t bytes : options.sizes) {
-    Result result = measurement.of(bytes);
+    Result result = measurement.measure_size(bytes);
     for (int rank = 0; rank < bench_rank.ranks; ++rank)
       result.verified &=
           bench_rank.shared_results->wrong[static_cast<std::size_t>(rank)].load() == 0;

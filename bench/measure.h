@@ -1,5 +1,5 @@
-// measure(): repeats an operation on memory that its owner has just rewritten and checks every
-// result. For each repetition, it records the time of the slowest rank.
+// measure(): repeats an operation and checks every result. Before each repetition, the ranks
+// rewrite their inputs. The result has the time of the slowest rank in each repetition.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace farandole::bench {
 // The measured call; it returns when the operation is complete. In place, input and output are the
 // same memory.
 using Call = std::function<void(const Shape&, const std::byte* input, std::byte* output)>;
-// Returns memory of the kind that the options ask for, 128-byte-aligned.
+// Returns 128-byte-aligned memory of the kind that BenchOptions::heap selects.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
 struct BenchRank {
@@ -25,12 +25,13 @@ struct BenchRank {
   SharedResults* shared_results = nullptr;
 };
 
-// Measures, and writes the results to standard output on rank 0. Returns whether all results were
-// right. Collective: all ranks must call it with equal options.
+// Measures the call for all sizes of the options. Rank 0 writes the times to standard output.
+// Returns whether all results were right. Collective: all ranks must call it with equal options.
 bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
              const Allocate& allocate);
 
-// Allocates pages that nothing has touched, so the first writer places them.
+// Allocates pages that nobody has touched, so the first rank that writes a page determines its
+// place.
 std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes);
 // Pins this process to core number `rank` of those that it may use, modulo their number.
 void pin_to_core(int rank);

@@ -26,9 +26,9 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
       "--adasum", [&options] { options.reduce_op = ReduceOp::kAdasum; },
       "Allreduce by Adasum instead of a sum; all ranks have the same input");
   app.add_flag("--consume", options.consume, "Read the result inside the timed region");
-  app.add_flag("--tight", options.tight, "Time many calls in a row, with no barrier between");
+  app.add_flag("--tight", options.tight, "Time many calls in a row, with no barrier between them");
   app.add_flag("--in-place", options.in_place, "One buffer for input and output");
-  app.add_flag("--pin,!--no-pin", options.pin, "Rank i stays on core i, modulo the cores");
+  app.add_flag("--pin,!--no-pin", options.pin, "Pin rank i to core i, modulo the number of cores");
   app.add_flag("--json", options.json, "Print a JSON list");
   app.add_option("--seconds", options.seconds, "Approximate time for each size");
   if (options.pieces == 0) return;

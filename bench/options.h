@@ -1,4 +1,4 @@
-// The options of a benchmark program. Ours and the peers' use the same words.
+// The options of a benchmark program. Our programs and those of the peers have the same options.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace farandole::bench {
 
 struct BenchOptions {
   std::string operation = "allreduce";  // of kOperations; also "memcpy" if the program knows it
-  int ranks = 2;                        // for MPI, its launcher sets it
+  int ranks = 2;                        // MPI programs get it from their launcher
   // Bytes of the tensor. For an all-gather, of the whole result; for a reduce-scatter, of the whole
   // input.
   std::vector<std::size_t> sizes = {};
@@ -26,10 +26,11 @@ struct BenchOptions {
   bool pin = false;       // pin rank i to core i, modulo the number of cores
   bool json = false;      // print a list of objects instead of a table
   double seconds = 0.1;   // approximate time for each size
-  // Into how many calls the tensor is split. 0: the program can only do whole tensors.
+  // Into how many calls the tensor is split. A program that cannot split it has the default 0, and
+  // no option --pieces.
   std::size_t pieces = 0;
   bool grouped = false;      // submit the pieces as one batch
-  bool completions = false;  // each piece has a completion; the program waits for no handle
+  bool completions = false;  // use a completion for each piece, instead of waiting for its handle
   std::string library = {};  // the name of the measured library
 };
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measure Farandole from Python on torch tensors, and print the JSON of bench/measure.cc.
 
-`python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts a job by itself. Each rank
-submits that many pieces of a tensor with `allreduce_async_`, or as one grouped call, and then waits
-for all of them. That is timed, on new values each time, and every result is checked.
+`python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts its own job of two workers.
+Each worker splits a tensor of that many bytes into 1000 pieces, submits them with
+`allreduce_async_`, or with --grouped as one grouped call, and waits for all of them. The program
+measures the time of this. It rewrites the values before each repetition, and checks every result.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from cycles import command
 WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
 
 
-def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return small whole numbers with a prime period."""
+def test_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return small whole numbers that repeat with a prime period and differ between the ranks."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 
@@ -45,9 +46,9 @@ def call_all(pieces: list[torch.Tensor], names: list[str], grouped: bool) -> Non
 
 
 def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[float], bool]:
-    """Return the nanoseconds of the slowest rank per repetition, and whether all results were
-    right."""
-    expected = sum(base(given.numel(), rank, given.dtype) for rank in range(hvd.size()))
+    """Return the nanoseconds of the slowest rank in each repetition, and whether all results of
+    this rank were right."""
+    expected = sum(test_pattern(given.numel(), rank, given.dtype) for rank in range(hvd.size()))
     memory = torch.empty_like(given)
     pieces = list(memory.tensor_split(options.pieces))
     names = [f"model.layers.{number}.weight" for number in range(options.pieces)]
@@ -57,8 +58,8 @@ def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[floa
         if number == WARM_UPS:
             begin = time.perf_counter()
         enough = number >= WARM_UPS + REPETITIONS_MIN
-        over = enough and time.perf_counter() - begin > options.seconds
-        if hvd.broadcast(torch.tensor(over), 0):
+        is_over = enough and time.perf_counter() - begin > options.seconds
+        if hvd.broadcast(torch.tensor(is_over), 0):
             break
         memory.copy_(given)
         hvd.barrier()
@@ -102,7 +103,7 @@ def worker(options: argparse.Namespace) -> None:
     dtype = getattr(torch, options.dtype)
     results = []
     for size in options.sizes:
-        given = base(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
+        given = test_pattern(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
         times, good = measure(given, options)
         all_good = hvd.allreduce(torch.tensor(int(good)), op=hvd.Min)
         results.append(result_of(size, times, options) | {"verified": bool(all_good)})

@@ -77,7 +77,7 @@ Member Ranks::member(int rank) {
   return {std::move(group), *doorbells_, *heaps_[index], WaitPolicy(count_, usable_cores())};
 }
 
-bool in_processes(int ranks, const std::function<bool(int rank)>& function) {
+bool run_in_processes(int ranks, const std::function<bool(int rank)>& function) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = ::fork();
@@ -89,7 +89,7 @@ bool in_processes(int ranks, const std::function<bool(int rank)>& function) {
     children.push_back(child);
   }
   bool good = true;
-  // If one fails, end the others, which would wait for it for ever.
+  // When a process fails, kill the others, because they would wait for it for ever.
   for (std::size_t ended = 0; ended < children.size(); ++ended) {
     int status = 0;
     const pid_t child = ::wait(&status);

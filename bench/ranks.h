@@ -1,5 +1,5 @@
 // Ranks: the members of one group as processes of this benchmark, which inherit their shared
-// memory. The only file here that makes groups, boards and heaps.
+// memory. No other file of this folder makes groups, boards or heaps.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +40,14 @@ class Member {
   std::uint32_t sequence_ = 0;
 };
 
-// Forks, and runs the function in each process. Returns whether it returned true in each.
-bool in_processes(int ranks, const std::function<bool(int rank)>& function);
+// Forks a process for each rank and runs the function in it. Returns whether the function returned
+// true in all of them.
+bool run_in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // construct it before forking
-  // call it once in each process
+  explicit Ranks(int ranks);  // before run_in_processes()
+  // Each process must call it once.
   Member member(int rank);
 
  private:

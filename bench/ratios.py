@@ -1,4 +1,7 @@
-"""Compute ratios with confidence intervals from the times of rounds, without side effects."""
+"""Compute ratios with confidence intervals from the times of rounds.
+
+The functions have no side effects.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
-Times = Mapping[int, Sequence[float]]  # by size; one time per round
+Times = Mapping[int, Sequence[float]]  # the times of all rounds, by size
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,6 @@ def mean_speedup(ours: Times, theirs: Times) -> Interval:
 
 
 def is_quiet(value: float, middle: float) -> bool:
-    """Return whether a round counts: its ping-pong may take at most twice, and at least half, the
-    usual time."""
+    """Return whether a round counts: whether its ping-pong took between half and twice the usual
+    time."""
     return middle / 2 <= value <= middle * 2

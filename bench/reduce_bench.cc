@@ -1,6 +1,7 @@
-// Measures reduce() alone on one core, with each instruction set of this processor. Prints a JSON
-// list with the best GB/s of one input, for memory that was just used. Sums p inputs (first
-// argument) into o outputs (second argument); both are 2 and 1 by default.
+// Measures reduce() alone on one core, with each instruction set of this processor, on memory that
+// was just used. Prints a JSON list; "GB/s" is how fast one input was read in the fastest call. The
+// two arguments are how many inputs are summed, and how many outputs get the sum. Their defaults
+// are 2 and 1.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -62,7 +63,7 @@ int run(std::size_t inputs, std::size_t outputs) {
   return EXIT_SUCCESS;
 }
 
-std::size_t number(int count, char** words, int place, std::size_t otherwise) {
+std::size_t number_or(std::size_t otherwise, int count, char** words, int place) {
   const int given = count > place ? std::atoi(words[place]) : 0;
   return given > 0 ? static_cast<std::size_t>(given) : otherwise;
 }
@@ -71,6 +72,6 @@ std::size_t number(int count, char** words, int place, std::size_t otherwise) {
 }  // namespace farandole::bench
 
 int main(int count, char** words) {
-  using farandole::bench::number;
-  return farandole::bench::run(number(count, words, 1, 2), number(count, words, 2, 1));
+  using farandole::bench::number_or;
+  return farandole::bench::run(number_or(2, count, words, 1), number_or(1, count, words, 2));
 }

@@ -1,4 +1,4 @@
-"""The report of one comparison: a row per size, and which goals were reached."""
+"""The report of one comparison: a row for each size, and whether its bars were reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
     size: int
     ours_us: float
     theirs_us: float
-    who: str
+    who: str  # the rival's fastest library and setting
     speedup: Interval
 
 
@@ -49,7 +49,7 @@ class Judgement:
 class Outcome:
     part: Part
     rounds: list[Round]  # only the quiet ones
-    dropped: int
+    dropped: int  # how many rounds were not quiet
     entries: list[Entry]
     judgements: list[Judgement]
     tail: Interval | None = None  # our p99 / p50
@@ -62,19 +62,19 @@ def human(size: int) -> str:
     return f"{size} B"
 
 
-def number_of(result: Result, tail: bool) -> float:
+def reported_value(result: Result, tail: bool) -> float:
     p50: float = result["p50_us"]
     return result["p99_us"] / p50 if tail else p50
 
 
 def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list[float]:
-    return [number_of(one.results[entry.key][size], tail) for one in rounds]
+    return [reported_value(one.results[entry.key][size], tail) for one in rounds]
 
 
 def best_of(
     family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
 ) -> tuple[str, list[float]]:
-    """Return the fastest member of a family, and its times in the rounds."""
+    """Return the name of a family's fastest entry at one size, and its values in the rounds."""
     fastest = min(
         (entry for entry in entries if entry.family == family and size in entry.sizes),
         key=lambda entry: statistics.median(series(entry, size, rounds, tail=False)),

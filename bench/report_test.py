@@ -9,7 +9,7 @@ US, FAST, SLOW = (Contender(name, "", ("x",)) for name in ("farandole", "fast", 
 
 
 def rounds_of(part: Part, entries: list[Entry], times: list[list[float]]) -> list[Round]:
-    """Return equal rounds; `times` are those of each entry for each size."""
+    """Return equal rounds; `times` has the times of each entry, by size."""
     results = {
         entry.key: {
             size: {"p50_us": time, "p99_us": 3 * time}

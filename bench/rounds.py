@@ -1,7 +1,7 @@
-"""Run contenders interleaved.
+"""Run the contenders in turn.
 
-First run every setting of a peer briefly. Then run the best ones beside us in rounds A-B-B-A, and
-note the state of the machine before each round.
+First run every setting of a peer briefly. Then run ours and the best settings in rounds, in the
+order A-B-B-A, and measure the state of the machine before each round.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from contenders import PROGRAMS, Contender, Result, Task, WrongResultError
 from ratios import is_quiet
 
 ROUNDS = 7
-CLOSE = 1.10  # a setting within this factor of the best one may be the best one
-NOT_HOPELESS = 1.5  # the factor if a setting was tried only once
-PER_SIZE = 2  # at most this many settings of a library per size
+# A setting whose time is within this factor of the best time may be the best setting.
+CLOSE_FACTOR = 1.10
+CLOSE_FACTOR_AFTER_ONE_RUN = 1.5
+SETTINGS_PER_SIZE = 2  # at most so many run at each size
 TRIAL_SECONDS = 0.01
 TRIAL_BYTES = 16 << 20  # larger sizes use the best settings of this size
-SPIN = """
+BUSY_PROGRAM = """
 import os
 parent = os.getppid()
-while os.getppid() == parent:  # it ends when the benchmark ends, in whatever way
+while os.getppid() == parent:  # end when the benchmark ends, even if it is killed
     for _ in range(1_000_000): pass
 """
 Say = Callable[[str], None]
@@ -36,7 +37,10 @@ Say = Callable[[str], None]
 
 @dataclass
 class Entry:
-    """A contender with its task and the sizes that it runs. The best one of a family counts."""
+    """A contender with its task and the sizes that it runs.
+
+    For each size, only the fastest entry of a family counts.
+    """
 
     family: str  # ours, mpi, gloo, memcpy, …
     contender: Contender
@@ -57,15 +61,15 @@ class Round:
     ping_pong_ns: float
     memcpy_gbps: float
     load: float
-    results: dict[str, dict[int, Result]] = field(default_factory=dict)  # by contender
+    results: dict[str, dict[int, Result]] = field(default_factory=dict)  # by Entry.key and size
 
 
 def settings_worth_a_round(
     trial: dict[Contender, dict[int, float]], sizes: Sequence[int]
 ) -> dict[Contender, tuple[int, ...]]:
-    """Choose which settings run which sizes: the best of each library and those close to it.
+    """Choose which settings run at which sizes: the best setting and another one close to it.
 
-    Drop libraries that are not close to the best library, because only the best one counts.
+    Drop all other settings, because only the best setting at a size counts.
     """
     chosen: dict[Contender, list[int]] = {}
     tried = sorted({size for of_size in trial.values() for size in of_size})
@@ -73,15 +77,16 @@ def settings_worth_a_round(
         near_size = max(one for one in tried if one <= size)
         times = {c: of[near_size] for c, of in trial.items() if near_size in of}
         best = min(times.values())
-        near = sorted((time, c.name, c) for c, time in times.items() if time <= CLOSE * best)
-        for _, _, contender in near[:PER_SIZE]:
+        limit = CLOSE_FACTOR * best
+        near = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
+        for _, _, contender in near[:SETTINGS_PER_SIZE]:
             chosen.setdefault(contender, []).append(size)
     return {contender: tuple(of) for contender, of in chosen.items()}
 
 
 def may_win(times: dict[Contender, dict[int, float]], candidate: Contender) -> bool:
     return any(
-        time <= NOT_HOPELESS * min(of[size] for of in times.values() if size in of)
+        time <= CLOSE_FACTOR_AFTER_ONE_RUN * min(of[size] for of in times.values() if size in of)
         for size, time in times[candidate].items()
     )
 
@@ -114,7 +119,8 @@ def try_settings(
     return {c: of for c, of in times.items() if c not in broken and c in candidates}
 
 
-def machine_now() -> Round:
+def new_round() -> Round:
+    """Return a round without results, with the present state of the machine."""
     limits = str(PROGRAMS / "limits")
     ping = subprocess.run([limits, "pingpong"], capture_output=True, text=True, check=True)
     words = [limits, "--sizes", "16M", "--seconds", "0.02", "--json"]
@@ -126,8 +132,8 @@ def machine_now() -> Round:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Run processes that compute all the time, at the usual priority."""
-    spin = [sys.executable, "-c", SPIN]
+    """Run processes that compute all the time, with the usual priority, in the meantime."""
+    spin = [sys.executable, "-c", BUSY_PROGRAM]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
         yield
@@ -138,24 +144,24 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def merged(first: Result, second: Result) -> Result:
-    """Merge the two runs of one round."""
+    """Return the average of the two runs of one round."""
     keys = ("p50_us", "p99_us")
     return first | {key: (first[key] + second[key]) / 2 for key in keys}
 
 
 def one_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
-    """Run A-B-B-A: all contenders once, then again in the opposite order. Gloo is slow and runs
-    once."""
-    now = machine_now()
+    """Run A-B-B-A: all contenders once, then again in the opposite order. Gloo runs only once,
+    because it is slow."""
+    current = new_round()
     order = [*entries, *(entry for entry in reversed(entries) if entry.family != "gloo")]
     with busy_processes(busy):
         for number, entry in enumerate(order):
             say(f"run {number + 1}/{len(order)}")
             results = entry.run()
-            of = now.results.setdefault(entry.key, {})
+            of = current.results.setdefault(entry.key, {})
             for size, result in results.items():
                 of[size] = merged(of[size], result) if size in of else result
-    return now
+    return current
 
 
 def say_round(say: Say, number: int, text: str) -> None:
@@ -168,7 +174,7 @@ def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
 
 
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:
-    """Run rounds, and repeat those in which the machine was not quiet, up to half as many again."""
+    """Run rounds until `count` of them were quiet, but at most half as many more."""
     rounds: list[Round] = []
     for number in range(1, count + (count + 1) // 2 + 1):
         if rounds and len(quiet_rounds(rounds)) == count:
@@ -180,5 +186,5 @@ def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> lis
         except RuntimeError as failure:
             print(f"round {number} is left out: {failure}", file=sys.stderr)
     if not rounds:
-        raise SystemExit("no round came to its end")
+        raise SystemExit("no round was completed")
     return rounds

@@ -1,6 +1,7 @@
-// Measures what grows with the number of ranks, also with far more ranks than cores: how long a job
-// takes to its first barrier, a small allreduce, and the processor time of ranks that only wait.
-// Prints a row of a table for each number of ranks that it is given.
+// Measures what grows with the number of ranks, also with far more ranks than cores: the time from
+// the start of a job to the end of its first barrier, the time of a small allreduce, and the
+// processor time of ranks that only wait. Prints a row of a table for each number of ranks that it
+// is given.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -29,16 +30,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
-constexpr auto kSettle = std::chrono::seconds(1);
-constexpr auto kIdle = std::chrono::seconds(2);
+constexpr auto kSettleTime = std::chrono::seconds(1);  // until all other ranks wait
+constexpr auto kIdleTime = std::chrono::seconds(2);    // the measured time
 constexpr int kRanksMax = 1024;
 constexpr int kWarmUp = 50;
 constexpr int kCalls = 200;
 
 struct Shared {
-  SharedResults results;  // its barrier
+  SharedResults results;  // only for its barrier
   std::array<std::atomic<pid_t>, kRanksMax> pids;
-  std::atomic<std::int64_t> sleeps;  // of all ranks, in kCalls calls
+  std::atomic<std::int64_t> sleeps;  // how often all ranks slept, in kCalls calls
 };
 
 double seconds_of(clockid_t clock) {
@@ -115,7 +116,7 @@ class Rank {
   }
 
   void finish(Handle handle) {
-    CHECK(engine_->wait(handle, kLimit), "a call of a benchmark is soon over");
+    CHECK(engine_->wait(handle, kLimit), "a call of a benchmark ends soon");
     CHECK(engine_->take(handle).status.ok(), "nobody leaves a benchmark early");
   }
 
@@ -166,7 +167,8 @@ class Rank {
     return usage.ru_nvcsw;
   }
 
-  // Milliseconds of processor time of all ranks in a second in which rank 0 makes no call.
+  // Returns how many milliseconds of processor time all ranks together use in a second in which
+  // rank 0 makes no call.
   double measure_idle(Idle idle) {
     barrier();
     Handle handle = 0;
@@ -175,17 +177,17 @@ class Rank {
     if (rank_ > 0 && idle == Idle::kWaiting) finish(handle);
     double used = 0;
     if (rank_ == 0) {
-      std::this_thread::sleep_for(kSettle);
+      std::this_thread::sleep_for(kSettleTime);
       used = -processor_time_of_all();
-      std::this_thread::sleep_for(kIdle);
+      std::this_thread::sleep_for(kIdleTime);
       used += processor_time_of_all();
     } else if (idle != Idle::kWaiting) {
-      std::this_thread::sleep_for(kIdle + 2 * kSettle);
+      std::this_thread::sleep_for(kIdleTime + 2 * kSettleTime);
     }
     if (rank_ == 0 && idle != Idle::kBetweenCalls)
       handle = engine_->submit(submission(Operation::kAllreduce, kWorld)).value();
     if (idle == Idle::kSubmitted || (rank_ == 0 && idle == Idle::kWaiting)) finish(handle);
-    return 1e3 * used / std::chrono::duration<double>(kIdle).count();
+    return 1e3 * used / std::chrono::duration<double>(kIdleTime).count();
   }
 
   int rank_;
@@ -204,7 +206,7 @@ int run(const std::vector<int>& sizes) {
   for (const int ranks : sizes) {
     const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
     auto& shared = *reinterpret_cast<Shared*>(memory->data());
-    const bool good = in_job(
+    const bool good = run_in_job(
         ranks, [&](int rank, int rendezvous) { return Rank(rank, ranks, shared).run(rendezvous); });
     if (!good) return EXIT_FAILURE;
   }

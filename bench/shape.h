@@ -17,7 +17,7 @@ struct Shape {
   std::size_t element_bytes = 4;
   bool adasum = false;  // all ranks use rank 0's input, which is then also the result
 
-  // The rank whose pattern is our input.
+  // The rank whose pattern this rank uses as its input.
   int source() const { return adasum ? 0 : rank; }
 
   std::size_t input_bytes() const;

@@ -29,7 +29,7 @@ void SharedResults::barrier(int ranks, bool own_core) {
     if (sleepers_.load() != 0) futex(turn_, FUTEX_WAKE, INT_MAX);
     return;
   }
-  for (int look = 0; look < (own_core ? kPolls : kYields); ++look) {
+  for (int poll = 0; poll < (own_core ? kPolls : kYields); ++poll) {
     if (turn_.load() != turn) return;
     if (own_core)
       cpu_pause();

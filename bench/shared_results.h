@@ -1,6 +1,6 @@
 // SharedResults: memory that the ranks of a benchmark share without the library that is measured.
-// It has a barrier for the start of every repetition, and the table of their times. All libraries
-// are measured with the same code, so the method favours none of them.
+// It has a barrier for the start of every repetition, and a table of the repetitions' times. All
+// libraries are measured with this code, so that the method favours none of them.
 #pragma once
 
 #include <array>
@@ -13,14 +13,15 @@ namespace farandole::bench {
 inline constexpr int kRanksMax = 64;
 inline constexpr int kRepetitionsMax = 20'000;
 
-// An object of it must lie in shared memory that was filled with zeros.
+// The memory of a SharedResults is shared, and was filled with zeros.
 class SharedResults {
  public:
-  // Returns when all ranks have come. Spins only if each rank has a core of its own.
+  // Returns when all ranks have called it. Spins only if each rank has a core of its own.
   void barrier(int ranks, bool own_core);
 
-  // Rank 0 writes it before a barrier; the others read it after that.
-  std::atomic<std::uint32_t> repetitions_left{};
+  // Whether another repetition follows. Rank 0 writes it before a barrier, and the other ranks read
+  // it after that barrier.
+  std::atomic<std::uint32_t> continues{};
   std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // how many results were wrong
   std::array<std::array<float, kRepetitionsMax>, kRanksMax> nanoseconds{};
 

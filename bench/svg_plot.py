@@ -1,4 +1,4 @@
-"""Draw time against size as a small SVG with logarithmic axes. It uses only string functions."""
+"""Draw time against size as a small SVG with logarithmic axes, with string functions only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 70, 150, 40, 50
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#66a182", "#2e4057", "#8d6a9f")
-Curves = Mapping[str, Mapping[int, float]]  # by name: microseconds by bytes
+Curves = Mapping[str, Mapping[int, float]]  # microseconds, by name and number of bytes
 
 
 class Axes:

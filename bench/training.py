@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measure how fast two ranks train, compared with DDP on Gloo and with an upper bound.
 
-The bound is two independent processes, which compute the same and send nothing.
+The bound is the speed of two independent processes, which compute the same and send nothing.
 
-Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. Three
-models run in rounds. The results are ratios within a round, as medians with their 95 % intervals.
-Each rank has one torch thread. The ranks must end with the same parameters, bit by bit, and with
-the loss of DDP; both are checked.
+Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. In
+each round, three models are trained in every way. The results are the medians of the ratios within
+a round, with their 95 % intervals. Each rank has one torch thread. Checks that ranks that train
+together end with the same parameters, bit by bit, and with the loss of DDP.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contenders import ROOT
 from ratios import speedup
 from report import aligned
 
-# by model, then by way of training: what was measured
+# What was measured, by model and then by way of training.
 Round = dict[str, dict[str, dict[str, float]]]
 
 MODELS = ("cnn", "mlp", "embedding")
@@ -35,7 +35,7 @@ LOSS_TOLERANCE = 1e-3
 # The required speed of our optimizer, relative to DDP and to the bound.
 MUST = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
 DDP_MUST = 1.0  # required speed of DDP on Farandole, relative to DDP on Gloo
-MOON = 0.98  # the stretch goal, relative to the bound
+MOON = 0.98  # the more ambitious goal, relative to the bound
 
 
 def run(rounds: int, models: list[str]) -> list[Round]:
@@ -53,7 +53,7 @@ def series(rounds: list[Round], model: str, way: str) -> list[float]:
 
 
 def check_losses(ways: dict[str, dict[str, float]]) -> None:
-    """Check that all ways that train together come to the same loss."""
+    """Check that all ways in which the ranks train together end with the same loss."""
     wanted = ways["DDP, Gloo"]["loss"]
     for way in set(ways) - {"one process", "independent"}:
         found = ways[way]["loss"]

@@ -1,7 +1,7 @@
 """One rank of bench/training.py: train each model in each way, in rounds, and time it.
 
 All ways run in the same processes, one after another, so that a busy minute of the machine affects
-all of them. Rank 0 writes a line of JSON per round to the file that it is given.
+all of them. Rank 0 appends a line of JSON to the given file after each round.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MODELS = {
     ),
 }
 
-# A way of training: makes the module to call and the optimizer from a model.
+# A way of training. For a model, it returns the module to call and the optimizer.
 Way = Callable[[nn.Module], tuple[nn.Module, torch.optim.Optimizer]]
 
 
@@ -102,7 +102,10 @@ def ways() -> dict[str, Way]:
 
 
 def train(model: Model, way: Way, is_idle: bool) -> tuple[float, float, nn.Module]:
-    """Return the seconds per step, the last loss and the trained model; if idle, only wait."""
+    """Return the seconds per step, the last loss and the trained model.
+
+    If `is_idle`, only wait until the other rank has trained.
+    """
     torch.manual_seed(1)
     built = model.build()
     if is_idle:

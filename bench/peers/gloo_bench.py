@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure Gloo through torch.distributed as bench/measure.cc does, and print the same JSON.
 
-Operations that Gloo has only in place are measured in place. Each rank has one thread, on its core.
+Allreduce and broadcast are measured in place, because Gloo has them only in place. Each rank has
+one thread, which is pinned to a core of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 CACHE_BYTES, BUFFERS, WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 1 << 20, 3, 3, 3, 20_000
-TIGHT_CALLS = 32  # a sum grows with every call, but must stay exact
+TIGHT_CALLS = 32  # few enough, because the sum grows with every call and must stay exact
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "reducescatter": lambda n: (n - 1) / n,
@@ -32,8 +33,8 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 }
 
 
-def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return small whole numbers with a prime period."""
+def test_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return small whole numbers that repeat with a prime period and differ between the ranks."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 
@@ -52,7 +53,7 @@ class Shape:
 
     def given(self, rank: int) -> torch.Tensor:
         count = self.count // self.ranks if self.operation == "allgather" else self.count
-        return base(count, rank, self.dtype)
+        return test_pattern(count, rank, self.dtype)
 
     def expected(self) -> torch.Tensor:
         everybody = range(self.ranks)
@@ -79,7 +80,7 @@ class Shape:
 
 
 class SharedResults:
-    """A barrier that polls, as in the other programs, and the times of all ranks."""
+    """A barrier that polls, as in the other programs, and a table of the times of all ranks."""
 
     def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
         self.arrivals, self.times, self.rank = arrivals.numpy(), times.numpy(), rank
@@ -96,7 +97,7 @@ class SharedResults:
 def measure(
     shape: Shape, shared_results: SharedResults, options: argparse.Namespace
 ) -> tuple[int, bool]:
-    """Return how many repetitions counted, and whether all results were right."""
+    """Return how many repetitions counted, and whether all results of this rank were right."""
     given, expected = shape.given(shape.rank), shape.expected()
     in_place = shape.operation in ("allreduce", "broadcast")
     many = given.numel() * given.element_size() > CACHE_BYTES

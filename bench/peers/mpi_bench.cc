@@ -1,4 +1,5 @@
-// Measures MPI's operations as bench/measure.cc measures ours. Compiled once with each MPI library.
+// Measures MPI's operations with bench/measure.cc, like ours. It is compiled once with each MPI
+// library.
 #include <mpi.h>
 
 #include <cstdio>
