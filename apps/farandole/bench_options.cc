@@ -116,7 +116,7 @@ BenchOptions::BenchOptions(CLI::App& app)
   add("--sizes", sizes_, "Which sizes, with commas between them", "LIST");
   add("--dtype", dtype_, "The type of the elements", "TYPE");
   add("--memory", memory_,
-      "heap: memory of the engine, which the other ranks can see; ordinary: any other", "KIND");
+      "heap: memory of the engine, which the other ranks can map; ordinary: other memory", "KIND");
   command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
   command_->add_option("--json", json_, "Writes the results to this file, too")->type_name("FILE");
   command_->add_flag("--worker", worker_)->group("");  // only for job(); not in the help

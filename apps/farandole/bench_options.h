@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Cannot be copied or moved, because the parser holds references into it.
+// An object cannot be copied or moved, because the parser holds references into it.
 class BenchOptions {
  public:
   explicit BenchOptions(CLI::App& app);
@@ -23,7 +23,8 @@ class BenchOptions {
   bool is_worker() const { return worker_; }
   // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
-  // Returns a job whose workers run this program with the same arguments. Errors: kFixCall, kStop.
+  // Returns a job whose workers run this program with the same arguments, and with --worker.
+  // Errors: kFixCall, kStop.
   Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
 
  private:

@@ -33,7 +33,7 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
     : element_bytes_(row_of(dtype).bytes),
       inputs_(static_cast<std::size_t>(ranks), Period(kPeriod * element_bytes_)),
       sum_(kPeriod * element_bytes_) {
-  const std::size_t values = 1 + std::max<std::size_t>(kSumMax / inputs_.size(), 1);
+  const std::size_t value_count = 1 + std::max<std::size_t>(kSumMax / inputs_.size(), 1);
   const auto put = [&](Period& period, std::size_t index, std::size_t value) {
     const std::uint64_t bits = bits_of(dtype, value);
     std::memcpy(&period[index * element_bytes_], &bits, element_bytes_);
@@ -41,7 +41,8 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
   for (std::size_t index = 0; index < kPeriod; ++index) {
     std::size_t sum = 0;
     for (std::size_t rank = 0; rank < inputs_.size(); ++rank) {
-      const std::size_t value = (index * 7919 + rank * 104729 + index * index) % kPeriod % values;
+      const std::size_t value =
+          (index * 7919 + rank * 104729 + index * index) % kPeriod % value_count;
       put(inputs_[rank], index, value);
       sum += value;
     }

@@ -19,9 +19,9 @@ struct BenchPlan {
   bool consume = false;  // use several buffers in turn, and read the result inside the timed region
   std::string json;      // the file for the results; empty: none
 
-  // Rounds a size up to whole elements for every rank. Sizes are defined as in nccl-tests: the
-  // tensor of an allreduce or broadcast, the input of a reduce-scatter or alltoall, and the output
-  // of an all-gather.
+  // Rounds a size up to whole elements for every rank. As in nccl-tests, a size is that of the
+  // tensor of an allreduce or broadcast, of the input of a reduce-scatter or alltoall, and of the
+  // output of an all-gather.
   std::size_t bytes_for(std::size_t size) const;
 };
 
@@ -34,8 +34,9 @@ struct BenchRow {
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };
 
-// Returns busbw ÷ algbw as nccl-tests define it (doc/PERFORMANCE.md there). busbw is the bandwidth
-// that the best algorithm needs on a link; it does not depend on the number of ranks.
+// Returns busbw ÷ algbw, as nccl-tests define them (doc/PERFORMANCE.md there). busbw is the
+// bandwidth that the best algorithm needs on each link, so it does not depend on the number of
+// ranks.
 double bus_factor(Operation operation, int ranks);
 
 // The lines of the table for the terminal.

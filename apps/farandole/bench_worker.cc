@@ -34,10 +34,10 @@ constexpr Seconds kProgressPeriod(0.2);
 constexpr std::size_t kRotatingBuffers = 3;
 constexpr std::size_t kAlignment = 128;
 constexpr int kWarmUps = 3;
-// How many seconds the repetitions of a size take, approximately: in the operation itself, and in
-// total with writing and checking.
-constexpr double kSecondsMeasured = 0.4;
-constexpr double kSecondsInAll = 3;
+// About how many seconds the repetitions of a size may take: the operations alone, and everything,
+// with writing and checking.
+constexpr double kOperationSeconds = 0.4;
+constexpr double kTotalSeconds = 3;
 constexpr double kRepetitionsMin = 5;
 constexpr double kRepetitionsMax = 5000;
 
@@ -90,7 +90,7 @@ class BenchWorker {
  private:
   struct Times {
     double operation = 0;
-    double total = 0;  // in total, with writing and checking
+    double total = 0;  // with writing and checking
   };
 
   Result<Memory> allocate(std::size_t bytes) {
@@ -200,7 +200,7 @@ class BenchWorker {
     }
     std::vector<double> agreed = {warm.operation, warm.total};
     FARANDOLE_TRY(maximum_over_ranks(agreed));
-    const double wanted = std::min(kSecondsMeasured / agreed[0], kSecondsInAll / agreed[1]);
+    const double wanted = std::min(kOperationSeconds / agreed[0], kTotalSeconds / agreed[1]);
     std::vector<double> times(
         static_cast<std::size_t>(std::clamp(wanted, kRepetitionsMin, kRepetitionsMax)));
     for (std::size_t i = 0; i < times.size(); ++i) {
@@ -218,8 +218,9 @@ class BenchWorker {
     return row;
   }
 
-  // Writes the whole list again, because JSON needs the closing bracket. The text only grows, so
-  // one write replaces the old text. If the job is interrupted, at most the last size is missing.
+  // Writes the whole list again, because a JSON list ends with a bracket. The text only becomes
+  // longer, so one write replaces the old text. If the job is interrupted, at most the last size is
+  // missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
     if (!is_rank_zero_ || plan_.json.empty()) return {};
     const std::string text = bench_json(plan_, rows);
@@ -267,7 +268,7 @@ Status measure_all(Engine& engine, const BenchPlan& plan) {
   return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
 }
 
-// All ranks fail for the same reason, so only rank 0 prints it.
+// Prints the error, but only on rank 0, because all ranks fail for the same reason.
 int fail(const Status& status) {
   const char* const rank = std::getenv("FARANDOLE_RANK");
   if (rank != nullptr && std::string_view(rank) != "0") return 1;

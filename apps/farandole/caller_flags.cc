@@ -23,12 +23,13 @@ Result<int> open_descriptor(const char* flag, const std::string& text) {
 }
 
 // Returns −1 for a flag that was not given.
-Result<int> descriptor(const char* flag, const std::string& text) {
+Result<int> descriptor_in(const char* flag, const std::string& text) {
   return text.empty() ? Result<int>(-1) : open_descriptor(flag, text);
 }
 
 // Returns an empty list for a flag that was not given.
-Result<std::vector<int>> list(const char* flag, const std::string& text, std::size_t wanted) {
+Result<std::vector<int>> descriptors_in(const char* flag, const std::string& text,
+                                        std::size_t wanted) {
   std::vector<int> numbers;
   if (text.empty()) return numbers;
   std::istringstream parts(text);
@@ -49,7 +50,7 @@ CallerFlags::CallerFlags(CLI::App& command) {
         ->type_name("FD")
         ->group("For programs that start jobs and pass open descriptors");
   };
-  add("--caller", handle_, "A pidfd of the program: when it ends, the job gets SIGHUP");
+  add("--caller", handle_, "A pidfd of the program: when the program ends, the job gets SIGHUP");
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
       "`cause RANK`");
@@ -58,16 +59,16 @@ CallerFlags::CallerFlags(CLI::App& command) {
       "FARANDOLE_CHANNEL_DESCRIPTOR");
   add("--streams", streams_,
       "Two descriptors for each rank, such as 3,4,5,6: its standard output and error, which the "
-      "launcher does not show then");
+      "launcher then does not show");
 }
 
 Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {
   const auto count = static_cast<std::size_t>(workers);
   CallerDescriptors caller;
-  FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor("--caller", handle_));
-  FARANDOLE_TRY_ASSIGN(caller.report, descriptor("--report", report_));
-  FARANDOLE_TRY_ASSIGN(caller.channels, list("--channels", channels_, count));
-  FARANDOLE_TRY_ASSIGN(caller.streams, list("--streams", streams_, 2 * count));
+  FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor_in("--caller", handle_));
+  FARANDOLE_TRY_ASSIGN(caller.report, descriptor_in("--report", report_));
+  FARANDOLE_TRY_ASSIGN(caller.channels, descriptors_in("--channels", channels_, count));
+  FARANDOLE_TRY_ASSIGN(caller.streams, descriptors_in("--streams", streams_, 2 * count));
   return caller;
 }
 

@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// Cannot be copied or moved, because the parser holds references into it.
+// An object cannot be copied or moved, because the parser holds references into it.
 class CallerFlags {
  public:
   explicit CallerFlags(CLI::App& command);
@@ -17,7 +17,7 @@ class CallerFlags {
   CallerFlags& operator=(const CallerFlags&) = delete;
 
   // Call it after parsing. Errors: kFixCall if a value is not the number of an open descriptor, or
-  // if a list does not have the length that the job needs.
+  // if a list is not as long as the job needs.
   Result<CallerDescriptors> descriptors(int workers) const;
 
  private:

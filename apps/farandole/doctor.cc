@@ -55,7 +55,7 @@ std::vector<Row> all_rows() {
 
 // Texts from other programs, such as an error of Python, may have several lines and control
 // characters.
-std::string in_one_line(std::string text) {
+std::string as_one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return make_visible(text);
 }
@@ -68,9 +68,9 @@ std::string as_table(const std::vector<Row>& rows, bool colors) {
     const std::string state = format_text("{:<13}", row.state().name);
     text += format_text("{:<{}}  {}  {}\n", row.name, width,
                         colors ? in_color(state, row.state().color) : state,
-                        in_one_line(row.finding.found));
+                        as_one_line(row.finding.found));
     if (!row.finding.advice.empty())
-      text += format_text("{:{}}  to do: {}\n", "", width + 15, in_one_line(row.finding.advice));
+      text += format_text("{:{}}  to do: {}\n", "", width + 15, as_one_line(row.finding.advice));
   }
   return text;
 }

@@ -55,8 +55,8 @@ std::vector<Finding> decode(std::string_view bytes) {
   return findings;
 }
 
-// Runs in the child. Its standard streams lead to /dev/null, so that the check does not disturb our
-// output or our terminal.
+// Runs in the child. The standard streams of the child lead to /dev/null, so that the check does
+// not disturb our output or our terminal.
 [[noreturn]] void run_and_report(const Check& check, const Descriptor& reporter) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -135,7 +135,7 @@ std::vector<Finding> findings_of(const Check& check) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  ::kill(-child, SIGKILL);  // processes that it may have left
+  ::kill(-child, SIGKILL);  // processes that the check may have left behind
   auto findings = decode(*bytes);
   if (findings.size() == check.names.size()) return findings;
   if (!WIFSIGNALED(status))

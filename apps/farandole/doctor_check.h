@@ -13,12 +13,12 @@ enum class Health : std::uint8_t { kWorks, kLimited, kDoesNotWork, kNotInstalled
 struct Finding {
   Health health = Health::kWorks;
   std::string found;
-  std::string advice;  // what to do; may be empty
+  std::string advice;  // what the user can do; may be empty
 };
 
 struct Check {
   std::vector<std::string> names;  // one for each finding
-  bool essential = false;          // whether no job can run if this check fails
+  bool essential = false;          // if this check fails, no job can run
   std::function<std::vector<Finding>()> run;
 };
 

@@ -106,7 +106,7 @@ std::string last_line(std::string text) {
 }
 
 std::string failure_text(const Program& program) {
-  if (program.status == 0) return "its answer is not that of a Python";
+  if (program.status == 0) return "its answer is not that of Python";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return format_text("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
 }
@@ -126,8 +126,8 @@ constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"ray", "ray", "ray"},
 }};
 
-// This program has the same sys.path as a script started by `python3 script.py`, except for the
-// script's folder.
+// Python runs this program with the same sys.path as `python3 script.py`, except for the script's
+// folder.
 constexpr const char* kAskPython = R"(
 import sys
 if sys.path and sys.path[0] == "":

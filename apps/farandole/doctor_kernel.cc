@@ -50,7 +50,7 @@ Finding kernel() {
   return {Health::kWorks, format_text("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
-// Starts a child that runs `role` and exits with its result.
+// Starts a child that runs `role` and ends with its result as the exit code.
 template <class Role>
 pid_t start_child(Role role) {
   const pid_t child = ::fork();
@@ -123,8 +123,8 @@ Finding shared_memory() {
   if (!memory.valid()) return failed("memfd_create with seals");
   if (map(memory) == MAP_FAILED) return failed("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
-    return {Health::kDoesNotWork, "memfd_create: a sealed segment can still shrink", kKernelAdvice};
-  return {Health::kWorks, "memfd_create: a sealed segment cannot shrink", ""};
+    return {Health::kDoesNotWork, "memfd_create: sealed memory can still shrink", kKernelAdvice};
+  return {Health::kWorks, "memfd_create: sealed memory cannot shrink", ""};
 }
 
 using Word = std::atomic<std::uint32_t>;
@@ -228,8 +228,10 @@ Finding descriptor_passing() {
   if (!received.descriptor.valid()) return failed("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork,
-            "SCM_CREDENTIALS: the kernel does not name the sender of a message", kKernelAdvice};
-  return {Health::kWorks, "SCM_RIGHTS and SCM_CREDENTIALS: with the sender's pid and uid", ""};
+            "SCM_CREDENTIALS: the kernel does not tell the sender of a message", kKernelAdvice};
+  return {Health::kWorks,
+          "SCM_RIGHTS and SCM_CREDENTIALS: a descriptor arrives, with the sender's pid and uid",
+          ""};
 }
 
 Finding worker_terminals() {

@@ -82,10 +82,11 @@ Finding memory() {
                                      .old_used = "memory.usage_in_bytes"});
   if (!group || group->limit >= *total * kKiB)
     return {Health::kWorks, found + "; no limit of a control group", ""};
-  return {Health::kLimited,
-          format_text("{}; the control group may use {} and uses {}", found,
-                      size_text(group->limit), size_text(group->used)),
-          format_text("beyond that the kernel kills workers; the limit is in {}", group->path)};
+  return {
+      Health::kLimited,
+      format_text("{}; the control group may use {} and uses {}", found, size_text(group->limit),
+                  size_text(group->used)),
+      format_text("if it needs more, the kernel kills workers; the limit is in {}", group->path)};
 }
 
 Finding shared_memory_folder() {
@@ -110,8 +111,8 @@ std::string chosen_word(const std::string& text) {
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
-// Whether the kernel gives huge pages to shared memory. Asks in the same way as the engine: touches
-// a page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless that is `deny`.
+// Whether the kernel gives huge pages to shared memory. Asks for one in the same way as the engine:
+// touches a page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless it is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr std::size_t kHugePageBytes = 2 << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
@@ -137,7 +138,7 @@ Finding huge_pages() {
   const bool works = shared_memory_gets_huge_pages();
   const std::string found = format_text(
       "shared memory {} (shmem_enabled: {}); transparent: {}; explicit: {} free",
-      works ? "gets them when asked" : "has none",
+      works ? "gets them on request" : "gets none",
       chosen_word(file_text(folder + "shmem_enabled").value_or("")),
       chosen_word(file_text(folder + "enabled").value_or("")),
       number_after(file_text("/proc/meminfo").value_or(""), "HugePages_Free").value_or(0));
@@ -190,7 +191,7 @@ Finding shared_heap() {
   const auto memory = number_after(file_text("/proc/meminfo").value_or(""), "MemTotal");
   if (chosen != 0 || !memory || given >= *memory * kKiB) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
-          "tensors beyond that are copied: raise `ulimit -v` and `ulimit -f`"};
+          "tensors that have no room there are copied: raise `ulimit -v` and `ulimit -f`"};
 }
 
 // The launcher raises its soft limit to the hard limit and needs several descriptors for each

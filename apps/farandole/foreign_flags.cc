@@ -39,7 +39,8 @@ constexpr std::array kRows{
         "give the settings as flags or FARANDOLE_* variables; `farandole knobs` "
         "lists them"},
     Row{"--fusion-threshold-mb", "use `--bucket-bytes N`, in bytes"},
-    Row{"--cycle-time-ms", "leave it out: there is no cycle; calls run as soon as all are ready"},
+    Row{"--cycle-time-ms",
+        "leave it out: there are no cycles; a call runs as soon as all ranks have made it"},
     Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
         "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
         kAutomatic},

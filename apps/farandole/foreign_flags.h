@@ -1,12 +1,12 @@
-// Flags of `horovodrun` that `farandole run` does not have, and what to do here instead.
+// The flags of `horovodrun` that `farandole run` does not have, and what users can do instead.
 #pragma once
 
 #include <string_view>
 
 namespace farandole {
 
-// Returns what to do instead of a word such as "-np" or "--output-filename=log". Empty if
-// `horovodrun` has no such flag.
+// Returns what users can do instead of giving a word such as "-np" or "--output-filename=log".
+// Empty if the table has no such flag.
 std::string_view hint_for_foreign_flag(std::string_view word);
 
 }  // namespace farandole

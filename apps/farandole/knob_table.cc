@@ -35,7 +35,7 @@ std::string code(std::string_view text) {
 
 std::string plain(std::string_view text) { return std::string(text); }
 
-// Returns the older names of a knob. `shown` formats the name of a variable.
+// Returns the older names of a knob. `shown` formats each of them.
 std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
   std::string text = shown(row.old_name);
   if (!row.old_off_switch.empty()) text += format_text(", and {} for 0", shown(row.old_off_switch));

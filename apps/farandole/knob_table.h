@@ -1,4 +1,4 @@
-// The table of all knobs, for people: `farandole knobs`.
+// The table of all knobs that `farandole knobs` prints.
 #pragma once
 
 #include <string>

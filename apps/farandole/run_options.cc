@@ -37,7 +37,7 @@ Examples:
 Everything after the program's name belongs to the program.
 
 Every line of a worker's output begins with its rank, or with the text of --prefix. If the output
-goes to a terminal, workers see a terminal too, so progress bars and colors work; with NO_COLOR=1,
+goes to a terminal, that of the workers does too, so progress bars and colors work; with NO_COLOR=1,
 the launcher uses no colors. The standard input of all workers is empty (/dev/null). Workers get
 OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
 
@@ -47,11 +47,11 @@ a file cannot be written any more, the launcher says so once and the job goes on
 
 When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
 and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).
-If that worker ended with exit code 0, it is the code of the next one that failed.
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the workers once; the exit code is then 128 + N.
-A second one kills the job. If all workers have ended well but have left processes behind, these have
-2 s to end; then they get SIGTERM, and 2 s later SIGKILL. When the command returns, no process of the
-job is left.
+If that worker ended with exit code 0, the exit code is that of the next worker that failed.
+The first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed on to the workers; the exit code is then
+128 + N. A second one of these signals kills the job. When all workers have ended without failing,
+processes that they have left behind have 2 s to end. Then these get SIGTERM, and 2 s later SIGKILL.
+When the command returns, no process of the job is left.
 )";
 
 // Adds the program to the usage line, because the parser does not know about it.

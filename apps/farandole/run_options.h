@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-// Declares the subcommand and, after parsing, returns what the user asked for. Cannot be copied or
-// moved, because the parser holds references into it.
+// Declares the subcommand. After parsing, job() returns what the user asked for. A RunOptions
+// cannot be copied or moved, because the parser holds references into it.
 class RunOptions {
  public:
   explicit RunOptions(CLI::App& app);
@@ -22,7 +22,7 @@ class RunOptions {
 
   // Rejects flags of `horovodrun`. Call it before parsing, because the parser could take a part of
   // such a flag for one of our flags. `words` are the words after `run`. Errors: kFixCall, with a
-  // text that says what to use instead.
+  // text that says what users can do instead.
   Status check_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
@@ -46,7 +46,7 @@ class RunOptions {
   std::string folder_;
   std::string prefix_ = "[{rank}] ";
   std::string shown_ranks_;
-  Variables flags_;  // the values of the knobs' flags, by flag
+  Variables flags_;  // the values of the given flags of knobs, by flag
 };
 
 }  // namespace farandole

@@ -92,9 +92,10 @@ Examples:
   farandole status
   farandole status 4711 --json
 
-The columns show the calls that succeeded; the bytes of the tensors of all calls; how long the program
-was blocked in calls, because it waited for other ranks or because data moved; and which share of its
-time in the job that was. The other ranks wait for the rank with the smallest share.
+The columns show how many calls succeeded; the bytes of the tensors of all calls; how long the
+program was blocked in calls, because it waited for other ranks or because data moved; and the share
+of its time in the job during which it was blocked. The other ranks wait for the rank with the
+smallest share.
 
 --json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has rank,
 pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements),

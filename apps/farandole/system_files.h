@@ -1,4 +1,4 @@
-// Reads small files of the kernel in /proc and /sys, such as the limits of our control groups.
+// Reads small files of the kernel in /proc and /sys, such as the limits of our control group.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 
 struct CgroupFiles {
   std::string_view controller;  // "memory"
-  // The names of the files: `limit` and `used` for version 2, the others for version 1.
+  // The names of the files in version 2 of control groups, and those in version 1.
   std::string_view limit;
   std::string_view used;
   std::string_view old_limit;

@@ -148,7 +148,9 @@ HOROVODRUN_FLAGS = {
         "give the settings as flags or FARANDOLE_* variables; `farandole knobs` lists them"
     ),
     "--fusion-threshold-mb": "use `--bucket-bytes N`, in bytes",
-    "--cycle-time-ms": ("leave it out: there is no cycle; calls run as soon as all are ready"),
+    "--cycle-time-ms": (
+        "leave it out: there are no cycles; a call runs as soon as all ranks have made it"
+    ),
     "--torus-allreduce": "leave it out: the algorithm is chosen automatically",
     "--autotune": "leave it out: settings are not tuned during a job",
     "--min-np": "elastic jobs do not work yet; without this flag, the number of workers is fixed",
