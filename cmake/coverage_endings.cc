@@ -1,6 +1,6 @@
-// Replacements of _exit and abort that write the coverage counts first, because these functions
-// skip the exit handlers. With FARANDOLE_COVERAGE, the linker option --wrap redirects calls to
-// them.
+// Replacements of _exit and abort that write the coverage counts first, because _exit and abort
+// skip the exit handlers. With FARANDOLE_COVERAGE, the linker option --wrap redirects all calls of
+// _exit and abort to the replacements.
 extern "C" {
 
 #include <gcov.h>

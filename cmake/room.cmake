@@ -2,8 +2,8 @@
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # OWN_OPTIONS: some sources of the room have their own compile options. ONE_THREAD: the test starts
-# no threads. TSAN_FILTER: a pattern of GoogleTest. The thread sanitizer runs only tests that match,
-# because they run all code that threads share.
+# no threads. TSAN_FILTER: a pattern of GoogleTest. The preset tsan runs only the tests that match
+# it, because these already run all code that threads share.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -17,8 +17,8 @@ if(FARANDOLE_DEVELOPER)
   target_compile_options(farandole_flags INTERFACE -Werror)
 endif()
 
-# Most of our processes end by _exit or abort and so skip the exit handler that writes the coverage
-# counts. All programs link farandole_flags, so all get the replacements.
+# Most of our processes end by _exit or abort, which skip the exit handler that writes the coverage
+# counts. All programs link farandole_flags, so all get the replacements of these two functions.
 if(FARANDOLE_COVERAGE)
   add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
   target_link_options(farandole_coverage INTERFACE
@@ -28,7 +28,8 @@ endif()
 
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
-# Only base compiles fmt's code, so the others need its headers and no library.
+# Only the room base compiles fmt's code, so the other rooms need fmt's headers, but not its
+# library.
 target_include_directories(farandole_public SYSTEM INTERFACE
   $<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>)
 
@@ -56,7 +57,8 @@ function(farandole_room)
   target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
-  # The definitions of a library would differ from those of the precompiled headers.
+  # A room with libraries or options of its own cannot use the precompiled headers, because its
+  # compile flags differ from theirs.
   if(FARANDOLE_DEVELOPER AND NOT ROOM_LIBRARIES AND NOT ROOM_OWN_OPTIONS)
     target_compile_options(${room} PRIVATE ${farandole_pch_flags})
     target_precompile_headers(${room} REUSE_FROM farandole_room_headers)
@@ -98,8 +100,8 @@ function(farandole_test)
     farandole_test_flags)
   target_precompile_headers(${program} REUSE_FROM farandole_test_headers)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${program})
-  # ctest starts the most expensive tests first, so that none runs alone at the end. The number of
-  # files is a rough estimate.
+  # ctest starts the most expensive tests first, so that none of them runs alone at the end. The
+  # number of source files is a rough estimate of a test's cost.
   list(LENGTH TEST_SOURCES cost)
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
     LABELS ${TEST_LABEL} TIMEOUT ${FARANDOLE_TEST_TIMEOUT} COST ${cost})

@@ -36,8 +36,8 @@ Examples:
 
 Everything after the program's name belongs to the program.
 
-Every line of a worker's output begins with its rank, or with the text of --prefix. If the output
-goes to a terminal, that of the workers does too, so progress bars and colors work; with NO_COLOR=1,
+Every line of a worker's output begins with its rank, or with the text of --prefix. If the launcher
+writes to a terminal, the workers do so too, so progress bars and colors work; with NO_COLOR=1,
 the launcher uses no colors. The standard input of all workers is empty (/dev/null). Workers get
 OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
 
