@@ -76,9 +76,9 @@ class Measurement {
 
   Result measure_size(std::size_t bytes) {
     const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
-    const bool split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
-                       options_.operation != "memcpy";
-    const auto unit = split ? whole : row_of(options_.dtype).bytes;
+    const bool is_split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
+                          options_.operation != "memcpy";
+    const auto unit = is_split ? whole : row_of(options_.dtype).bytes;
     shape_ = {.operation = options_.operation,
               .bytes = (bytes + unit - 1) / unit * unit,
               .ranks = bench_rank_.ranks,

@@ -14,8 +14,8 @@ namespace farandole::bench {
 struct BenchOptions {
   std::string operation = "allreduce";  // of kOperations; also "memcpy" if the program knows it
   int ranks = 2;                        // MPI programs get it from their launcher
-  // Bytes of the tensor. For an all-gather, of the whole result; for a reduce-scatter, of the whole
-  // input.
+  // The bytes of the tensor. For an all-gather this is the whole result, and for a reduce-scatter
+  // the whole input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kSum;  // or kAdasum, for allreduce

@@ -55,7 +55,7 @@ class Outcome:
     tail: Interval | None = None  # our p99 / p50
 
 
-def human(size: int) -> str:
+def size_text(size: int) -> str:
     for unit, letter in ((1 << 20, " MiB"), (1 << 10, " KiB")):
         if size >= unit and size % unit == 0:
             return f"{size // unit}{letter}"
@@ -113,7 +113,9 @@ def verdict(name: str, bound: float | None, worst: float, reached: bool | None) 
 
 def judgement_line(one: Judgement) -> str:
     bar = one.bar
-    size = "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {human(one.worst.size)}"
+    size = (
+        "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {size_text(one.worst.size)}"
+    )
     return (
         f"Against {bar.rival}: geometric mean {one.mean}{size}"
         f"{verdict('must', bar.must, bar.must_worst, one.must)}"
@@ -143,7 +145,7 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
         head += [f"{bar.rival}, {unit}", "who", "speed-up [95 %]"]
     rows = [head]
     for number, row in enumerate(outcome.judgements[0].rows):
-        cells = [human(row.size), time_text(row.ours_us)]
+        cells = [size_text(row.size), time_text(row.ours_us)]
         for judgement in outcome.judgements:
             one = judgement.rows[number]
             cells += [time_text(one.theirs_us), one.who, str(one.speedup)]

@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
 constexpr auto kSettleTime = std::chrono::seconds(1);  // until all other ranks wait
 constexpr auto kIdleTime = std::chrono::seconds(2);    // the measured time
 constexpr int kRanksMax = 1024;
-constexpr int kWarmUp = 50;
+constexpr int kWarmUpCalls = 50;
 constexpr int kCalls = 200;
 
 struct Shared {
@@ -146,7 +146,7 @@ class Rank {
   }
 
   std::string measure_allreduce() {
-    for (int one = 0; one < kWarmUp; ++one) call(Operation::kAllreduce, kWorld);
+    for (int one = 0; one < kWarmUpCalls; ++one) call(Operation::kAllreduce, kWorld);
     barrier();
     const double processor_time = processor_time_of_all();
     const std::int64_t sleeps = sleeps_of_this_rank();

@@ -36,7 +36,7 @@ struct Row {
   bool essential;
   Finding finding;
 
-  bool fatal() const {
+  bool is_fatal() const {
     return essential && finding.health != Health::kWorks && finding.health != Health::kLimited;
   }
   const StateRow& state() const { return kStates.at(static_cast<std::size_t>(finding.health)); }
@@ -90,7 +90,7 @@ std::string as_json_text(const std::vector<Row>& rows) {
 std::string verdict(const std::vector<Row>& rows) {
   std::string missing;
   for (const Row& row : rows)
-    if (row.fatal()) missing += (missing.empty() ? "" : ", ") + row.name;
+    if (row.is_fatal()) missing += (missing.empty() ? "" : ", ") + row.name;
   return missing.empty() ? "Jobs can run here." : "Jobs cannot run here, because of: " + missing;
 }
 
@@ -98,7 +98,7 @@ std::string verdict(const std::vector<Row>& rows) {
 
 int run_doctor(bool as_json) {
   const auto rows = all_rows();
-  const bool broken = std::ranges::any_of(rows, [](const Row& row) { return row.fatal(); });
+  const bool broken = std::ranges::any_of(rows, [](const Row& row) { return row.is_fatal(); });
   const std::string text =
       as_json ? as_json_text(rows)
               : as_table(rows, wants_colors(STDOUT_FILENO)) + "\n" + verdict(rows) + "\n";

@@ -382,7 +382,7 @@ class InterleavedRun {
       : group_(members), calls_(calls), positions_(static_cast<std::size_t>(members)) {}
 
   int members() const { return group_.members(); }
-  bool over() const {
+  bool is_over() const {
     return std::ranges::all_of(
         positions_, [&](const MemberPosition& position) { return position.next == calls_.size(); });
   }
@@ -426,7 +426,7 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   InterleavedRun run(members, calls);
-  for (int idle_turns = 0; !run.over() && !::testing::Test::HasFailure();) {
+  for (int idle_turns = 0; !run.is_over() && !::testing::Test::HasFailure();) {
     const int member = static_cast<int>(random_below(random, members));
     const bool runs = random_below(random, 4) == 0;
     const bool moved = run.advance_member(member);
@@ -441,7 +441,7 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
 inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
   InterleavedRun run(members, calls);
-  while (!run.over() && !::testing::Test::HasFailure()) {
+  while (!run.is_over() && !::testing::Test::HasFailure()) {
     bool any_moved = false;
     for (int member = 0; member < members; ++member)
       while (member != slow && run.advance_member(member)) any_moved = true;

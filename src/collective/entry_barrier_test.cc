@@ -45,16 +45,16 @@ TEST(EntryBarrier, exposes_only_memory_in_heaps) {
   GroupInTest group(2);
   const auto block = group.heap(1).allocate(1000).value();
   std::array<std::byte, 1000> ordinary{};
-  EntryBarrier exposes(group.group(1), step_identity(1));
+  EntryBarrier exposer(group.group(1), step_identity(1));
   EntryBarrier other(group.group(0), step_identity(1));
-  exposes.enter_exposing(0, {block.get(), 1000}, ordinary);
+  exposer.enter_exposing(0, {block.get(), 1000}, ordinary);
   other.enter_exposing(0, ordinary, {});
   ASSERT_EQ(other.check_arrivals(), Progress::kDone);
   block.get()[3] = std::byte{42};
   ASSERT_NE(other.input(1, 1000), nullptr);
   EXPECT_EQ(other.input(1, 1000)[3], std::byte{42});
   EXPECT_EQ(other.output(1, 1000), nullptr);
-  EXPECT_EQ(exposes.input(0, 1000), nullptr);
+  EXPECT_EQ(exposer.input(0, 1000), nullptr);
   EXPECT_TRUE(other.exposes_input(1) && !other.exposes_input(0) &&
               other.any_member_exposes_input());
 }

@@ -34,7 +34,7 @@ TEST(FusionBuffer, packs_in_order_and_unpacks_to_the_outputs) {
     EXPECT_FALSE(buffer.in_place());
     EXPECT_EQ(buffer.bytes(), 700'008);
     EXPECT_TRUE(heap->location_of(buffer.memory(), 700'008));
-    // One call copies less than everything.
+    // One call of pack() copies only a part of the tensors.
     EXPECT_FALSE(buffer.pack());
     while (!buffer.pack()) {
     }

@@ -437,8 +437,8 @@ TEST(Agreement, InvalidMessagesAreErrors) {
   EXPECT_EQ(receive(1, 1), wrong(5, 5, "it comes from this rank itself"));
 }
 
-// In a round, all members submit the same names, each in its own order. Some names have another
-// scale on one member. In one test, the members join one after another.
+// In a round, all members submit the same names, each in its own order. For some names, member 1
+// gives another scale than the other members. In one test, the members join one after another.
 class Shuffled : public testing::TestWithParam<int> {
  protected:
   static constexpr int kNames = 12;
@@ -497,7 +497,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
   }
 }
 
-// In each part, the member of that number joins; the members after it submit three more names.
+// In part i, member i joins; the members with higher numbers submit three more names.
 TEST_P(Shuffled, JoinsAfterUnevenNumbersOfCalls) {
   const std::vector<Log> parts = {{"a0", "a1", "a2"}, {"b0", "b1", "b2"}, {"c0", "c1", "c2"}, {}};
   Members members({0, 1, 2, 3}, {.names_max = 4});

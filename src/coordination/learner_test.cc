@@ -73,7 +73,7 @@ TEST_F(LearnerOfTwo, ARepeatedSuperstepBecomesAFragment) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
 }
 
-// Without a synchronization point, the program is longer than the history of the learner.
+// The program has no synchronization point, and is longer than the learner's history.
 TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   constexpr std::uint32_t kFirst = 100;
   constexpr std::uint32_t kIds = 65000;
@@ -91,7 +91,8 @@ TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
 }
 
-// The learner forgets the beginning of such a superstep, and must not learn only its end.
+// The learner forgets the beginning of a superstep that is too long, and must not learn only the
+// end.
 TEST_F(LearnerOfTwo, ATooLongSuperstepIsNotLearned) {
   constexpr std::uint32_t kFirst = 100;
   Ids all;

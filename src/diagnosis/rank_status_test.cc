@@ -27,7 +27,7 @@ class RankStatusTest : public ::testing::Test {
     }
   }
   FlightReport& report(int rank) { return workers_[static_cast<std::size_t>(rank)].report; }
-  FlightCall& calls(int rank, Handle handle, Duration ago) {
+  FlightCall& add_call(int rank, Handle handle, Duration ago) {
     FlightCall call;
     call.handle = handle;
     call.operation = Operation::kAllreduce;
@@ -36,7 +36,7 @@ class RankStatusTest : public ::testing::Test {
     report(rank).calls.push_back(call);
     return report(rank).calls.back();
   }
-  void blocks(int rank, Handle handle, Duration ago) {
+  void set_wait(int rank, Handle handle, Duration ago) {
     report(rank).wait = {.handle = handle, .since = kNow - ago, .until = {}};
   }
   RankStatus status(int rank) const { return rank_status(JobSnapshot(workers_, kNow), rank); }
@@ -67,23 +67,23 @@ TEST_F(RankStatusTest, FollowsTheLifeOfAWorker) {
 }
 
 TEST_F(RankStatusTest, AWaitingRankNamesTheRanksItWaitsFor) {
-  calls(0, 4, milliseconds(3200));
+  add_call(0, 4, milliseconds(3200));
   // The call is in flight, but the program does not wait for it.
   EXPECT_EQ(text(0), "computes for 1 min 40 s");
   EXPECT_EQ(status(0).call, std::nullopt);
-  blocks(0, 4, seconds(2));
+  set_wait(0, 4, seconds(2));
   EXPECT_EQ(text(0), "waits 3.2 s for ranks 1, 2");
   EXPECT_THAT(status(0).waits_for, ElementsAre(1, 2));
   EXPECT_EQ(status(0).call->name, "x");
-  calls(1, 1, seconds(1));
-  calls(2, 1, seconds(1));
+  add_call(1, 1, seconds(1));
+  add_call(2, 1, seconds(1));
   EXPECT_EQ(text(0), "in allreduce for 3.2 s");
   EXPECT_THAT(status(0).waits_for, IsEmpty());
 }
 
 TEST_F(RankStatusTest, TheCurrentWaitIsCounted) {
   report(0).counts = {.calls = 5, .bytes = 80, .blocked = seconds(4)};
-  blocks(0, 4, seconds(2));
+  set_wait(0, 4, seconds(2));
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(6)));
   EXPECT_EQ(status(0).counts.calls, 5U);
   report(0).wait.until = kNow - seconds(1);
@@ -91,8 +91,8 @@ TEST_F(RankStatusTest, TheCurrentWaitIsCounted) {
 }
 
 TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
-  calls(0, 4, seconds(2)).operation = Operation::kJoin;
-  blocks(0, 4, seconds(2));
+  add_call(0, 4, seconds(2)).operation = Operation::kJoin;
+  set_wait(0, 4, seconds(2));
   EXPECT_EQ(text(0), "has joined 2.0 s ago");
   workers_[0].stopped_by = SIGSTOP;
   EXPECT_EQ(text(0), "is stopped (SIGSTOP)");
@@ -104,8 +104,8 @@ TEST_F(RankStatusTest, TimesInTheFutureCountAsZero) {
   report(0).since = kNow + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");
   EXPECT_EQ(status(0).time_in_job, Duration());
-  calls(1, 4, -seconds(5));
-  blocks(1, 4, -seconds(5));
+  add_call(1, 4, -seconds(5));
+  set_wait(1, 4, -seconds(5));
   EXPECT_EQ(text(1), "waits 0 ms for ranks 0, 2");
   EXPECT_EQ(status(1).counts.blocked, Duration());
 }

@@ -41,8 +41,8 @@ class StallVerdictTest : public ::testing::Test {
   }
   WatchedWorker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   FlightReport& report(int rank) { return worker(rank).report; }
-  FlightCall& call(int rank, CallState state, const std::string& name, double submitted,
-                   double changed) {
+  FlightCall& add_call(int rank, CallState state, const std::string& name, double submitted,
+                       double changed) {
     FlightCall made;
     made.handle = ++handles_;
     made.operation = Operation::kAllreduce;
@@ -57,12 +57,12 @@ class StallVerdictTest : public ::testing::Test {
     return report(rank).calls.back();
   }
   // Adds a call in which the rank's program waits.
-  FlightCall& waits(int rank, const std::string& name, double time) {
+  FlightCall& add_wait(int rank, const std::string& name, double time) {
     report(rank).wait = {.handle = handles_ + 1, .since = ago(time), .until = {}};
-    return call(rank, CallState::kWaiting, name, time, time);
+    return add_call(rank, CallState::kWaiting, name, time, time);
   }
-  FlightCall& done(int rank, const std::string& name, double time) {
-    return call(rank, CallState::kDone, name, time + 1, time);
+  FlightCall& add_done_call(int rank, const std::string& name, double time) {
+    return add_call(rank, CallState::kDone, name, time + 1, time);
   }
   std::vector<std::string> lines() {
     const auto verdict = stall_verdict(JobSnapshot(workers_, kNow), kLimits);
@@ -77,14 +77,14 @@ class StallVerdictTest : public ::testing::Test {
 };
 
 TEST_F(StallVerdictTest, ShortWaitsAreNoStall) {
-  waits(0, "x", 9.9);
+  add_wait(0, "x", 9.9);
   EXPECT_THAT(lines(), IsEmpty());
 }
 
 TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
-  for (const int rank : {0, 1, 2}) done(rank, "w", 12);
-  waits(0, "x", 11.2);
-  waits(2, "x", 3);
+  for (const int rank : {0, 1, 2}) add_done_call(rank, "w", 12);
+  add_wait(0, "x", 11.2);
+  add_wait(2, "x", 3);
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `x` (float32, 10 elements) waits for rank 1",
                           "  ranks 0, 2 have been waiting in it for 3.0 s to 11.2 s",
@@ -98,14 +98,14 @@ TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
 }
 
 TEST_F(StallVerdictTest, AnEarlierCallOfTheSameNameDoesNotCount) {
-  for (const int rank : {0, 1, 2}) done(rank, "loop", 20);
-  for (const int rank : {0, 2}) waits(rank, "loop", 15);
+  for (const int rank : {0, 1, 2}) add_done_call(rank, "loop", 20);
+  for (const int rank : {0, 2}) add_wait(rank, "loop", 15);
   EXPECT_THAT(lines()[0], HasSubstr("`loop` (float32, 10 elements) waits for rank 1"));
 }
 
 TEST_F(StallVerdictTest, ARankThatNeverMadeACall) {
-  waits(0, "x", 11);
-  waits(1, "x", 11);
+  add_wait(0, "x", 11);
+  add_wait(1, "x", 11);
   EXPECT_THAT(
       lines().back(),
       "  rank 2 (b, pid 712) has not called it; it has made no call since init(), 1 min 40 s ago");
@@ -113,7 +113,7 @@ TEST_F(StallVerdictTest, ARankThatNeverMadeACall) {
 
 TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
   workers_.resize(1);
-  waits(0, "x", 11);
+  add_wait(0, "x", 11);
   for (int rank = 1; rank < 6; ++rank)
     workers_.push_back({.host = "b", .pid = 710 + rank, .report = {}, .end = ""});
   worker(1).end = "exited with code 0";
@@ -136,7 +136,7 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
 }
 
 TEST_F(StallVerdictTest, AListOfManyMissingRanksIsCut) {
-  waits(0, "x", 11);
+  add_wait(0, "x", 11);
   for (int rank = 3; rank < 20; ++rank) {
     workers_.push_back(workers_[1]);
     worker(rank).pid = 710 + rank;
@@ -146,9 +146,9 @@ TEST_F(StallVerdictTest, AListOfManyMissingRanksIsCut) {
 }
 
 TEST_F(StallVerdictTest, TwoRanksThatWaitForEachOtherAreACycle) {
-  waits(0, "a", 20);
-  waits(1, "b", 15);
-  done(2, "z", 30);
+  add_wait(0, "a", 20);
+  add_wait(1, "b", 15);
+  add_done_call(2, "z", 30);
   EXPECT_THAT(
       lines(),
       ElementsAre("stalled: ranks 0, 1 wait for each other:",
@@ -163,23 +163,23 @@ TEST_F(StallVerdictTest, TwoRanksThatWaitForEachOtherAreACycle) {
 // Two ranks wait for each other. A third rank, which has waited longest, waits for these two.
 TEST_F(StallVerdictTest, ACycleIsFoundFromARankOutsideOfIt) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
-  waits(2, "c", 30);
-  waits(0, "a", 20).group = 1;
-  waits(1, "b", 15).group = 1;
+  add_wait(2, "c", 30);
+  add_wait(0, "a", 20).group = 1;
+  add_wait(1, "b", 15).group = 1;
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
 
 TEST_F(StallVerdictTest, ACycleBeginsWithItsLowestRank) {
-  waits(1, "b", 20);
-  waits(0, "a", 15);
-  done(2, "z", 30);
+  add_wait(1, "b", 20);
+  add_wait(0, "a", 15);
+  add_done_call(2, "z", 30);
   EXPECT_THAT(lines()[1], HasSubstr("rank 0 (b, pid 710)"));
 }
 
 // The calls wait, but the programs do not wait in them and may still make the other call.
 TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   for (const int rank : {0, 1}) {
-    waits(rank, rank == 0 ? "a" : "b", 20);
+    add_wait(rank, rank == 0 ? "a" : "b", 20);
     report(rank).wait = {};
   }
   EXPECT_THAT(lines()[0], "stalled: allreduce `a` (float32, 10 elements) waits for ranks 1, 2");
@@ -188,9 +188,9 @@ TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
 
 // Python interrupts a wait briefly to handle signals.
 TEST_F(StallVerdictTest, AShortPauseInAWaitDoesNotEndIt) {
-  waits(0, "a", 20);
-  waits(1, "b", 15);
-  done(2, "z", 30);
+  add_wait(0, "a", 20);
+  add_wait(1, "b", 15);
+  add_done_call(2, "z", 30);
   report(1).wait.until = ago(0.2);
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
   report(1).wait.until = ago(0.3);
@@ -198,9 +198,9 @@ TEST_F(StallVerdictTest, AShortPauseInAWaitDoesNotEndIt) {
 }
 
 TEST_F(StallVerdictTest, AnotherThreadMayWaitInAnotherCall) {
-  waits(0, "a", 20);
-  waits(1, "b", 15);
-  done(1, "c", 1);
+  add_wait(0, "a", 20);
+  add_wait(1, "b", 15);
+  add_done_call(1, "c", 1);
   report(1).wait.handle = report(1).calls.back().handle;
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
@@ -210,8 +210,8 @@ TEST_F(StallVerdictTest, AChainOfWaitsIsNotACycle) {
   // call.
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   for (const int rank : {1, 2}) report(rank).groups.push_back(2);
-  waits(0, "a", 20).group = 1;
-  waits(1, "b", 15).group = 2;
+  add_wait(0, "a", 20).group = 1;
+  add_wait(1, "b", 15).group = 2;
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `a` (float32, 10 elements, group 1) waits for rank 1",
                           "  rank 0 has been waiting in it for 20.0 s",
@@ -225,9 +225,9 @@ TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
   for (GroupId group = 1; group <= 3; ++group)
     for (const int rank : {members[group - 1].first, members[group - 1].second})
       report(rank).groups.push_back(group);
-  waits(0, "a", 20).group = 1;
-  waits(1, "b", 15).group = 2;
-  waits(2, "c", 12).group = 3;
+  add_wait(0, "a", 20).group = 1;
+  add_wait(1, "b", 15).group = 2;
+  add_wait(2, "c", 12).group = 3;
   EXPECT_THAT(
       lines(),
       ElementsAre("stalled: ranks 0-2 wait for each other:",
@@ -242,14 +242,14 @@ TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
 
 TEST_F(StallVerdictTest, OnlyMembersOfTheGroupAreMissing) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(4);
-  waits(0, "x", 20).group = 4;
+  add_wait(0, "x", 20).group = 4;
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 1"));
-  waits(1, "x", 20).group = 4;
+  add_wait(1, "x", 20).group = 4;
   EXPECT_THAT(lines(), IsEmpty());
 }
 
 TEST_F(StallVerdictTest, AStoppedRankStallsEvenARunningCall) {
-  for (const int rank : {0, 1, 2}) call(rank, CallState::kRunning, "big", 30, 29);
+  for (const int rank : {0, 1, 2}) add_call(rank, CallState::kRunning, "big", 30, 29);
   EXPECT_THAT(lines(), IsEmpty());  // a long transfer is not a stall
   worker(1).stopped_by = SIGTSTP;
   EXPECT_THAT(lines(),
@@ -260,32 +260,32 @@ TEST_F(StallVerdictTest, AStoppedRankStallsEvenARunningCall) {
 }
 
 TEST_F(StallVerdictTest, AJoinedRankWaitsForTheOthersData) {
-  waits(0, "join", 60).operation = Operation::kJoin;
-  done(1, "x", 2);
-  done(2, "x", 2);
+  add_wait(0, "join", 60).operation = Operation::kJoin;
+  add_done_call(1, "x", 2);
+  add_done_call(2, "x", 2);
   EXPECT_THAT(lines(), IsEmpty());  // the other ranks continue without it
   report(1).calls.clear();
-  done(1, "x", 40);
+  add_done_call(1, "x", 40);
   EXPECT_THAT(lines(), IsEmpty());
   report(2).calls.clear();
-  done(2, "x", 40);
+  add_done_call(2, "x", 40);
   EXPECT_THAT(lines()[0], "stalled: join `join` waits for ranks 1, 2");
 }
 
 TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsWithoutJoin) {
-  waits(0, "join", 60).operation = Operation::kJoin;
-  waits(1, "x", 30);
+  add_wait(0, "join", 60).operation = Operation::kJoin;
+  add_wait(1, "x", 30);
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
   workers_[1].report.calls.clear();
-  waits(2, "g", 50).operation = Operation::kAllgather;
+  add_wait(2, "g", 50).operation = Operation::kAllgather;
   EXPECT_THAT(lines()[0], HasSubstr("allgather `g`"));
   EXPECT_THAT(lines(),
               Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
 }
 
 TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
-  for (const int rank : {0, 2}) waits(rank, "x", 30).changed = ago(1);
-  waits(1, "join", 60).operation = Operation::kJoin;
+  for (const int rank : {0, 2}) add_wait(rank, "x", 30).changed = ago(1);
+  add_wait(1, "join", 60).operation = Operation::kJoin;
   EXPECT_THAT(lines(), IsEmpty());  // the joined rank takes part without data
   worker(1).end = "killed by signal 9 (SIGKILL)";
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("`x` (float32, 10 elements) waits for rank 1"),
@@ -295,11 +295,11 @@ TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
 
 // The oldest call is reported, whichever rank made it and whichever handle it has.
 TEST_F(StallVerdictTest, TheOldestLateCallIsReported) {
-  call(0, CallState::kWaiting, "young", 11, 11);
-  call(0, CallState::kWaiting, "old", 15, 15);
+  add_call(0, CallState::kWaiting, "young", 11, 11);
+  add_call(0, CallState::kWaiting, "old", 15, 15);
   EXPECT_THAT(lines()[0], HasSubstr("`old`"));
-  call(1, CallState::kWaiting, "older", 20, 20);
-  call(2, CallState::kWaiting, "youngest", 10.5, 10.5);
+  add_call(1, CallState::kWaiting, "older", 20, 20);
+  add_call(2, CallState::kWaiting, "youngest", 10.5, 10.5);
   EXPECT_THAT(lines()[0], HasSubstr("`older`"));
 }
 
@@ -334,7 +334,7 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
 }
 
 TEST_F(StallVerdictTest, TimeBeforeTheJobContinuedDoesNotCount) {
-  waits(0, "x", 60);
+  add_wait(0, "x", 60);
   EXPECT_FALSE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(5)}).has_value());
   EXPECT_TRUE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(10)}).has_value());
 }

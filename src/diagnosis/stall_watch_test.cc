@@ -25,7 +25,7 @@ class StallWatchTest : public ::testing::Test {
     call().submitted = now_;
   }
   FlightCall& call() { return workers_[0].report.calls.front(); }
-  StallWatch::Report after(int time) {
+  StallWatch::Report tick_after(int time) {
     now_ += seconds(time);
     return watch_.tick(workers_, now_);
   }
@@ -36,15 +36,15 @@ class StallWatchTest : public ::testing::Test {
 };
 
 TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
-  EXPECT_THAT(after(9).lines, IsEmpty());
-  const auto first = after(1);
+  EXPECT_THAT(tick_after(9).lines, IsEmpty());
+  const auto first = tick_after(1);
   EXPECT_THAT(first.lines[0], HasSubstr("barrier `b` waits for rank 1"));
   EXPECT_THAT(first.unexplained, ElementsAre(1));
-  EXPECT_THAT(after(9).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 20.0 s"));
-  EXPECT_THAT(after(19).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 40.0 s"));
-  EXPECT_THAT(after(39).lines, IsEmpty());
+  EXPECT_THAT(tick_after(9).lines, IsEmpty());
+  EXPECT_THAT(tick_after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 20.0 s"));
+  EXPECT_THAT(tick_after(19).lines, IsEmpty());
+  EXPECT_THAT(tick_after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 40.0 s"));
+  EXPECT_THAT(tick_after(39).lines, IsEmpty());
 }
 
 TEST(StallWatch, ALimitOfZeroMeansNoWatch) {
@@ -55,34 +55,34 @@ TEST(StallWatch, ALimitOfZeroMeansNoWatch) {
 }
 
 TEST_F(StallWatchTest, ReportsThatTheCallContinued) {
-  ASSERT_FALSE(after(10).lines.empty());
+  ASSERT_FALSE(tick_after(10).lines.empty());
   call().state = CallState::kDone;
-  EXPECT_THAT(after(2).lines, ElementsAre("barrier `b` went on after 12.0 s"));
-  EXPECT_THAT(after(2).lines, IsEmpty());
+  EXPECT_THAT(tick_after(2).lines, ElementsAre("barrier `b` went on after 12.0 s"));
+  EXPECT_THAT(tick_after(2).lines, IsEmpty());
   EXPECT_EQ(watch_.interval(), std::chrono::milliseconds(2500));
 }
 
 TEST_F(StallWatchTest, ACallWithoutALineHasContinued) {
-  ASSERT_FALSE(after(10).lines.empty());
+  ASSERT_FALSE(tick_after(10).lines.empty());
   call().handle = 7 + kFlightCalls;
   call().submitted = now_;
-  EXPECT_THAT(after(1).lines, ElementsAre(HasSubstr("went on")));
+  EXPECT_THAT(tick_after(1).lines, ElementsAre(HasSubstr("went on")));
 }
 
 TEST_F(StallWatchTest, AFailedCallIsNotReportedAsContinued) {
-  ASSERT_FALSE(after(10).lines.empty());
+  ASSERT_FALSE(tick_after(10).lines.empty());
   call().state = CallState::kFailed;
-  EXPECT_THAT(after(2).lines, IsEmpty());
+  EXPECT_THAT(tick_after(2).lines, IsEmpty());
 }
 
 TEST_F(StallWatchTest, ACallOfAnEndedWorkerIsNotReported) {
-  ASSERT_FALSE(after(10).lines.empty());
+  ASSERT_FALSE(tick_after(10).lines.empty());
   workers_[0].end = "exited with code 1";
-  EXPECT_THAT(after(2).lines, IsEmpty());
+  EXPECT_THAT(tick_after(2).lines, IsEmpty());
 }
 
 TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
-  ASSERT_FALSE(after(10).lines.empty());
+  ASSERT_FALSE(tick_after(10).lines.empty());
   call().state = CallState::kDone;
   workers_[0].report.calls.push_back(call());
   FlightCall& second = workers_[0].report.calls.back();
@@ -90,7 +90,7 @@ TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
   second.name = "c";
   second.state = CallState::kWaiting;
   second.submitted = now_;
-  const auto report = after(10);
+  const auto report = tick_after(10);
   EXPECT_THAT(report.lines[0], HasSubstr("`b` went on"));
   EXPECT_THAT(report.lines[1], HasSubstr("`c` waits for rank 1"));
 }
@@ -100,16 +100,16 @@ TEST_F(StallWatchTest, ReportsThatInitContinued) {
   workers_[0].report.member_state = MemberState::kForming;
   workers_[0].report.since = now_;
   workers_[1].report = {};
-  EXPECT_EQ(after(10).lines[0], "stalled: init() waits for rank 1");
+  EXPECT_EQ(tick_after(10).lines[0], "stalled: init() waits for rank 1");
   for (WatchedWorker& worker : workers_) worker.report.member_state = MemberState::kMember;
-  EXPECT_THAT(after(1).lines, ElementsAre("init() went on after 11.0 s"));
+  EXPECT_THAT(tick_after(1).lines, ElementsAre("init() went on after 11.0 s"));
 }
 
 TEST_F(StallWatchTest, WaitingTimeRestartsWhenTheJobContinues) {
   now_ += seconds(60);
   watch_.job_continued(now_);
-  EXPECT_THAT(after(9).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 10.0 s"));
+  EXPECT_THAT(tick_after(9).lines, IsEmpty());
+  EXPECT_THAT(tick_after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 10.0 s"));
 }
 
 }  // namespace

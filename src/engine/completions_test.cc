@@ -30,10 +30,10 @@ int calls_per_thread(int threads) {
 struct CountedCall {
   explicit CountedCall(Engine& owner) : engine(owner) {}
 
-  Completion completion() { return {.function = &CountedCall::is_done, .context = this}; }
+  Completion completion() { return {.function = &CountedCall::on_completion, .context = this}; }
   void wait() { done.wait(); }
 
-  static void is_done(void* context, Handle handle) noexcept {
+  static void on_completion(void* context, Handle handle) noexcept {
     auto& call = *static_cast<CountedCall*>(context);
     call.status = call.engine.take(handle).status;
     ++call.times;
@@ -78,14 +78,14 @@ class Chain {
   void wait() { done_.wait(); }
 
  private:
-  static void is_done(void* context, Handle handle) noexcept {
+  static void on_completion(void* context, Handle handle) noexcept {
     static_cast<Chain*>(context)->go_on(handle);
   }
 
   void submit() {
     values_.assign(4, static_cast<float>(engine_.topology().rank + turn_ % 1000));
     Submission submission = allreduce_of(values_, name_);
-    submission.completion = {.function = &Chain::is_done, .context = this};
+    submission.completion = {.function = &Chain::on_completion, .context = this};
     const auto handle = engine_.submit(submission);
     if (handle.ok()) return;
     ADD_FAILURE() << handle.status().message();

@@ -1,4 +1,4 @@
-// Whole engines in one process: every rank is a thread, and all ranks share one MemoryStore.
+// Tests whole engines in one process: every rank is a thread, and all ranks share one MemoryStore.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -304,7 +304,7 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
 }
 
 // The progress threads of this process: how many there are, whether all are asleep, and how often
-// they have gone to sleep. A thread that is woken goes to sleep once more.
+// they have gone to sleep. If a thread is woken and falls asleep again, `sleeps` has changed.
 struct ProgressThreads {
   int count = 0;
   bool asleep = true;
@@ -467,7 +467,7 @@ Submission join_call() {
   return submission;
 }
 
-// Rank r has 3 r tensors. A rank without more tensors joins.
+// Rank r has 3 r tensors. A rank that has no tensors left joins.
 void run_uneven_epoch(Engine& engine) {
   const int size = engine.topology().size;
   const int rank = engine.topology().rank;
@@ -515,8 +515,8 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
   });
 }
 
-// Each rank joins last once. When the coordinator does, it may not have received the other joins
-// yet.
+// Each rank is the last to join once. When the coordinator joins last, it may not have received the
+// other joins yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),

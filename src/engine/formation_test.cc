@@ -135,7 +135,7 @@ int requests_of(int size) {
   return store->requests();
 }
 
-// Each rank publishes itself, and waits once for all others and once for their end. The last one
+// Each rank publishes itself, and waits once for all others and once for their end. The last rank
 // removes a key for each rank.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   const int few = requests_of(2);

@@ -108,7 +108,8 @@ TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
       std::vector<Submission> batch;
       std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kEach));
       for (std::size_t t = 0; t < kTensors; ++t) {
-        // In each round, one rank has separate tensors and another has them in reverse order.
+        // In each round, the tensors of one rank have separate memory, and those of another rank
+        // lie in reverse order.
         const std::size_t place = rank == (round + 1) % kSize ? kTensors - 1 - t : t;
         float* const memory = rank == round ? apart[t].data() : values + place * kEach;
         std::fill_n(memory, kEach, static_cast<float>(t + 1));

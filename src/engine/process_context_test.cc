@@ -1,5 +1,5 @@
-// What the engines of one process share, if they live one after another or at the same time. Each
-// rank is a thread with its own context, as if it were a process.
+// Tests what the engines of one process share, if they live one after another or at the same time.
+// Each rank is a thread with its own context, as if it were a process.
 #include "engine/process_context.h"
 
 #include <fcntl.h>

@@ -232,7 +232,7 @@ void gather_from_present(Engine& engine, const std::vector<bool>& is_present, st
   ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), received));
 }
 
-// Rank r has steps[r] more tensors. A rank without more tensors joins.
+// Rank r has steps[r] more tensors. A rank that has no tensors left joins.
 void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   const int rank = engine.topology().rank;
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {

@@ -38,8 +38,8 @@ class GroupSpy final : public Store {
     const GroupMemory memory(segment_->data(), members_);
     std::uint64_t sum = 0;
     for (int member = 1; member < members_; ++member)
-      sum += written(memory.ring_to_coordinator(member)) +
-             written(memory.ring_from_coordinator(member));
+      sum += bytes_written(memory.ring_to_coordinator(member)) +
+             bytes_written(memory.ring_from_coordinator(member));
     return sum;
   }
   // How many steps the first member has entered. Call it only while no step runs.
@@ -54,7 +54,7 @@ class GroupSpy final : public Store {
   }
 
  private:
-  static std::uint64_t written(std::byte* ring) {
+  static std::uint64_t bytes_written(std::byte* ring) {
     return reinterpret_cast<MessageRing::Position*>(ring)->bytes.load(std::memory_order_seq_cst);
   }
 

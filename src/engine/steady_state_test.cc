@@ -95,8 +95,8 @@ TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
   });
 }
 
-// Each rank predicts a step that the other has not submitted. Neither writes any output, and both
-// run the rolled back steps later.
+// Each rank predicts a step that the other rank has not submitted. Neither rank writes any output,
+// and both run the rolled back steps later.
 TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
   constexpr int kSize = 2;
   std::barrier<> together(kSize);

@@ -41,14 +41,14 @@ class SupervisionTest : public ::testing::Test {
   Actions actions_;
 };
 
-FlightReport blames(int rank) {
+FlightReport report_blaming(int rank) {
   FlightReport record;
   record.member_state = MemberState::kMember;
   record.blamed_rank = rank;
   return record;
 }
 
-FlightReport living(MemberState member_state, TimePoint since = {}) {
+FlightReport report_of(MemberState member_state, TimePoint since = {}) {
   FlightReport record;
   record.member_state = member_state;
   record.since = since;
@@ -196,8 +196,8 @@ TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
 }
 
 TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
-  end(0, exited(1), blames(1));
-  end(2, exited(1), blames(0));
+  end(0, exited(1), report_blaming(1));
+  end(2, exited(1), report_blaming(0));
   end(1, exited(7));  // later than its victims
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 7);
@@ -205,43 +205,43 @@ TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
 }
 
 TEST_F(SupervisionTest, AWorkerThatExitedWithCode0MayBeTheCause) {
-  FlightReport left = living(MemberState::kLeft, now_);
+  FlightReport left = report_of(MemberState::kLeft, now_);
   left.groups = {kWorld};
   end(2, exited(0), left);
-  end(0, exited(4), blames(2));
-  end(1, exited(1), blames(2));
+  end(0, exited(4), report_blaming(2));
+  end(1, exited(1), report_blaming(2));
   EXPECT_EQ(job_.failure()->rank, 2);
   EXPECT_EQ(job_.exit_code(), 4);  // the job has failed
 }
 
 TEST_F(SupervisionTest, ACircleOfBlameEnds) {
-  end(2, exited(5), blames(0));
-  end(1, exited(6), blames(0));
-  end(0, exited(7), blames(1));
+  end(2, exited(5), report_blaming(0));
+  end(1, exited(6), report_blaming(0));
+  end(0, exited(7), report_blaming(1));
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 6);
 }
 
 TEST_F(SupervisionTest, AnInvalidBlamedRankIsIgnored) {
-  end(0, exited(5), blames(0));
-  for (const int rank : {1, 2}) end(rank, exited(1), blames(77));
+  end(0, exited(5), report_blaming(0));
+  for (const int rank : {1, 2}) end(rank, exited(1), report_blaming(77));
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
 TEST_F(SupervisionTest, AWorkerThatWeEndedIsNotTheCause) {
-  end(0, exited(5), blames(1));
+  end(0, exited(5), report_blaming(1));
   wait(Supervision::kOwnErrorTime);
-  end(1, killed(SIGTERM), living(MemberState::kMember, now_ - seconds(9)));
+  end(1, killed(SIGTERM), report_of(MemberState::kMember, now_ - seconds(9)));
   end(2, killed(SIGTERM));
   EXPECT_EQ(job_.failure()->rank, 0);
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
 TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
-  FlightReport left = living(MemberState::kLeft, now_);
+  FlightReport left = report_of(MemberState::kLeft, now_);
   left.groups = {kWorld};
   now_ += milliseconds(1);
-  end(0, exited(5), blames(1));
+  end(0, exited(5), report_blaming(1));
   wait(Supervision::kOwnErrorTime);
   end(1, killed(SIGTERM), left);
   end(2, killed(SIGTERM));
@@ -252,8 +252,9 @@ TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
 
 TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   end(1, exited(0));
-  end(0, exited(1), living(MemberState::kForming));
-  end(2, exited(1), living(MemberState::kLeft));  // init() raised an error, and the program ended
+  end(0, exited(1), report_of(MemberState::kForming));
+  end(2, exited(1),
+      report_of(MemberState::kLeft));  // init() raised an error, and the program ended
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 1);
 }
@@ -266,25 +267,25 @@ FlightReport raised(LeaveCause cause, FlightReport before) {
 }
 
 TEST_F(SupervisionTest, AnExceptionOfTheProgramIsNotCausedByALostRank) {
-  FlightReport left = living(MemberState::kLeft, now_);
+  FlightReport left = report_of(MemberState::kLeft, now_);
   left.groups = {kWorld};
   end(0, exited(0), left);
   now_ += seconds(1);
-  end(1, exited(3), raised(LeaveCause::kException, blames(0)));
-  end(2, exited(1), raised(LeaveCause::kGroupLost, blames(0)));
+  end(1, exited(3), raised(LeaveCause::kException, report_blaming(0)));
+  end(2, exited(1), raised(LeaveCause::kGroupLost, report_blaming(0)));
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 3);
 }
 
 TEST_F(SupervisionTest, AnUncaughtGroupLostErrorHasACause) {
-  end(1, exited(1), raised(LeaveCause::kGroupLost, blames(0)));
+  end(1, exited(1), raised(LeaveCause::kGroupLost, report_blaming(0)));
   end(0, killed(SIGKILL));
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
 // The launcher uses the cause in the record, not the reason or the traceback.
 TEST_F(SupervisionTest, TextsInTheRecordDoNotDecideTheCause) {
-  FlightReport own = raised(LeaveCause::kException, blames(0));
+  FlightReport own = raised(LeaveCause::kException, report_blaming(0));
   own.reason = "uncaught GroupLostError: rank 0 died";
   own.traceback = "farandole.errors.GroupLostError: rank 0 died";
   end(1, exited(1), own);
@@ -294,21 +295,21 @@ TEST_F(SupervisionTest, TextsInTheRecordDoNotDecideTheCause) {
 
 TEST_F(SupervisionTest, AnExceptionAfterACaughtInitErrorIsItsOwnCause) {
   end(0, exited(0));
-  end(1, exited(1), raised(LeaveCause::kException, living(MemberState::kLeft)));
+  end(1, exited(1), raised(LeaveCause::kException, report_of(MemberState::kLeft)));
   EXPECT_EQ(job_.failure()->rank, 1);
 }
 
 TEST_F(SupervisionTest, AKilledWorkerIsItsOwnCause) {
   end(0, exited(0));
-  end(1, killed(SIGSEGV), living(MemberState::kForming));
-  end(2, exited(1), living(MemberState::kForming));
+  end(1, killed(SIGSEGV), report_of(MemberState::kForming));
+  end(2, exited(1), report_of(MemberState::kForming));
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 128 + SIGSEGV);
 }
 
 TEST_F(SupervisionTest, AWorkerKilledAfterALossIsItsOwnCause) {
-  end(0, exited(0), living(MemberState::kLeft, now_));
-  end(2, killed(SIGKILL), blames(0));
+  end(0, exited(0), report_of(MemberState::kLeft, now_));
+  end(2, killed(SIGKILL), report_blaming(0));
   EXPECT_EQ(job_.failure()->rank, 2);
 }
 

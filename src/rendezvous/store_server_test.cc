@@ -148,7 +148,7 @@ TEST(StoreServer, OneRequestAndOneReplyServeManyKeys) {
   const Bytes bytes = request.encode();
   ASSERT_EQ(::send(end.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   EXPECT_THAT(server->serve_ready(), IsEmpty());
-  // The last key comes first, so the wait is for every key in turn.
+  // The last key is set first, so the request must wait until the first key is set.
   for (std::size_t k = values.size(); k-- > 0;)
     ASSERT_TRUE(server->set(request.keys[k], values[k].bytes).ok());
   const StoreReply reply = receive_reply(end);

@@ -5,12 +5,12 @@
 namespace farandole {
 namespace {
 
-constexpr GroupId kOther = 3;
+constexpr GroupId kOtherGroup = 3;
 
 ContextTracker of_two_groups() {
   ContextTracker contexts;
   contexts.add_group(kWorld);
-  contexts.add_group(kOther);
+  contexts.add_group(kOtherGroup);
   return contexts;
 }
 
@@ -28,10 +28,12 @@ TEST(ContextTracker, AQuiescentPointIsASubmissionAfterAllOthersWereObserved) {
 TEST(ContextTracker, CountsQuiescentPointsPerGroupAndWaitsPerRank) {
   ContextTracker contexts = of_two_groups();
   (void)contexts.submitted(kWorld, 0);
-  EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
-  contexts.observed(kOther);
+  EXPECT_EQ(contexts.submitted(kOtherGroup, 0),
+            (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  contexts.observed(kOtherGroup);
   EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 1, .quiescent_points = 1}));
-  EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 1, .quiescent_points = 2}));
+  EXPECT_EQ(contexts.submitted(kOtherGroup, 0),
+            (SubmissionContext{.waits = 1, .quiescent_points = 2}));
 }
 
 TEST(ContextTracker, ADroppedCallCountsAsNoWaitAndDelaysNoQuiescentPoint) {

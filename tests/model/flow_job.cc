@@ -110,7 +110,8 @@ FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window
   return *copy_cells_[static_cast<std::size_t>(line * copies_ + part(step, window))];
 }
 
-// Where the shipped rounds put a window, if all parts are in use; else the windows take turns.
+// Returns the part in which a window lies. In rounds that use all parts, the shipped code chooses
+// the part. Otherwise, the windows use the parts in turn.
 std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
   if (flow_.algorithm != FlowAlgorithm::kRounds || copies_ < kRoundParts) return window % copies_;
   const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_};

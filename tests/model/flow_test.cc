@@ -167,7 +167,7 @@ TEST_P(EachFlow, HoldsWithAQuitterAndADeathUpToTheBound) {
       GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .quitter = 1});
 }
 
-// All members see the misprediction. No member writes data or sleeps for ever.
+// All members see the misprediction. No member writes data, and none sleeps for ever.
 TEST(Flow, AMispredictionIsSeenByAll) {
   for (NamedFlow kind : {kBarrier, kRounds, kExposedShots}) {
     kind.flow.misprediction_at = 2;
@@ -188,9 +188,9 @@ struct PlantedBug {
 
 const std::vector<PlantedBug>& planted_bugs() {
   using enum Bug;
-  constexpr std::string_view kPart = "a wrong part was taken";
-  constexpr std::string_view kCopy = "a wrong copy was reduced";
-  constexpr std::string_view kResult = "a wrong result was fetched";
+  constexpr std::string_view kWrongPart = "a wrong part was taken";
+  constexpr std::string_view kWrongCopy = "a wrong copy was reduced";
+  constexpr std::string_view kWrongResult = "a wrong result was fetched";
   static const std::vector<PlantedBug> bugs = {
       {"weak phase store", kWeakPhase, kRounds, kSleeps},
       {"weak phase store", kWeakPhase, kShots, kSleeps},
@@ -205,22 +205,22 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"one slot only", kOneSlot, kOneShot, ""},
       // With one slot, a member of Rounds waits for a phase that was overwritten.
       {"one slot only", kOneSlot, kRounds, kSleeps},
-      {"one slot only", kOneSlot, kShots, kResult},
+      {"one slot only", kOneSlot, kShots, kWrongResult},
       {"word before the data inside the line", kWordBeforePayload, kInline, ""},
-      {"runs before all have arrived", kArrivesAlone, kOneShot, kPart},
-      {"runs before all have arrived", kArrivesAlone, kExposedShots, kCopy},
+      {"runs before all have arrived", kArrivesAlone, kOneShot, kWrongPart},
+      {"runs before all have arrived", kArrivesAlone, kExposedShots, kWrongCopy},
       {"output written before all have entered", kWritesEarly, kExposedShots, ""},
       {"output written before all have entered", kWritesEarly, kMixedShots, ""},
-      {"phase before the data", kPhaseBeforeData, kRounds, kPart},
+      {"phase before the data", kPhaseBeforeData, kRounds, kWrongPart},
       {"phase before the data", kPhaseBeforeData, kShots, ""},
-      {"takes a part without waiting", kTakesUnseen, kRounds, kPart},
-      {"one part less", kOnePartLess, kRounds, kPart},
-      {"exposer does not wait", kExposerDoesNotWait, kExposedRounds, kPart},
-      {"exposer does not wait", kExposerDoesNotWait, kMixedRounds, kPart},
+      {"takes a part without waiting", kTakesUnseen, kRounds, kWrongPart},
+      {"one part less", kOnePartLess, kRounds, kWrongPart},
+      {"exposer does not wait", kExposerDoesNotWait, kExposedRounds, kWrongPart},
+      {"exposer does not wait", kExposerDoesNotWait, kMixedRounds, kWrongPart},
       {"exposer does not wait", kFetchesUnseen, kExposedShots, "a wrong sum"},
-      {"reduces without waiting", kReducesUnseen, kShots, kCopy},
-      {"fetches without waiting", kFetchesUnseen, kShots, kResult},
-      {"two parts for windows", kTwoWindowParts, kShots, kResult},
+      {"reduces without waiting", kReducesUnseen, kShots, kWrongCopy},
+      {"fetches without waiting", kFetchesUnseen, kShots, kWrongResult},
+      {"two parts for windows", kTwoWindowParts, kShots, kWrongResult},
   };
   return bugs;
 }

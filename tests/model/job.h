@@ -22,14 +22,14 @@ using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
 
 // Writes the part of a board's state that belongs to the key of a local state.
 template <class CheckState>
-void write_check_state(ByteWriter& key, const CheckState& look) {
-  key.put(look.missing);
-  key.put(look.awaited);
+void write_check_state(ByteWriter& key, const CheckState& state) {
+  key.put(state.missing);
+  key.put(state.awaited);
 }
 
 enum class Bug : std::uint8_t {
   kNone,
-  // These leave a member asleep for ever.
+  // These bugs leave a member asleep for ever.
   kWeakWord,
   kWeakAsleep,
   kNoSecondLook,
@@ -46,7 +46,7 @@ enum class Bug : std::uint8_t {
   kWeakAwaited,
   kAwaitsUnseen,
   kAwaitsOneAtItsEnd,
-  // These break a rule of the protocol.
+  // These bugs break a rule of the protocol.
   kOneSlot,
   kWordBeforePayload,
   kSplitWord,
@@ -56,7 +56,7 @@ enum class Bug : std::uint8_t {
   kReportByWatch,
   kEntersAfterReport,
   kIdentityAlone,
-  // These break a rule in the sequences of the algorithms.
+  // These bugs break a rule in the sequences of the algorithms.
   kEntersEarly,
   kArrivesAlone,
   kWritesEarly,
@@ -68,7 +68,7 @@ enum class Bug : std::uint8_t {
   kPublishesAfterTheExposerLeft,
   kOnePartLess,
   kTwoWindowParts,
-  // These break a rule about how members end.
+  // These bugs break a rule about how members end.
   kRunsWhatIsClosed,
   kRunsWhatIsProposed,
   kClosesUnseen,
@@ -80,7 +80,7 @@ enum class Bug : std::uint8_t {
 struct Options {
   int members = 2;
   std::uint32_t steps = 2;
-  bool two_phase = false;           // otherwise inline: the data lies in the entries
+  bool two_phase = false;           // if false, inline: the entries have the data
   bool polls = false;               // looks once before it prepares to sleep
   bool spins = false;               // never sleeps (flows only): fewer states, for more members
   int mortal = -1;                  // this member may die, the others watch it

@@ -56,7 +56,7 @@ class Machine {
   MachineState start();
   // The moves that are possible now. Deaths come last; they do not count as progress.
   void choices(const MachineState& state, std::vector<Choice>& into) const;
-  // Makes a move. Returns the text of the assertion that it breaks, if any.
+  // Makes a move. Returns the text of the assertion that the move breaks, if any.
   std::optional<std::string> apply(const Choice& choice, MachineState& state);
   // Names the threads that have not finished, in a state in which none can move.
   std::string describe_stuck(const MachineState& state) const;

@@ -144,15 +144,15 @@ bool Member<Slots>::look_per_peer() {
   taken_step_ = step_;
   const auto* lines = reinterpret_cast<typename ModelBoard<Slots>::Line*>(job_->board_memory());
   const Value expected = Value{board_.generation()} << 32 | board_.sequence();
-  bool all = true;
+  bool all_entered = true;
   for (std::uint32_t peer = 0; peer < static_cast<std::uint32_t>(board_.members()); ++peer) {
     const auto& line = lines[peer * Slots + board_.sequence() % Slots];
     const bool entered = line.word.load(std::memory_order_seq_cst) == expected;
-    all = all && entered;
+    all_entered = all_entered && entered;
     if (entered && taken_[peer] == 0)
       taken_[peer] = board_.entry(static_cast<int>(peer)).declared_count;
   }
-  return all;
+  return all_entered;
 }
 
 template <std::uint32_t Slots>

@@ -30,7 +30,7 @@ enum class ProgressBug : std::uint8_t {
   kProgressTakesBeforeCallers,
   kClaimsCallNobodyAway,
   kStopCallsNobodyAway,
-  // Bugs of the threads that use it.
+  // Bugs of the threads that use the lock.
   kWakesBeforeRelease,
   kSubmitWithoutBell,
   kClaimWithoutBell,
@@ -48,7 +48,7 @@ enum class CallerKind : std::uint8_t {
 struct ProgressOptions {
   std::vector<CallerKind> callers;  // each makes one call
   bool claim = false;               // the groups are changed once, at any time
-  bool stops_at_any_time = false;   // otherwise when everything else is done
+  bool stops_at_any_time = false;   // if false, when all else is done
   // What the peer waits for before it enters the call of caller 0.
   enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
   Before before_first = Before::kNothing;

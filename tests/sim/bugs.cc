@@ -31,7 +31,8 @@ int last_member(const Script& script, int group) {
   return static_cast<int>(script.groups[static_cast<std::size_t>(group)].size()) - 1;
 }
 
-// A tap on the stream to the last member of each group. `change` may keep state per group.
+// A tap on the messages from the coordinator to the last member of each group. `change` may keep
+// state per group.
 template <class State>
 std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
   return [change](const Script& script) -> Tap {

@@ -221,8 +221,9 @@ class ProgramWriter {
  private:
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
-  // Adds a join after the worker's calls in the join's group. In a phase with one order the join
-  // comes at once, because other programs may already wait for a call that needs it.
+  // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes
+  // directly after them. A phase in which all programs use one order needs this, because other
+  // programs may already wait for a call that needs it.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -249,7 +250,8 @@ class ProgramWriter {
     calls = std::move(ordered);
   }
 
-  // Moves the calls of a batch to its first call. A worker that makes one of them makes all.
+  // Moves the calls of a batch to its first call. A worker that makes one call of the
+  // batch makes all of them.
   static void gather(std::vector<int>& calls, const std::vector<int>& batch) {
     const auto first = std::ranges::find(calls, batch.front());
     if (first == calls.end()) return;

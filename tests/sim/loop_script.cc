@@ -223,7 +223,8 @@ class LoopWriter {
     if (style_ != Style::kOverlapping) wait_for_all();
   }
 
-  // Only one call of a name may be in flight, so this waits for the earlier one first.
+  // Only one call of a name may be in flight, so the program first waits for an earlier call of the
+  // same name.
   void submit(const std::vector<int>& unit) {
     for (const int number : unit) {
       const auto same = [&](int other) {
@@ -269,7 +270,7 @@ class LoopWriter {
     // If calls are made in turn and in a different order each time, each call is a stage of its
     // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
-    // A poll that returns true counts as a wait, and its result depends on the times.
+    // A poll that returns true counts as a wait. Which poll does so depends on the random times.
     const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
@@ -322,10 +323,10 @@ class LoopWriter {
   int disturbed_iterations_ = 0;  // iterations in which something unpredictable may happen
   bool is_disturbed_ = false;
   bool has_polls_ = false;
-  // For the program that is being written.
+  // What concerns only the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for
-  std::vector<int> last_;  // those of open_ that belong to the iteration before
+  std::vector<int> last_;  // those of open_ that belong to the previous iteration
   std::vector<Action> actions_;
 };
 

@@ -75,7 +75,7 @@ std::optional<Arguments> parse(std::span<char* const> words) {
       arguments.scale = true;
     } else if (flag == "--workloads") {
       arguments.workloads = true;
-      arguments.seeds = 2;  // as in docs/simulator.md; --seeds may follow
+      arguments.seeds = 2;  // as in docs/simulator.md, unless --seeds follows
     } else if (++index == words.size() || !take_option(arguments, flag, words[index])) {
       return std::nullopt;
     }

@@ -30,7 +30,7 @@ struct Deliver {  // the first message of a channel arrives
   int from;  // member
   int to;
 };
-struct Settle {  // the others now also see the oldest write of a member that they did not see yet
+struct Settle {  // a member's oldest write that the others do not see becomes visible to them
   int group;
   int member;
 };

@@ -39,7 +39,7 @@ AgreementOptions random_options(Random& random, Time delay_max) {
   AgreementOptions options;
   options.names_max = static_cast<std::size_t>(random.chance(60) ? 65536 : random.between(1, 4));
   options.fusion_bytes = random.pick(std::vector<std::int64_t>{0, 100, 2000, 1 << 20});
-  // Some grace times are so short that they end needlessly.
+  // Some grace times are so short that they end before the awaited message can arrive.
   const Time grace = delay_max * random.pick(std::vector<Time>{1, 5, 40}) + 1;
   options.grace = std::chrono::microseconds(grace);
   return options;

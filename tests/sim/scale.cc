@@ -257,23 +257,23 @@ ScaleCosts measure_scale(int members, int tensors) {
 }
 
 HorovodModel horovod_cached_mpi(int members) {
-  constexpr std::uint64_t kBytes = 136;  // 17 words: 1,024 bits and three flags
+  constexpr std::uint64_t kBitVectorBytes = 136;  // 17 words: 1,024 bits and three flags
   const auto p = static_cast<std::uint64_t>(members);
   const auto hops = log2_rounded_up(members);
-  return {"Horovod, cached, MPI (model)", p * hops, 2 * hops, p * hops * kBytes, hops};
+  return {"Horovod, cached, MPI (model)", p * hops, 2 * hops, p * hops * kBitVectorBytes, hops};
 }
 
 HorovodModel horovod_cached_gloo(int members) {
-  constexpr std::uint64_t kBytes = 136;
+  constexpr std::uint64_t kBitVectorBytes = 136;
   const auto p = static_cast<std::uint64_t>(members);
   const auto hops = 2 * (p - 1);
-  return {"Horovod, cached, Gloo (model)", p * hops, 2 * hops, hops * kBytes, hops};
+  return {"Horovod, cached, Gloo (model)", p * hops, 2 * hops, hops * kBitVectorBytes, hops};
 }
 
 HorovodModel horovod_uncached_mpi(int members, int tensors) {
-  constexpr std::uint64_t kBytes = 80;  // of a request, or of a response
+  constexpr std::uint64_t kMessageBytes = 80;  // of a request, or of a response
   const auto p = static_cast<std::uint64_t>(members);
-  const auto list = static_cast<std::uint64_t>(tensors) * kBytes;
+  const auto list = static_cast<std::uint64_t>(tensors) * kMessageBytes;
   return {"Horovod, uncached, MPI (model)", 4 * (p - 1), 2 * (p - 1) + 2 * log2_rounded_up(members),
           2 * (p - 1) * (list + 4), 4 * log2_rounded_up(members)};
 }

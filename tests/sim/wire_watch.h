@@ -17,7 +17,8 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // To call when a message is sent, and when it has arrived. Each returns what is wrong, or "".
+  // Call sent() when a message is sent, and arrived() when it has arrived. Both return what is
+  // wrong, or "".
   std::string sent(const Envelope& envelope);
   std::string arrived(const Envelope& envelope);
 

@@ -136,14 +136,14 @@ bool SimulatedWorker::progress() {
 }
 
 bool SimulatedWorker::take_messages(Membership& membership) {
-  const bool some = !membership.inbox.empty();
+  const bool had_messages = !membership.inbox.empty();
   for (; !membership.inbox.empty(); membership.inbox.pop_front()) {
     const auto& [from, bytes] = membership.inbox.front();
     const auto status =
         membership.agreement->receive(from, bytes, point(dependencies_.timeline.now()));
     if (!status.ok()) dependencies_.referee.report_problem(status.message());
   }
-  return some;
+  return had_messages;
 }
 
 void SimulatedWorker::send_messages(Membership& membership) {
@@ -410,15 +410,15 @@ void SimulatedWorker::end_step(Membership& membership, const Attempt& attempt) {
 // Runs some actions of the program. Returns true if the worker should run again soon: the program
 // goes on, or its submissions may have decided something here.
 bool SimulatedWorker::step_program() {
-  bool some = false;
+  bool has_acted = false;
   for (int count = dependencies_.random.between(1, 4); count > 0 && !finished(); --count) {
     const auto& action = program()[next_action_];
     if (!std::visit([this](const auto& what) { return act(what); }, action)) break;
     ++next_action_;
-    some = true;
+    has_acted = true;
     if (dependencies_.timeline.now() < resume_at_) break;
   }
-  return some;
+  return has_acted;
 }
 
 bool SimulatedWorker::act(const Submit& action) {
@@ -439,8 +439,8 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
   return true;
 }
 
-// The program asks whether a call has ended. Returns true also if it has no handle of the call any
-// more.
+// The program asks whether a call has ended. Returns true also if the program no longer has a
+// handle of the call.
 bool SimulatedWorker::poll(int number) {
   const Handle handle = handles_[static_cast<std::size_t>(number)];
   if (!submissions_.poll(handle)) return false;

@@ -78,7 +78,7 @@ class Job {
     return all;
   }
 
-  // These add actions of one worker.
+  // The next functions add actions of one worker.
   void submit(int worker, int number) {
     if (makes(worker, number)) actions(worker).emplace_back(Submit{number, false});
   }
@@ -89,7 +89,7 @@ class Job {
     script_.pauses += time;
     actions(worker).emplace_back(Pause{time, false});
   }
-  // These add actions of every worker.
+  // The next functions add actions of every worker.
   void compute(Time time = kComputing) {
     for (int worker = 0; worker < kWorkers; ++worker) compute(worker, time + random_.between(0, 9));
   }
@@ -306,7 +306,8 @@ void forward_and_backward(Job& job) {
   }
 }
 
-// A program waits for a gradient only just before it submits the same one of the next step.
+// A program waits for a gradient only just before it submits the same gradient of the next
+// step.
 void submit_after(Job& job, int worker, const Calls& last, const Calls& gradients) {
   std::vector<std::size_t> order(gradients.size());
   std::iota(order.begin(), order.end(), 0);
@@ -422,7 +423,7 @@ void many_tasks(Job& job) {
 void clipped_by_part(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto all = job.calls("gradient", 12);
-    // In each step, another third of the gradients is needed first.
+    // In each step, a random third of the gradients is needed first.
     auto shuffled = all;
     job.random().shuffle(shuffled);
     const Calls first(shuffled.begin(), shuffled.begin() + 4);
@@ -458,7 +459,7 @@ struct Row {
   void (*write)(Job& job);
 };
 
-constexpr std::array kRows = {
+constexpr std::array kNamedWorkloads = {
     Row{{"one order", "16 gradients, in the same order on all ranks"}, in_one_order},
     Row{{"any order", "16 gradients; their order differs between ranks and from step to step"},
         in_any_order},
@@ -522,7 +523,7 @@ Bug replan_counter(std::uint64_t& replans) {
 }
 
 // The last workload is random: the simulator's loops (loop_script).
-constexpr std::size_t kRandom = kRows.size();
+constexpr std::size_t kRandom = kNamedWorkloads.size();
 constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 times as many seeds"};
 
 Script workload_script(std::size_t number, std::uint64_t seed) {
@@ -530,7 +531,7 @@ Script workload_script(std::size_t number, std::uint64_t seed) {
   Random random(seed);
   Script script;
   Job job(random, script);
-  kRows.at(number).write(job);
+  kNamedWorkloads.at(number).write(job);
   return script;
 }
 
@@ -538,7 +539,7 @@ Script workload_script(std::size_t number, std::uint64_t seed) {
 
 std::vector<Workload> all_workloads() {
   std::vector<Workload> all;
-  for (const auto& row : kRows) all.push_back(row.workload);
+  for (const auto& row : kNamedWorkloads) all.push_back(row.workload);
   all.push_back(kRandomLoops);
   return all;
 }

@@ -153,9 +153,9 @@ class AdasumOfType : public ::testing::Test {
     return vectors;
   }
 
-  // Allows for one rounding of the output and for the roundings of the float64 intermediate
-  // results. The latter are relative to the inputs, because a result that cancels out keeps their
-  // errors.
+  // Allows for one rounding of the output, and for the roundings of the intermediate float64
+  // results. These depend on the size of the inputs, and remain even if the inputs nearly cancel
+  // out and the output is small.
   static void expect_near(const Vector& found, const Vector& wanted) {
     ASSERT_EQ(found.size(), wanted.size());
     constexpr long double kLargestInput = 2;

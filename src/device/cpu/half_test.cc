@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint32_t kPatterns = 1U << 16;
+constexpr std::uint32_t kPatternCount = 1U << 16;
 
 // The value of a bit pattern by the definition of its format, in exact arithmetic.
 double by_definition(std::uint32_t bits, int exponent_bits, int fraction_bits) {
@@ -51,7 +51,7 @@ double value_of(std::uint32_t bits) {
 }
 
 TYPED_TEST(HalfFormats, every_pattern_has_the_value_of_its_definition) {
-  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+  for (std::uint32_t bits = 0; bits < kPatternCount; ++bits) {
     const auto value = to_float(typename TypeParam::Half{static_cast<std::uint16_t>(bits)});
     const double expected = value_of<TypeParam>(bits);
     if (std::isnan(expected)) {
@@ -64,7 +64,7 @@ TYPED_TEST(HalfFormats, every_pattern_has_the_value_of_its_definition) {
 }
 
 TYPED_TEST(HalfFormats, every_pattern_survives_a_round_trip) {
-  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+  for (std::uint32_t bits = 0; bits < kPatternCount; ++bits) {
     const auto value = to_float(typename TypeParam::Half{static_cast<std::uint16_t>(bits)});
     const std::uint32_t back = TypeParam::round(value);
     if (std::isnan(value)) {

@@ -249,7 +249,7 @@ constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
 // Reduces each element in a call of its own, with the baseline instruction set. Other elements, the
-// count and the address must not change these bits.
+// count and the address must not change the bits of a result.
 Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
   const std::size_t bytes = row_of(reduction.dtype).bytes;
   Buffer results(inputs[0].size());
