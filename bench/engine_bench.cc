@@ -41,8 +41,7 @@ class Caller {
     } else if (calls.size() == 1) {
       handles_[0] = engine_.submit(calls.front(), kLimit).value();
     } else {
-      for (std::size_t one = 0; one < calls.size(); ++one)
-        handles_[one] = engine_.submit(calls[one]).value();
+      for (std::size_t i = 0; i < calls.size(); ++i) handles_[i] = engine_.submit(calls[i]).value();
     }
     if (calls.size() > 1)
       for (const Handle handle : handles_)

@@ -118,7 +118,7 @@ class Measurement {
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
     bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
     const auto begin = SteadyClock::now();
-    for (std::size_t one = 0; one < calls; ++one) call_(shape_, input, output);
+    for (std::size_t i = 0; i < calls; ++i) call_(shape_, input, output);
     if (options_.consume) consumed_ = consumed_ + read_all(output, shape_.output_bytes());
     const auto end = SteadyClock::now();
     if (!is_expected(pattern_, shape_, output, first)) ++bench_rank_.shared_results->wrong[index()];

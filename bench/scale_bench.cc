@@ -146,12 +146,12 @@ class Rank {
   }
 
   std::string measure_allreduce() {
-    for (int one = 0; one < kWarmUpCalls; ++one) call(Operation::kAllreduce, kWorld);
+    for (int i = 0; i < kWarmUpCalls; ++i) call(Operation::kAllreduce, kWorld);
     barrier();
     const double processor_time = processor_time_of_all();
     const std::int64_t sleeps = sleeps_of_this_rank();
     const auto begin = Clock::now();
-    for (int one = 0; one < kCalls; ++one) call(Operation::kAllreduce, kWorld);
+    for (int i = 0; i < kCalls; ++i) call(Operation::kAllreduce, kWorld);
     shared_.sleeps += sleeps_of_this_rank() - sleeps;
     barrier();
     const auto sum = static_cast<float>(ranks_);  // exact for kRanksMax ranks
