@@ -33,14 +33,11 @@ def allreduce(name: str, group: Group = global_process_set) -> None:
     allreduce_async(name, group).wait()
 
 
-def allgather(name: str) -> None:
+def broadcast(name: str) -> None:
     values = array("d", [1.0])
     address = values.buffer_info()[0]
     view = core.BufferView(core.dtypes["float64"], (1,), address, address)
-    call = core.allgather(name, 0, view)
-    calls.start(
-        PreparedCall(call, values, lambda engine, handle: engine.peek_received(handle, view))
-    ).wait()
+    calls.start(PreparedCall(core.broadcast(name, 0, view, 0), values, core.Engine.peek)).wait()
 
 
 def train(steps: int = STEPS) -> None:
@@ -93,13 +90,13 @@ def has_fewer_batches() -> None:
     train(STEPS if farandole.rank() == 1 else STEPS + 1)
 
 
-def joins_while_others_gather() -> None:
+def joins_while_others_broadcast() -> None:
     train()
     if farandole.rank() == 1:
         calls.join()
     if farandole.rank() == 2:
         evaluate()
-    allgather("sizes")
+    broadcast("sizes")
 
 
 def holds_a_lock() -> None:

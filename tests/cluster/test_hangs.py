@@ -147,11 +147,11 @@ def test_a_rank_that_sleeps() -> None:
         )
 
 
-def test_a_rank_that_has_no_more_data_while_others_gather() -> None:
-    with job("joins_while_others_gather") as launched:
+def test_a_rank_that_has_no_more_data_while_others_broadcast() -> None:
+    with job("joins_while_others_broadcast") as launched:
         expect(
             launched,
-            r"stalled: allgather `sizes` \(float64, 1 element\) waits for ranks 1, 2",
+            r"stalled: broadcast `sizes` \(float64, 1 element\) waits for ranks 1, 2",
             rf"  rank 0 has been waiting in it for {TIME}",
             rf"  {rank(1)} has finished its data \(join\) after 3 calls",
             rf"  {rank(2)} has not called it; {LAST_CALL}",
