@@ -518,6 +518,7 @@ class DistributedChecks(WithoutGloo):
         assert "MASTER_ADDR" not in os.environ
         dist.init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
+        dist.barrier()  # or a rank could leave while another one still connects to it
         dist.destroy_process_group()
         hvd.shutdown()
 
