@@ -103,6 +103,7 @@ bool run_rank(int rank, const BenchOptions& options, int rendezvous,
   engine_options.topology = {
       .rank = rank, .size = options.ranks, .local_rank = rank, .local_size = options.ranks};
   engine_options.rendezvous_descriptor = rendezvous;
+  engine_options.bucket_bytes = 0;
   const auto engine = Engine::create(std::move(engine_options));
   if (!engine.ok()) {
     std::fprintf(stderr, "%s\n", engine.status().message().c_str());

@@ -89,6 +89,7 @@ class Rank {
     EngineOptions options;
     options.topology = {.rank = rank_, .size = ranks_, .local_rank = rank_, .local_size = ranks_};
     options.rendezvous_descriptor = rendezvous;
+    options.bucket_bytes = 0;
     auto engine = Engine::create(std::move(options));
     if (engine.ok())
       engine_ = *std::move(engine);

@@ -181,9 +181,11 @@ Finding file_size() {
 // The heap size of each rank in a job with one rank per core.
 Finding shared_heap() {
   const int ranks = usable_cores();
-  const auto knobs = Knobs::read([](const char* name) -> const char* { return std::getenv(name); });
-  if (!knobs.ok()) return {Health::kLimited, knobs.status().message(), ""};
-  const std::int64_t chosen = knobs->integer(Knob::kHeapBytes);
+  Knobs knobs;
+  const Status status =
+      read_knobs(knobs, [](const char* name) -> const char* { return std::getenv(name); });
+  if (!status.ok()) return {Health::kLimited, status.message(), ""};
+  const auto chosen = static_cast<std::int64_t>(knobs.heap_bytes);
   const std::int64_t given = chosen != 0 ? chosen : default_heap_bytes(ranks);
   const std::string found = format_text(
       "{} for each rank{}; only what is used costs memory", size_text(given),

@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 std::string values_of(const KnobRow& row) {
-  switch (row.type) {
+  switch (type_of(row)) {
     case KnobType::kInteger:
       return format_text("{} to {}", row.min, row.max);
     case KnobType::kSwitch:
@@ -46,9 +46,10 @@ std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)
 
 std::string knob_table_text() {
   std::string text;
-  for (const KnobRow& row : knob_rows()) {
+  for (const KnobRow& row : kKnobs) {
+    const std::string standard = value_text(row, Knobs());
     text += format_text("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
-                        values_of(row), row.default_value.empty() ? "none" : row.default_value);
+                        values_of(row), standard.empty() ? "none" : standard);
     if (!row.flag.empty()) text += format_text("    flag of `farandole run`: {}\n", row.flag);
     if (!row.old_name.empty())
       text += format_text("    also understood: {}\n", old_names(row, plain));
@@ -60,9 +61,9 @@ std::string knob_table_markdown() {
   std::string text =
       "| Variable | Flag of `farandole run` | Values | Default | Meaning | Also understood |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
-  for (const KnobRow& row : knob_rows())
+  for (const KnobRow& row : kKnobs)
     text += format_text("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
-                        escape_for_cell(values_of(row)), code(row.default_value),
+                        escape_for_cell(values_of(row)), code(value_text(row, Knobs())),
                         escape_for_cell(std::string(row.help)), old_names(row, code));
   return text;
 }

@@ -20,11 +20,9 @@ namespace {
 // Returns the time after which the launcher warns about a stall. If there is a stall limit, the
 // warning must come before the ranks reach this limit, even if the user has switched warnings off.
 std::chrono::seconds stall_warning_of(const Knobs& knobs) {
-  const std::int64_t warning = knobs.integer(Knob::kStallWarning);
-  const std::int64_t limit = knobs.integer(Knob::kStallLimit);
-  if (limit == 0) return std::chrono::seconds(warning);
-  const std::int64_t latest = std::max<std::int64_t>(limit / 2, 1);
-  return std::chrono::seconds(warning == 0 ? latest : std::min(warning, latest));
+  if (knobs.stall_limit.count() == 0) return knobs.stall_warning;
+  const auto latest = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));
+  return knobs.stall_warning.count() == 0 ? latest : std::min(knobs.stall_warning, latest);
 }
 
 constexpr int kGraceSecondsMax = 24 * 3600;
@@ -78,7 +76,7 @@ bool is_variable_name(std::string_view name) {
 // Returns the variable that the launcher sets in every worker and that overrides `name`. Empty if
 // there is none.
 std::string_view overriding_variable(std::string_view name) {
-  for (const KnobRow& row : knob_rows())
+  for (const KnobRow& row : kKnobs)
     if (row.flag.empty() && (row.name == name || row.old_name == name)) return row.name;
   return {};
 }
@@ -148,18 +146,19 @@ RunOptions::RunOptions(CLI::App& app)
 }
 
 void RunOptions::add_knobs() {
-  for (const KnobRow& row : knob_rows()) {
+  for (const KnobRow& row : kKnobs) {
     if (row.flag.empty()) continue;
     const std::string flag(row.flag);
+    const std::string standard = value_text(row, Knobs());
     const std::string help = format_text("{} Sets {}; default {}.", row.help, row.name,
-                                         row.default_value.empty() ? "none" : row.default_value);
-    if (row.type == KnobType::kSwitch)
+                                         standard.empty() ? "none" : standard);
+    if (type_of(row) == KnobType::kSwitch)
       command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
     else
       command_
           ->add_option_function<std::string>(
               flag, [this, flag](const std::string& value) { flags_[flag] = value; }, help)
-          ->type_name(type_name(row.type));
+          ->type_name(type_name(type_of(row)));
   }
 }
 
@@ -210,14 +209,15 @@ Result<OutputOptions> RunOptions::output(int workers) const {
 
 Result<RunOptions::Variables> RunOptions::settings() const {
   Variables settings;
+  Knobs checked;
   for (const std::string& text : variables_) {
     FARANDOLE_TRY_ASSIGN(const auto given, variable(text));
     settings[given.first] = given.second;
   }
-  for (const KnobRow& row : knob_rows()) {
+  for (const KnobRow& row : kKnobs) {
     const auto flag = flags_.find(std::string(row.flag));
     if (flag == flags_.end()) continue;
-    FARANDOLE_TRY(Knobs::check(row, row.flag, flag->second));
+    FARANDOLE_TRY(set_knob(checked, row, row.flag, flag->second));
     settings[std::string(row.name)] = flag->second;
   }
   return settings;
@@ -237,12 +237,12 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
   // Check the values here, so that the user gets one error instead of one from each worker.
-  const auto knobs = Knobs::read([&](const char* name) -> const char* {
+  Knobs knobs;
+  FARANDOLE_TRY(read_knobs(knobs, [&](const char* name) -> const char* {
     const auto given = variables.find(name);
     return given != variables.end() ? given->second.c_str() : std::getenv(name);
-  });
-  if (!knobs.ok()) return knobs.status();
-  job.stall_warning = stall_warning_of(*knobs);
+  }));
+  job.stall_warning = stall_warning_of(knobs);
   return job;
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,21 +13,11 @@
 
 #include "farandole/device.h"
 #include "farandole/dtype.h"
+#include "farandole/knobs.h"
 #include "farandole/operation.h"
 #include "farandole/status.h"
 
 namespace farandole {
-
-// The position of this process in the job. `farandole run` sets it through FARANDOLE_* variables.
-// The variables of other launchers are understood, too (docs/howto/launchers.md).
-struct RankTopology {
-  int rank = 0;        // 0 … size − 1
-  int size = 1;        // workers in the job
-  int local_rank = 0;  // rank among the workers of this host
-  int local_size = 1;
-  int cross_rank = 0;  // rank among the workers with this local_rank on all hosts
-  int cross_size = 1;
-};
 
 // What the engines of one process share, one after another or at the same time: the heap of
 // allocate(), the connection to the launcher, and the flight record. Memory that one engine has
@@ -39,14 +28,12 @@ struct RankTopology {
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
-struct EngineOptions {
-  RankTopology topology;
+// The knobs, and what only a program can give. A knob that only a launcher or a frontend uses has
+// no effect here.
+struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
   // at the same time must share a context, because otherwise they would read each other's answers.
   std::shared_ptr<ProcessContext> context;
-  // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
-  // while the engine lives.
-  int rendezvous_descriptor = -1;
   // For a job that `farandole run` has not started: a text by which the ranks find each other. It
   // must be the same on all ranks, and no other job on this host may use it. Each engine of a
   // process needs a new text. It may be empty only if size is 1 or if there is a
@@ -55,38 +42,6 @@ struct EngineOptions {
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
   std::vector<std::vector<int>> groups;
-  // How long create() waits for the other ranks.
-  std::chrono::milliseconds start_timeout{120'000};
-  // If a call is in flight for this long, this rank leaves the job; 0 means no limit. Joins have no
-  // such limit. The launcher prints a warning earlier.
-  std::chrono::seconds stall_limit{0};
-  // Descriptor of the memory in which the launcher reads what this rank does
-  // (timeline/flight_record.h); −1 if there is none. Borrowed: create() maps the memory.
-  int flight_record_descriptor = -1;
-  // The largest number of bytes in a frontend's bucket of gradients, and in a transfer that several
-  // other allreduces share. If it is 0, each tensor has its own transfer. Must be equal on all
-  // ranks; the engine checks that.
-  std::size_t bucket_bytes = 0;
-  // The settings that only the frontends use, by environment variable; a missing setting counts as
-  // 0. Must be equal on all ranks; the engine checks that.
-  std::map<std::string, std::int64_t> frontend_settings;
-  // The size of this rank's memory that the other ranks of the host can see. Only touched pages
-  // cost memory. 0 means as much as the machine has, or less if this process could not map the
-  // heaps of all ranks. If the context already uses a smaller heap, this heap is kept; a larger one
-  // is replaced.
-  std::size_t heap_bytes = 0;
-  // If not empty, a timeline is written to this file from the beginning. If the file cannot be
-  // written, the log says so and the job goes on.
-  std::string timeline_path;
-  // Approximate size limit of a timeline's file, for all ranks together. Calls that do not fit are
-  // omitted.
-  std::size_t timeline_bytes = std::size_t{256} << 20;
-  // The `mark_cycles` of start_timeline(), for the timeline of timeline_path.
-  bool timeline_mark_cycles = false;
-  // Messages of this severity and above are written to standard error. One of trace, debug, info,
-  // warning, error and fatal.
-  std::string log_level = "warning";
-  bool log_hide_time = false;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
   // true, the wait ends with kRetry.
   std::function<bool()> interrupted;

@@ -42,8 +42,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   }
   options->context = context.context;
   options->groups = std::move(groups);
-  bucket_bytes_ = options->bucket_bytes;
-  settings_ = options->frontend_settings;
+  settings_ = options->same_on_all_ranks();
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
     --visitors_;  // a signal handler that runs here may call shutdown(), which waits for visitors
@@ -162,7 +161,6 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.topology().cross_rank; })
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
       .def_prop_ro("is_over", [](BoundEngine& self) { return self.running()->is_over(); })
-      .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
       .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",

@@ -48,8 +48,7 @@ class BoundEngine {
   }
   // These functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }
-  std::size_t bucket_bytes() const { return bucket_bytes_; }
-  const std::map<std::string, std::int64_t>& settings() const { return settings_; }
+  const std::map<std::string, std::string>& settings() const { return settings_; }
   bool forked() const { return forked_; }
 
   GroupId add_group(const std::vector<int>& ranks);
@@ -102,8 +101,7 @@ class BoundEngine {
   bool leaving_ = false;  // shutdown() has begun
   std::atomic<int> visitors_ = 0;
   RankTopology topology_;
-  std::size_t bucket_bytes_ = 0;
-  std::map<std::string, std::int64_t> settings_;
+  std::map<std::string, std::string> settings_;
   bool forked_ = false;
 };
 

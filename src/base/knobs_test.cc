@@ -11,95 +11,128 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Result<Knobs> read(const std::map<std::string, std::string>& environment) {
-  return Knobs::read([&](const char* name) -> const char* {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  });
+using Variables = std::map<std::string, std::string>;
+
+Environment environment_of(const Variables& variables) {
+  return [&variables](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
 }
 
-TEST(KnobRows, are_indexed_by_the_enum_and_name_each_thing_once) {
+Result<Knobs> read(const Variables& variables) {
+  Knobs knobs;
+  const Status status = read_knobs(knobs, environment_of(variables));
+  if (!status.ok()) return status;
+  return knobs;
+}
+
+bool is_set(std::string_view name, const Variables& variables) {
+  return is_set(knob_named(name), environment_of(variables));
+}
+
+TEST(KnobRows, name_each_thing_once) {
   std::set<std::string_view> names;
   std::set<std::string_view> flags;
-  std::size_t index = 0;
-  for (const KnobRow& row : knob_rows()) {
-    EXPECT_EQ(row.knob, static_cast<Knob>(index++));
-    EXPECT_EQ(&row_of(row.knob), &row);
+  std::set<KnobField> fields;
+  Knobs knobs;
+  for (const KnobRow& row : kKnobs) {
+    EXPECT_EQ(&knob_named(row.name), &row);
+    EXPECT_TRUE(fields.insert(row.field(knobs)).second) << row.name;
     EXPECT_TRUE(row.name.starts_with("FARANDOLE_")) << row.name;
     EXPECT_TRUE(row.old_name.empty() || row.old_name.starts_with("HOROVOD_")) << row.old_name;
     EXPECT_TRUE(row.flag.empty() || row.flag.starts_with("--")) << row.flag;
     EXPECT_TRUE(row.help.ends_with('.')) << row.name;
-    const bool is_number = row.type == KnobType::kInteger || row.type == KnobType::kSwitch;
-    EXPECT_TRUE(is_number || !row.is_of_frontends) << row.name;
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(row.old_name.empty() || names.insert(row.old_name).second) << row.old_name;
     EXPECT_TRUE(row.flag.empty() || flags.insert(row.flag).second) << row.flag;
   }
-  EXPECT_EQ(index, kKnobCount);
+}
+
+TEST(KnobRows, allow_their_defaults_and_read_what_they_write) {
+  for (const KnobRow& row : kKnobs) {
+    Knobs knobs;
+    const std::string text = value_text(row, knobs);
+    EXPECT_TRUE(set_knob(knobs, row, row.name, text).ok()) << row.name;
+    EXPECT_EQ(value_text(row, knobs), text) << row.name;
+  }
 }
 
 TEST(Knobs, have_their_defaults_in_an_empty_environment) {
   const auto knobs = read({});
   ASSERT_TRUE(knobs.ok()) << knobs.status().message();
-  EXPECT_EQ(knobs->integer(Knob::kRank), 0);
-  EXPECT_EQ(knobs->integer(Knob::kSize), 1);
-  EXPECT_EQ(knobs->integer(Knob::kRendezvousDescriptor), -1);
-  EXPECT_EQ(knobs->integer(Knob::kStartTimeout), 120);
-  EXPECT_EQ(knobs->integer(Knob::kBucketBytes), 16 << 20);
-  EXPECT_EQ(knobs->text(Knob::kLogLevel), "warning");
-  EXPECT_EQ(knobs->integer(Knob::kLogHideTime), 0);
-  for (const KnobRow& row : knob_rows()) EXPECT_FALSE(knobs->is_set(row.knob)) << row.name;
+  EXPECT_EQ(knobs->topology.rank, 0);
+  EXPECT_EQ(knobs->topology.size, 1);
+  EXPECT_EQ(knobs->rendezvous_descriptor, -1);
+  EXPECT_EQ(knobs->start_timeout, std::chrono::minutes(2));
+  EXPECT_EQ(knobs->bucket_bytes, 16U << 20);
+  EXPECT_EQ(knobs->log_level, "warning");
+  EXPECT_FALSE(knobs->log_hide_time);
+  for (const KnobRow& row : kKnobs) EXPECT_FALSE(is_set(row.name, {})) << row.name;
 }
 
 TEST(Knobs, read_the_new_name_the_old_name_and_prefer_the_new) {
-  const auto knobs = read({{"FARANDOLE_SIZE", "4"},
-                           {"HOROVOD_SIZE", "8"},
-                           {"HOROVOD_RANK", "3"},
-                           {"HOROVOD_FUSION_THRESHOLD", "0"}});
+  const Variables variables = {{"FARANDOLE_SIZE", "4"},
+                               {"HOROVOD_SIZE", "8"},
+                               {"HOROVOD_RANK", "3"},
+                               {"HOROVOD_START_TIMEOUT", "7"},
+                               {"HOROVOD_FUSION_THRESHOLD", "0"}};
+  const auto knobs = read(variables);
   ASSERT_TRUE(knobs.ok()) << knobs.status().message();
-  EXPECT_EQ(knobs->integer(Knob::kSize), 4);
-  EXPECT_EQ(knobs->integer(Knob::kRank), 3);
-  EXPECT_EQ(knobs->integer(Knob::kBucketBytes), 0);
-  EXPECT_TRUE(knobs->is_set(Knob::kRank));
-  EXPECT_FALSE(knobs->is_set(Knob::kLocalRank));
+  EXPECT_EQ(knobs->topology.size, 4);
+  EXPECT_EQ(knobs->topology.rank, 3);
+  EXPECT_EQ(knobs->start_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(knobs->bucket_bytes, 0U);
+  EXPECT_TRUE(is_set("FARANDOLE_RANK", variables));
+  EXPECT_FALSE(is_set("FARANDOLE_LOCAL_RANK", variables));
 }
 
 TEST(Knobs, an_old_switch_turns_off_unless_the_new_name_says_otherwise) {
-  const auto off =
-      read({{"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "60"}});
-  ASSERT_TRUE(off.ok()) << off.status().message();
-  EXPECT_EQ(off->integer(Knob::kStallWarning), 0);
-  EXPECT_EQ(off->integer(Knob::kStallLimit), 0);
-  EXPECT_TRUE(off->is_set(Knob::kStallLimit));
+  const Variables off = {{"HOROVOD_STALL_CHECK_DISABLE", "1"},
+                         {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "60"}};
+  EXPECT_EQ(read(off)->stall_warning, std::chrono::seconds(0));
+  EXPECT_EQ(read(off)->stall_limit, std::chrono::seconds(0));
+  EXPECT_TRUE(is_set("FARANDOLE_STALL_LIMIT", off));
   const auto both = read({{"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"FARANDOLE_STALL_WARNING", "5"}});
-  EXPECT_EQ(both->integer(Knob::kStallWarning), 5);
-  const auto on = read({{"HOROVOD_STALL_CHECK_DISABLE", "0"}});
-  EXPECT_EQ(on->integer(Knob::kStallWarning), 10);
-  EXPECT_FALSE(on->is_set(Knob::kStallWarning));
+  EXPECT_EQ(both->stall_warning, std::chrono::seconds(5));
+  const Variables on = {{"HOROVOD_STALL_CHECK_DISABLE", "0"}};
+  EXPECT_EQ(read(on)->stall_warning, std::chrono::seconds(10));
+  EXPECT_FALSE(is_set("FARANDOLE_STALL_WARNING", on));
 }
 
 TEST(Knobs, an_empty_value_counts_as_not_set) {
-  const auto knobs = read({{"FARANDOLE_RANK", ""}, {"HOROVOD_RANK", "2"}, {"FARANDOLE_SIZE", ""}});
+  const Variables variables = {
+      {"FARANDOLE_RANK", ""}, {"HOROVOD_RANK", "2"}, {"FARANDOLE_SIZE", ""}};
+  const auto knobs = read(variables);
   ASSERT_TRUE(knobs.ok());
-  EXPECT_EQ(knobs->integer(Knob::kRank), 2);
-  EXPECT_EQ(knobs->integer(Knob::kSize), 1);
-  EXPECT_FALSE(knobs->is_set(Knob::kSize));
+  EXPECT_EQ(knobs->topology.rank, 2);
+  EXPECT_EQ(knobs->topology.size, 1);
+  EXPECT_FALSE(is_set("FARANDOLE_SIZE", variables));
 }
 
 TEST(Knobs, words_and_switches_are_read_in_any_case) {
   const auto knobs = read({{"HOROVOD_LOG_LEVEL", "DEBUG"}, {"FARANDOLE_LOG_HIDE_TIME", "True"}});
   ASSERT_TRUE(knobs.ok()) << knobs.status().message();
-  EXPECT_EQ(knobs->text(Knob::kLogLevel), "debug");
-  EXPECT_EQ(knobs->integer(Knob::kLogHideTime), 1);
-  EXPECT_EQ(read({{"FARANDOLE_LOG_HIDE_TIME", "off"}})->integer(Knob::kLogHideTime), 0);
+  EXPECT_EQ(knobs->log_level, "debug");
+  EXPECT_TRUE(knobs->log_hide_time);
+  EXPECT_FALSE(read({{"FARANDOLE_LOG_HIDE_TIME", "off"}})->log_hide_time);
 }
 
 TEST(Knobs, texts_stay_as_they_are) {
-  EXPECT_EQ(read({})->text(Knob::kTimeline), "");
+  EXPECT_EQ(read({})->timeline_path, "");
   const auto knobs = read({{"HOROVOD_TIMELINE", "/Tmp/a b.json"}});
   ASSERT_TRUE(knobs.ok()) << knobs.status().message();
-  EXPECT_EQ(knobs->text(Knob::kTimeline), "/Tmp/a b.json");
-  EXPECT_TRUE(knobs->is_set(Knob::kTimeline));
+  EXPECT_EQ(knobs->timeline_path, "/Tmp/a b.json");
+}
+
+TEST(Knobs, know_what_must_be_the_same_on_all_ranks) {
+  Knobs knobs;
+  knobs.bucket_bytes = 7;
+  knobs.stall_limit = std::chrono::seconds(9);  // may differ
+  auto values = knobs.same_on_all_ranks();
+  EXPECT_EQ(values["FARANDOLE_BUCKET_BYTES"], "7");
+  EXPECT_EQ(values["FARANDOLE_CHECK_PARAMETERS"], "5000");
+  EXPECT_FALSE(values.contains("FARANDOLE_STALL_LIMIT"));
 }
 
 struct BadValue {
@@ -133,18 +166,13 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
                       BadValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));
 
-TEST(Knobs, check_speaks_of_what_the_user_wrote) {
-  const KnobRow& row = row_of(Knob::kLogLevel);
-  EXPECT_TRUE(Knobs::check(row, "--log-level", "info").ok());
-  EXPECT_EQ(Knobs::check(row, "--log-level", "loud").message(),
+TEST(Knobs, an_error_speaks_of_what_the_user_wrote) {
+  Knobs knobs;
+  const KnobRow& row = knob_named("FARANDOLE_LOG_LEVEL");
+  EXPECT_TRUE(set_knob(knobs, row, "--log-level", "info").ok());
+  EXPECT_EQ(set_knob(knobs, row, "--log-level", "loud").message(),
             "--log-level is \"loud\"; it must be one of trace|debug|info|warning|error|fatal");
-  EXPECT_FALSE(Knobs::check(row, "--log-level", "").ok());
-}
-
-TEST(KnobsDeathTest, asking_for_the_wrong_type_is_a_bug) {
-  const auto knobs = read({});
-  EXPECT_DEATH(knobs->integer(Knob::kLogLevel), "this knob is a word");
-  EXPECT_DEATH(knobs->text(Knob::kRank), "this knob is a number");
+  EXPECT_FALSE(set_knob(knobs, row, "--log-level", "").ok());
 }
 
 }  // namespace

@@ -267,6 +267,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     (void)engine.shutdown("enough");
     EngineOptions alone;
     alone.context = context_in_test();
+    alone.bucket_bytes = 0;
     alone.heap_bytes = 64 << 20;
     const auto next = value_or_abort(Engine::create(alone));
     if (!next->is_shared(beside.data(), 1) || next->is_shared(tensor.data(), 1)) return 9;

@@ -124,9 +124,9 @@ class FormationProtocol {
       FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
     StoreValue value;
-    value.bytes = keys::MemberRecord{::getpid(), size(), options_.bucket_bytes,
-                                     options_.frontend_settings, options_.groups}
-                      .encode();
+    value.bytes =
+        keys::MemberRecord{::getpid(), size(), options_.same_on_all_ranks(), options_.groups}
+            .encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
     value.descriptors.push_back(std::move(process));
@@ -280,14 +280,9 @@ class FormationProtocol {
           "the same size, in FARANDOLE_SIZE or the variable of the launcher that you "
           "use",
           rank(), size(), other, record.size));
-    if (record.bucket_bytes != options_.bucket_bytes)
-      return Status::fix_call(format_text(
-          "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
-          "in all workers",
-          rank(), options_.bucket_bytes, other, record.bucket_bytes));
-    for (const auto& [variable, mine] : options_.frontend_settings) {
-      const auto found = record.frontend_settings.find(variable);
-      const std::int64_t theirs = found == record.frontend_settings.end() ? 0 : found->second;
+    for (const auto& [variable, mine] : options_.same_on_all_ranks()) {
+      const auto found = record.settings.find(variable);
+      const std::string theirs = found == record.settings.end() ? "" : found->second;
       if (theirs != mine)
         return Status::fix_call(
             format_text("rank {} has {}={}, rank {} has {}; it must be the same in all workers",

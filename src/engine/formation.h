@@ -37,7 +37,7 @@ struct FormedGroup {
 struct Formation {
   std::int64_t epoch = 0;
   Costs costs;                       // for the groups whose first member is this rank
-  std::size_t bucket_bytes = 0;      // as in EngineOptions, the same on all ranks
+  std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
   std::shared_ptr<SharedHeap> heap;  // shared with this process's other engines and with tensors
   std::vector<Peer> peers;           // by rank, this rank included
   std::shared_ptr<Segment> doorbells_segment;

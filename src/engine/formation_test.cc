@@ -108,7 +108,7 @@ TEST(Formation, LeavesOnlyCountersAndPidsInTheStore) {
 
 TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   const auto store = std::make_shared<MemoryStore>();
-  const keys::MemberRecord record{1, 2, 0, {}, {}};
+  const keys::MemberRecord record{1, 2, options_of(0, 2).same_on_all_ranks(), {}};
   ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());
   const auto engine = assemble(options_of(0, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kStop);

@@ -33,6 +33,7 @@ inline std::unique_ptr<Engine> value_or_abort(Result<std::unique_ptr<Engine>> en
 inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
   EngineOptions options;
   options.context = make_process_context();
+  options.bucket_bytes = 0;
   options.heap_bytes = 64 << 20;
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = std::move(groups);

@@ -36,6 +36,7 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
                                         int descriptor) {
   EngineOptions options;
   options.context = context_in_test();
+  options.bucket_bytes = 0;
   options.heap_bytes = 64 << 20;
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = groups;

@@ -8,11 +8,10 @@ Bytes MemberRecord::encode() const {
   ByteWriter writer;
   writer.put(pid);
   writer.put(size);
-  writer.put(bucket_bytes);
-  writer.put(static_cast<std::uint32_t>(frontend_settings.size()));
-  for (const auto& [variable, value] : frontend_settings) {
+  writer.put(static_cast<std::uint32_t>(settings.size()));
+  for (const auto& [variable, value] : settings) {
     writer.put_text(variable);
-    writer.put(value);
+    writer.put_text(value);
   }
   writer.put(static_cast<std::uint32_t>(groups.size()));
   for (const auto& ranks : groups) {
@@ -27,11 +26,10 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   MemberRecord record;
   record.pid = reader.get<std::int64_t>();
   record.size = reader.get<std::int32_t>();
-  record.bucket_bytes = reader.get<std::uint64_t>();
   const auto setting_count = reader.get<std::uint32_t>();
   for (std::uint32_t s = 0; s < setting_count && reader.ok(); ++s) {
     std::string variable = reader.get_text();
-    record.frontend_settings[std::move(variable)] = reader.get<std::int64_t>();
+    record.settings[std::move(variable)] = reader.get_text();
   }
   const auto group_count = reader.get<std::uint32_t>();
   for (std::uint32_t g = 0; g < group_count && reader.ok(); ++g) {

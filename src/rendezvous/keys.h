@@ -46,8 +46,7 @@ inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "depart
 struct MemberRecord {
   std::int64_t pid = 0;
   std::int32_t size = 1;
-  std::uint64_t bucket_bytes = 0;
-  std::map<std::string, std::int64_t> frontend_settings;
+  std::map<std::string, std::string> settings;  // Knobs::same_on_all_ranks()
   std::vector<std::vector<int>> groups;
 
   Bytes encode() const;

@@ -8,24 +8,18 @@ namespace {
 TEST(MemberRecord, SurvivesTheWire) {
   MemberRecord record{.pid = 712,
                       .size = 4,
-                      .bucket_bytes = 1 << 20,
-                      .frontend_settings = {{"ONE", 100}, {"TWO", -1}},
+                      .settings = {{"ONE", "100"}, {"TWO", ""}},
                       .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->pid, 712);
   EXPECT_EQ(decoded->size, 4);
-  EXPECT_EQ(decoded->bucket_bytes, 1U << 20);
-  EXPECT_EQ(decoded->frontend_settings, record.frontend_settings);
+  EXPECT_EQ(decoded->settings, record.settings);
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
 TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
-  const MemberRecord record{.pid = 1,
-                            .size = 2,
-                            .bucket_bytes = 0,
-                            .frontend_settings = {{"ONE", 1}},
-                            .groups = {{0, 1}}};
+  const MemberRecord record{.pid = 1, .size = 2, .settings = {{"ONE", "1"}}, .groups = {{0, 1}}};
   Bytes bytes = record.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(MemberRecord::decode(std::span(bytes).first(length)).ok()) << length;

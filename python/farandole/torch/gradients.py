@@ -369,7 +369,8 @@ class Gradients:
         if not self._combination.takes_whole_buckets():
             plan = plan_buckets(sizes, 0)
         elif self._group_of is None:
-            plan = plan_buckets(sizes, lifecycle.engine().bucket_bytes)
+            bucket_bytes = int(lifecycle.engine().settings["FARANDOLE_BUCKET_BYTES"])
+            plan = plan_buckets(sizes, bucket_bytes)
         else:
             plan = plan_groups(sizes, [self._group_of.get(id(p)) for p in parameters])
         for planned in plan:

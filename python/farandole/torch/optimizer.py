@@ -103,7 +103,7 @@ def DistributedOptimizer(  # noqa: N802
     else:
         distributed._gradients = Gradients(name, combination, passes, grouped, names)
         distributed._gradients.add(parameters)
-    if every := engine.settings["FARANDOLE_CHECK_PARAMETERS"]:
+    if every := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
         distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
         distributed._names = names
     return distributed

@@ -1,0 +1,225 @@
+// Knobs: every setting of Farandole has a field of Knobs, and a row of kKnobs. The environment, the
+// flags of the command and docs/knobs.md are made from the rows; src/base/knobs.h reads them.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace farandole {
+
+// The position of this process in the job. `farandole run` sets it through FARANDOLE_* variables.
+// The variables of other launchers are understood, too (docs/howto/launchers.md).
+struct RankTopology {
+  int rank = 0;        // 0 … size − 1
+  int size = 1;        // workers in the job
+  int local_rank = 0;  // rank among the workers of this host
+  int local_size = 1;
+  int cross_rank = 0;  // rank among the workers with this local_rank on all hosts
+  int cross_size = 1;
+};
+
+// The values of all knobs. Each field has its default, and the help in its row says what it means.
+struct Knobs {
+  RankTopology topology;
+  // Borrowed: it must stay open while the engine lives.
+  int rendezvous_descriptor = -1;
+  int flight_record_descriptor = -1;  // borrowed: create() maps the memory
+  int channel_descriptor = -1;
+  std::chrono::milliseconds start_timeout{120'000};
+  std::chrono::seconds stall_warning{10};
+  std::chrono::seconds stall_limit{0};  // joins have no such limit
+  std::size_t bucket_bytes = std::size_t{16} << 20;
+  std::int64_t check_parameters = 5000;
+  // If the process context already uses a smaller heap, this heap is kept; a larger one is
+  // replaced.
+  std::size_t heap_bytes = 0;
+  // If the file cannot be written, the log says so and the job goes on.
+  std::string timeline_path;
+  std::size_t timeline_bytes = std::size_t{256} << 20;
+  bool timeline_mark_cycles = false;
+  std::string log_level = "warning";
+  bool log_hide_time = false;
+
+  // The values that must be the same on all ranks, by environment variable.
+  std::map<std::string, std::string> same_on_all_ranks() const;
+};
+
+// A field and its type. In the environment, times are in seconds, and a bool is 0 or 1.
+using KnobField = std::variant<int*, std::int64_t*, std::size_t*, std::chrono::seconds*,
+                               std::chrono::milliseconds*, bool*, std::string*>;
+
+template <auto kMember>
+KnobField knob_field(Knobs& knobs) {
+  if constexpr (requires { knobs.*kMember; })
+    return &(knobs.*kMember);
+  else
+    return &(knobs.topology.*kMember);
+}
+
+struct KnobRow {
+  KnobField (*field)(Knobs& knobs) = nullptr;
+  std::string_view name{};      // the environment variable
+  std::string_view old_name{};  // Horovod's name for it; empty if it had none
+  // the name of Horovod's switch that turns this off: if the switch is on, the value of the knob is
+  // 0, whatever old_name says
+  std::string_view old_off_switch{};
+  std::int64_t min = 0;  // numbers and times
+  std::int64_t max = 0;
+  std::string_view choices{};  // words separated by '|'; empty if any text is allowed
+  // the flag of `farandole run`; empty if the launcher sets the knob itself
+  std::string_view flag{};
+  bool same_on_all_ranks = false;  // the engine checks that it is
+  std::string_view help{};
+};
+
+inline constexpr std::int64_t kKnobRanksMax = std::int64_t{1} << 20;
+inline constexpr std::int64_t kKnobDescriptorMax = std::numeric_limits<std::int32_t>::max();
+
+inline constexpr auto kKnobs = std::to_array<KnobRow>({
+    {.field = knob_field<&RankTopology::rank>,
+     .name = "FARANDOLE_RANK",
+     .old_name = "HOROVOD_RANK",
+     .min = 0,
+     .max = kKnobRanksMax - 1,
+     .help = "The number of this worker in the job. Set by the launcher."},
+    {.field = knob_field<&RankTopology::size>,
+     .name = "FARANDOLE_SIZE",
+     .old_name = "HOROVOD_SIZE",
+     .min = 1,
+     .max = kKnobRanksMax,
+     .help = "How many workers the job has. Set by the launcher."},
+    {.field = knob_field<&RankTopology::local_rank>,
+     .name = "FARANDOLE_LOCAL_RANK",
+     .old_name = "HOROVOD_LOCAL_RANK",
+     .min = 0,
+     .max = kKnobRanksMax - 1,
+     .help = "The number of this worker among those on its host. Set by the launcher."},
+    {.field = knob_field<&RankTopology::local_size>,
+     .name = "FARANDOLE_LOCAL_SIZE",
+     .old_name = "HOROVOD_LOCAL_SIZE",
+     .min = 1,
+     .max = kKnobRanksMax,
+     .help = "How many workers are on this host. Set by the launcher."},
+    {.field = knob_field<&RankTopology::cross_rank>,
+     .name = "FARANDOLE_CROSS_RANK",
+     .old_name = "HOROVOD_CROSS_RANK",
+     .min = 0,
+     .max = kKnobRanksMax - 1,
+     .help = "The number of this worker among those with its local rank, over all hosts. Set by "
+             "the launcher."},
+    {.field = knob_field<&RankTopology::cross_size>,
+     .name = "FARANDOLE_CROSS_SIZE",
+     .old_name = "HOROVOD_CROSS_SIZE",
+     .min = 1,
+     .max = kKnobRanksMax,
+     .help = "How many workers have this local rank, over all hosts. Set by the launcher."},
+    {.field = knob_field<&Knobs::rendezvous_descriptor>,
+     .name = "FARANDOLE_RENDEZVOUS_DESCRIPTOR",
+     .min = -1,
+     .max = kKnobDescriptorMax,
+     .help = "The inherited descriptor of the socket to the launcher; -1 when there is none. Set "
+             "by the launcher."},
+    {.field = knob_field<&Knobs::flight_record_descriptor>,
+     .name = "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR",
+     .min = -1,
+     .max = kKnobDescriptorMax,
+     .help = "The inherited descriptor of the memory in which this worker tells the launcher what "
+             "it does; -1 when there is none. Set by the launcher."},
+    {.field = knob_field<&Knobs::channel_descriptor>,
+     .name = "FARANDOLE_CHANNEL_DESCRIPTOR",
+     .min = -1,
+     .max = kKnobDescriptorMax,
+     .help = "The inherited descriptor of the socket to the program that started the job; -1 when "
+             "there is none. Set by the launcher."},
+    {.field = knob_field<&Knobs::start_timeout>,
+     .name = "FARANDOLE_START_TIMEOUT",
+     .old_name = "HOROVOD_START_TIMEOUT",
+     .min = 1,
+     .max = 7 * 24 * 3600,
+     .flag = "--start-timeout",
+     .help = "Seconds that the workers wait for each other at the start."},
+    {.field = knob_field<&Knobs::stall_warning>,
+     .name = "FARANDOLE_STALL_WARNING",
+     .old_name = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
+     .min = 0,
+     .max = 7 * 24 * 3600,
+     .flag = "--stall-warning",
+     .help = "Seconds that a call may wait for other ranks before the launcher says which ones "
+             "it waits for; 0 means never."},
+    {.field = knob_field<&Knobs::stall_limit>,
+     .name = "FARANDOLE_STALL_LIMIT",
+     .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
+     .min = 0,
+     .max = 7 * 24 * 3600,
+     .flag = "--stall-limit",
+     .help = "Seconds that a call may be in flight before its rank leaves the job with an error; 0 "
+             "means no limit."},
+    {.field = knob_field<&Knobs::bucket_bytes>,
+     .name = "FARANDOLE_BUCKET_BYTES",
+     .old_name = "HOROVOD_FUSION_THRESHOLD",
+     .min = 0,
+     .max = std::int64_t{1} << 40,
+     .flag = "--bucket-bytes",
+     .same_on_all_ranks = true,
+     .help = "The largest size of a bucket of gradients that are averaged together, and of a "
+             "transfer that several other calls share. With 0, each tensor has its own transfer."},
+    {.field = knob_field<&Knobs::check_parameters>,
+     .name = "FARANDOLE_CHECK_PARAMETERS",
+     .min = 0,
+     .max = std::int64_t{1} << 40,
+     .flag = "--check-parameters",
+     .same_on_all_ranks = true,
+     .help = "An optimizer checks that its parameters are the same on all ranks: all of them after "
+             "its first step, then up to 16 MiB of them, in turn, each time this many steps have "
+             "passed. A difference is an error that names the parameter. 0 means never."},
+    {.field = knob_field<&Knobs::heap_bytes>,
+     .name = "FARANDOLE_HEAP_BYTES",
+     .min = 0,
+     .max = std::int64_t{1} << 46,
+     .flag = "--heap-bytes",
+     .help = "The size of each worker's memory that the other workers can see, so that tensors in "
+             "it need not be copied. Only the used part costs memory. 0 means as much as the "
+             "machine has, or less if `ulimit -v` or `ulimit -f` is set."},
+    {.field = knob_field<&Knobs::timeline_path>,
+     .name = "FARANDOLE_TIMELINE",
+     .old_name = "HOROVOD_TIMELINE",
+     .flag = "--timeline",
+     .help = "The file to which all workers write a trace of their calls, for Perfetto. An "
+             "existing file is replaced. Empty means no trace. DYNAMIC means the same, because "
+             "start_timeline() always works."},
+    {.field = knob_field<&Knobs::timeline_bytes>,
+     .name = "FARANDOLE_TIMELINE_BYTES",
+     .min = 65536,
+     .max = std::int64_t{1} << 40,
+     .flag = "--timeline-bytes",
+     .help = "Approximate size limit of a timeline's file. Calls that do not fit are left out, "
+             "and the file says so."},
+    {.field = knob_field<&Knobs::timeline_mark_cycles>,
+     .name = "FARANDOLE_TIMELINE_MARK_CYCLES",
+     .old_name = "HOROVOD_TIMELINE_MARK_CYCLES",
+     .flag = "--timeline-mark-cycles",
+     .help = "Marks the calls in the timeline that are made while no other call is in flight. A "
+             "program that calls start_timeline() sets this by an argument."},
+    {.field = knob_field<&Knobs::log_level>,
+     .name = "FARANDOLE_LOG_LEVEL",
+     .old_name = "HOROVOD_LOG_LEVEL",
+     .choices = "trace|debug|info|warning|error|fatal",
+     .flag = "--log-level",
+     .help = "Log lines that are less severe than this are not shown."},
+    {.field = knob_field<&Knobs::log_hide_time>,
+     .name = "FARANDOLE_LOG_HIDE_TIME",
+     .old_name = "HOROVOD_LOG_HIDE_TIME",
+     .flag = "--log-hide-time",
+     .help = "Write log lines without the time."},
+});
+
+}  // namespace farandole
