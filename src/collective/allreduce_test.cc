@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <variant>
 
 #include "collective/call_in_test.h"
 #include "collective/one_shot_allreduce.h"
@@ -216,6 +217,22 @@ TYPED_TEST(BothAllreduces, a_joined_member_with_another_count_or_no_data_at_all_
   expect_mismatch<TypeParam>({.count = 0}, {.count = 9, .joined = true});
   expect_mismatch<TypeParam>({.count = 8, .joined = true}, {.count = 8, .joined = true});
   expect_mismatch<TypeParam>({.count = 0, .joined = true}, {.count = 0, .joined = true});
+}
+
+TEST(AllreduceChoice, one_shot_is_limited_to_its_maximum_size) {
+  GroupInTest group(2);
+  group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
+  constexpr std::int64_t kBytesMax = OneShotAllreduce::kBytesMax;
+  std::vector<std::byte> memory(kBytesMax + 1);
+  const auto allreduce_of = [&](std::int64_t bytes) {
+    return choose(group.group(0), step_identity(1),
+                  {.operation = Operation::kAllreduce,
+                   .count = bytes,
+                   .input = memory.data(),
+                   .output = memory.data()});
+  };
+  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kBytesMax)));
+  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kBytesMax + 1)));
 }
 
 }  // namespace

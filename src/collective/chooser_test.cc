@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <limits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "collective/call_in_test.h"
@@ -148,22 +147,6 @@ TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_with_steps()),
                          [](const auto& test) { return std::string(test.param.name); });
-
-TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
-  GroupInTest group(2);
-  group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
-  constexpr std::int64_t kBytesMax = OneShotAllreduce::kBytesMax;
-  std::vector<std::byte> memory(kBytesMax + 1);
-  const auto allreduce_of = [&](std::int64_t bytes) {
-    return choose(group.group(0), step_identity(1),
-                  {.operation = Operation::kAllreduce,
-                   .count = bytes,
-                   .input = memory.data(),
-                   .output = memory.data()});
-  };
-  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kBytesMax)));
-  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kBytesMax + 1)));
-}
 
 TEST(ChooseDeathTest, a_join_is_not_a_step) {
   GroupInTest group(1);
