@@ -102,8 +102,7 @@ struct Submission {
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: only read on the root
-  // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows; must not be the
-  // input.
+  // Reduce-scatter: scattered_rows() rows. The operation's row says whether it may be the input.
   void* output = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
   // Reductions: the result is postscale × op(prescale × input of each rank). Both scales are finite

@@ -33,8 +33,10 @@ struct OperationRow {
   std::string_view name;
   ShapeRule shape_rule;
   OutputRule output_rule;
-  bool reduces = false;  // uses reduce_op, prescale and postscale
-  bool rooted = false;   // only the root's input is read
+  bool reduces = false;          // uses reduce_op, prescale and postscale
+  bool rooted = false;           // uses root_rank: only the root's input is read
+  bool has_splits = false;       // uses splits
+  bool may_be_in_place = false;  // the output may be the input; otherwise it must not
   // Allowed while some members have joined: these members take part without data, so an allreduce
   // combines the tensors of the others, and an allgather returns only their rows. Other operations
   // are rejected.
@@ -49,13 +51,15 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
      .shape_rule = ShapeRule::kAll,
      .output_rule = OutputRule::kGiven,
      .reduces = true,
+     .may_be_in_place = true,
      .allowed_while_joined = true,
      .fusible = true},
     {.operation = Operation::kBroadcast,
      .name = "broadcast",
      .shape_rule = ShapeRule::kAll,
      .output_rule = OutputRule::kGiven,
-     .rooted = true},
+     .rooted = true,
+     .may_be_in_place = true},
     {.operation = Operation::kAllgather,
      .name = "allgather",
      .shape_rule = ShapeRule::kAllButFirst,
@@ -73,7 +77,8 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
     {.operation = Operation::kAlltoall,
      .name = "alltoall",
      .shape_rule = ShapeRule::kAllButFirst,
-     .output_rule = OutputRule::kReceived},
+     .output_rule = OutputRule::kReceived,
+     .has_splits = true},
     {.operation = Operation::kJoin,
      .name = "join",
      .shape_rule = ShapeRule::kNone,

@@ -71,36 +71,42 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group,
   return call;
 }
 
-template <Operation kOperation>
-Call reduction(const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
-               double prescale, double postscale) {
-  Submission call = call_of(kOperation, name, group, buffer);
-  call.reduce_op = static_cast<ReduceOp>(reduce_op);
-  call.prescale = prescale;
-  call.postscale = postscale;
-  return {std::move(call)};
-}
-
-Call broadcast(const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
-  Submission call = call_of(Operation::kBroadcast, name, group, buffer);
-  call.root_rank = root_rank;
-  return {std::move(call)};
-}
-
-Call allgather(const nb::str& name, GroupId group, const BufferView& buffer) {
-  return {call_of(Operation::kAllgather, name, group, buffer)};
-}
-
-Call alltoall(const nb::str& name, GroupId group, const BufferView& buffer,
-              const nb::tuple& splits) {
-  Submission call = call_of(Operation::kAlltoall, name, group, buffer);
-  call.splits = integers_of(splits);
-  return {std::move(call)};
-}
-
-template <Operation kOperation>
-Call without_tensor(const nb::str& name, GroupId group) {
-  return {call_of(kOperation, name, group)};
+// Adds the function that makes the calls of an operation. Its arguments follow from the row.
+void bind_operation(nb::module_& module, const OperationRow& row) {
+  const std::string function(row.name);
+  if (row.shape_rule == ShapeRule::kNone)
+    module.def(function.c_str(), [&row](const nb::str& name, GroupId group) {
+      return Call{call_of(row.operation, name, group)};
+    });
+  else if (row.reduces)
+    module.def(function.c_str(),
+               [&row](const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
+                      double prescale, double postscale) {
+                 Submission call = call_of(row.operation, name, group, buffer);
+                 call.reduce_op = static_cast<ReduceOp>(reduce_op);
+                 call.prescale = prescale;
+                 call.postscale = postscale;
+                 return Call{std::move(call)};
+               });
+  else if (row.rooted)
+    module.def(function.c_str(),
+               [&row](const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
+                 Submission call = call_of(row.operation, name, group, buffer);
+                 call.root_rank = root_rank;
+                 return Call{std::move(call)};
+               });
+  else if (row.has_splits)
+    module.def(function.c_str(), [&row](const nb::str& name, GroupId group,
+                                        const BufferView& buffer, const nb::tuple& splits) {
+      Submission call = call_of(row.operation, name, group, buffer);
+      call.splits = integers_of(splits);
+      return Call{std::move(call)};
+    });
+  else
+    module.def(function.c_str(),
+               [&row](const nb::str& name, GroupId group, const BufferView& buffer) {
+                 return Call{call_of(row.operation, name, group, buffer)};
+               });
 }
 
 // A call that the frontend found invalid. It fails on all ranks, whatever call they make with this
@@ -176,15 +182,8 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
           nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg() = static_cast<int>(DeviceType::kCpu));
   nb::class_<Call>(module, "Call").def_ro("handle", &Call::handle);
-  module.def("allreduce", &reduction<Operation::kAllreduce>)
-      .def("broadcast", &broadcast)
-      .def("allgather", &allgather)
-      .def("alltoall", &alltoall)
-      .def("reducescatter", &reduction<Operation::kReducescatter>)
-      .def("join", &without_tensor<Operation::kJoin>)
-      .def("barrier", &without_tensor<Operation::kBarrier>)
-      .def("invalid_call", &invalid_call)
-      .def("scattered_rows", &scattered_rows);
+  for (const OperationRow& row : kOperations) bind_operation(module, row);
+  module.def("invalid_call", &invalid_call).def("scattered_rows", &scattered_rows);
   engine.def("submit", &submit)
       .def("submit_batch", &submit_batch)
       .def("poll", &BoundEngine::poll)

@@ -61,9 +61,6 @@ struct CallInTest {
   }
   bool has_joined(std::size_t member) const { return !joined.empty() && joined[member]; }
   bool is_in_heap(std::size_t member) const { return !in_heap.empty() && in_heap[member]; }
-  bool can_be_in_place() const {
-    return operation == Operation::kAllreduce || operation == Operation::kBroadcast;
-  }
   std::string text() const {
     return std::string(row_of(operation).name) + " of " +
            std::string(row_of(reduction.dtype).name) + ", " + std::string(name_of(reduction.op)) +
@@ -224,7 +221,7 @@ class SideInTest {
   SideInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
       : prepared_(prepared),
         member_(static_cast<std::size_t>(member)),
-        in_place_(prepared.call.in_place && prepared.call.can_be_in_place()),
+        in_place_(prepared.call.in_place && row_of(prepared.call.operation).may_be_in_place),
         heap_(prepared.call.is_in_heap(member_) ? heap : nullptr),
         input_(original().size(), prepared.call.seed, heap_),
         output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {

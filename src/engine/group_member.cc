@@ -79,7 +79,7 @@ CollectiveCall single_call_of(Record& record, const std::vector<int>& ranks) {
   call.rows = submission.shape.front();
   call.row_bytes = row_bytes(submission);
   call.splits = submission.splits;
-  if (submission.operation == Operation::kAlltoall && call.splits.empty()) {
+  if (row.has_splits && call.splits.empty()) {
     const auto members = static_cast<std::int64_t>(ranks.size());
     call.splits.assign(ranks.size(), call.rows / members);
   }

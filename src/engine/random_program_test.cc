@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 
+#include "collective/call_in_test.h"
 #include "engine/job_in_test.h"
-#include "engine/reference_in_test.h"
 
 namespace farandole {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using Random = std::mt19937;
 
-constexpr int kRounds = 3;
+constexpr std::size_t kRounds = 3;
 constexpr int kCallsPerRound = 25;
 constexpr std::int64_t kColumns = 2;
 
@@ -32,84 +33,60 @@ enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCa
 // A call as all ranks plan it.
 struct CallPlan {
   std::string name;
-  Operation operation = Operation::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
   GroupId group = kWorld;
-  std::int64_t rows = 0;
-  int root_index = 0;
+  std::vector<int> ranks;  // of the group
+  PreparedCall prepared;
   Deviation deviation = Deviation::kNone;  // how the call of the group's last member differs
+
+  const OperationRow& row() const { return row_of(prepared.call.operation); }
 };
 
-CallPlan random_plan(Random& random, int number, int groups) {
-  constexpr std::array kOperationsHere = {Operation::kAllreduce, Operation::kBroadcast,
-                                          Operation::kAllgather, Operation::kReducescatter,
-                                          Operation::kAlltoall};
-  static_assert(kOperationsHere.size() == kOperations.size() - 2, "all but barrier and join");
+// A drawn element of a range.
+template <class Range>
+const auto& one_of(Random& random, const Range& range) {
+  return range[static_cast<std::size_t>(between(random, 0, static_cast<int>(range.size()) - 1))];
+}
+
+CallPlan random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups) {
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
-  CallPlan plan;
-  plan.name = "call" + std::to_string(number);
-  plan.operation = kOperationsHere[static_cast<std::size_t>(between(random, 0, 4))];
-  plan.dtype = kDTypes[static_cast<std::size_t>(between(random, 0, 10))].dtype;
   constexpr std::array kOpsHere = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                    ReduceOp::kMax, ReduceOp::kProduct};
-  plan.op = kOpsHere[static_cast<std::size_t>(between(random, 0, 4))];
-  if (plan.dtype == DType::kBool && plan.op == ReduceOp::kAverage) plan.op = ReduceOp::kMax;
-  plan.group = static_cast<GroupId>(between(random, 0, groups - 1));
-  plan.rows = kRows[static_cast<std::size_t>(between(random, 0, 5))];
-  plan.root_index = between(random, 0, 7);
-  if (between(random, 0, 5) == 0) plan.deviation = static_cast<Deviation>(between(random, 1, 6));
-  const bool reduces = row_of(plan.operation).reduces;
-  if (!reduces && plan.deviation == Deviation::kReduceOp) plan.deviation = Deviation::kDType;
-  if (!reduces && plan.deviation == Deviation::kScale) plan.deviation = Deviation::kShape;
-  return plan;
+  auto operations = operations_with_steps();
+  std::erase_if(operations, [](const auto& row) { return row.shape_rule == ShapeRule::kNone; });
+  const OperationRow row = one_of(random, operations);
+  const DType dtype = one_of(random, kDTypes).dtype;
+  ReduceOp op = one_of(random, kOpsHere);
+  if (!is_defined(row.operation, dtype, op)) op = ReduceOp::kMax;
+  const auto group = static_cast<GroupId>(between(random, 0, static_cast<int>(groups.size()) - 1));
+  auto call = random_call(random,
+                          {.operation = row.operation,
+                           .reduction = {.dtype = dtype, .op = op},
+                           .row_elements = kColumns},
+                          static_cast<int>(groups[group].size()), one_of(random, kRows));
+  call.joined.clear();  // the ranks join at the end of a round
+  auto deviation = Deviation::kNone;
+  if (between(random, 0, 5) == 0) deviation = static_cast<Deviation>(between(random, 1, 6));
+  if (!row.reduces && deviation == Deviation::kReduceOp) deviation = Deviation::kDType;
+  if (!row.reduces && deviation == Deviation::kScale) deviation = Deviation::kShape;
+  return {.name = "call" + std::to_string(number),
+          .group = group,
+          .ranks = groups[group],
+          .prepared = PreparedCall(std::move(call)),
+          .deviation = deviation};
 }
 
 // One call of one rank, and its expected result.
 struct Call {
   const CallPlan* plan = nullptr;
+  std::size_t member = 0;
   Submission submission;
-  std::vector<std::byte> source;
-  std::vector<std::byte> target;
-  Values expected;
+  Buffer source;
+  Buffer target;
   bool rejected = false;
   Handle handle = 0;
+
+  const Buffer& expected() const { return plan->prepared.expected[member]; }
 };
-
-// How many rows a member's input has. In an alltoall, each member gets `plan.rows` of them.
-std::int64_t rows_of(const CallPlan& plan, int member, int members) {
-  if (plan.operation == Operation::kAllgather) return plan.rows * (member % 3);
-  if (plan.operation == Operation::kAlltoall) return plan.rows * members;
-  return plan.rows;
-}
-
-Values part_of(const Values& all, std::int64_t row, std::int64_t rows) {
-  return {all.begin() + row * kColumns, all.begin() + (row + rows) * kColumns};
-}
-
-Values expected_of(const CallPlan& plan, int member, const std::vector<Values>& inputs) {
-  const int members = static_cast<int>(inputs.size());
-  const auto root = static_cast<std::size_t>(plan.root_index % members);
-  Values result;
-  switch (plan.operation) {
-    case Operation::kAllreduce:
-      return rounded_to(plan.dtype, reduced(plan.dtype, plan.op, inputs));
-    case Operation::kBroadcast:
-      return inputs[root];
-    case Operation::kReducescatter:
-      return part_of(rounded_to(plan.dtype, reduced(plan.dtype, plan.op, inputs)),
-                     first_scattered_row(plan.rows, members, member),
-                     scattered_rows(plan.rows, members, member));
-    default:
-      break;
-  }
-  for (const Values& input : inputs) {
-    const bool all = plan.operation == Operation::kAllgather;
-    const Values part = all ? input : part_of(input, plan.rows * member, plan.rows);
-    result.insert(result.end(), part.begin(), part.end());
-  }
-  return result;
-}
 
 void deviate(Submission& submission, Deviation deviation) {
   switch (deviation) {
@@ -139,29 +116,28 @@ void deviate(Submission& submission, Deviation deviation) {
   }
 }
 
-Call make_call(const CallPlan& plan, const std::vector<int>& ranks, int rank) {
-  const int members = static_cast<int>(ranks.size());
-  const int member = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
-  std::vector<Values> inputs;
-  for (int other = 0; other < members; ++other)
-    inputs.push_back(small_numbers(plan.dtype, rows_of(plan, other, members) * kColumns, other, 2));
+Call make_call(const CallPlan& plan, int rank) {
+  const CallInTest& of = plan.prepared.call;
   Call call;
   call.plan = &plan;
-  call.expected = expected_of(plan, member, inputs);
-  call.source = encoded(plan.dtype, inputs[static_cast<std::size_t>(member)]);
-  call.target.resize(call.expected.size() * row_of(plan.dtype).bytes + 1);
-  call.rejected = plan.deviation != Deviation::kNone && members > 1;
+  call.member = static_cast<std::size_t>(std::ranges::find(plan.ranks, rank) - plan.ranks.begin());
+  call.source = plan.prepared.inputs[call.member];
+  call.target.resize(call.expected().size() + 1);
+  call.rejected = plan.deviation != Deviation::kNone && plan.ranks.size() > 1;
   Submission& submission = call.submission;
-  submission.operation = plan.operation;
+  submission.operation = of.operation;
   submission.name = plan.name;
   submission.group = plan.group;
-  submission.dtype = plan.dtype;
-  submission.shape = {rows_of(plan, member, members), kColumns};
-  submission.reduce_op = plan.op;
-  submission.root_rank = ranks[static_cast<std::size_t>(plan.root_index % members)];
+  submission.dtype = of.reduction.dtype;
+  submission.shape = {of.rows[call.member], kColumns};
+  submission.reduce_op = of.reduction.op;
+  submission.prescale = of.reduction.prescale;
+  submission.postscale = of.reduction.postscale;
+  submission.root_rank = plan.ranks[static_cast<std::size_t>(of.root)];
+  if (!of.splits.empty()) submission.splits = of.splits[call.member];
   submission.input = call.source.data();
   submission.output = call.target.data();
-  if (call.rejected && member == members - 1) deviate(submission, plan.deviation);
+  if (call.rejected && rank == plan.ranks.back()) deviate(submission, plan.deviation);
   return call;
 }
 
@@ -189,20 +165,17 @@ void check_outcome(Engine& engine, const Call& call) {
     return;
   }
   ASSERT_EQ(outcome.status, Status()) << call.plan->name;
-  const bool received = row_of(call.plan->operation).output_rule == OutputRule::kReceived;
+  const bool received = call.plan->row().output_rule == OutputRule::kReceived;
   const std::byte* memory = received ? outcome.received.get() : call.target.data();
-  ASSERT_EQ(decoded(call.plan->dtype, memory, call.expected.size()), call.expected)
-      << row_of(call.plan->operation).name << " `" << call.plan->name << "` of "
-      << row_of(call.plan->dtype).name;
+  ASSERT_TRUE(same({memory, memory + call.expected().size()}, call.expected()))
+      << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
 
 void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own) {
   const int rank = engine.topology().rank;
   std::vector<Call> calls;
-  for (const CallPlan& plan : plans) {
-    const auto ranks = engine.ranks_of(plan.group);
-    if (std::ranges::count(ranks, rank) > 0) calls.push_back(make_call(plan, ranks, rank));
-  }
+  for (const CallPlan& plan : plans)
+    if (std::ranges::count(plan.ranks, rank) > 0) calls.push_back(make_call(plan, rank));
   submit_all(engine, calls, own);
   std::ranges::shuffle(calls, own);
   for (const Call& call : calls) check_outcome(engine, call);
@@ -252,23 +225,36 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   ASSERT_EQ(steps[static_cast<std::size_t>(outcome.last_joined)], *std::ranges::max_element(steps));
 }
 
+// The calls of one round, and how many more tensors each rank has at its end.
+struct Round {
+  std::vector<CallPlan> plans;
+  std::vector<int> steps;
+};
+
+Round random_round(Random& random, const std::vector<std::vector<int>>& groups) {
+  Round round;
+  for (int number = 0; number < kCallsPerRound; ++number)
+    round.plans.push_back(random_plan(random, number, groups));
+  while (round.steps.size() < groups[kWorld].size()) round.steps.push_back(between(random, 0, 4));
+  return round;
+}
+
 void run_program(unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
   const int size = between(random, 1, 6);
   std::vector<std::vector<int>> groups;
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
+  auto with_world = groups;
+  with_world.emplace(with_world.begin(), static_cast<std::size_t>(size));
+  std::iota(with_world[kWorld].begin(), with_world[kWorld].end(), 0);
+  std::vector<Round> rounds;
+  while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world));
   run_job(size, groups, [&](Engine& engine) {
-    Random shared_random(seed);  // gives the same numbers on all ranks
     Random own_random(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
-    for (int round = 0; round < kRounds; ++round) {
-      std::vector<CallPlan> plans;
-      for (int number = 0; number < kCallsPerRound; ++number)
-        plans.push_back(random_plan(shared_random, number, 1 + static_cast<int>(groups.size())));
-      run_round(engine, plans, own_random);
-      std::vector<int> steps;
-      for (int rank = 0; rank < size; ++rank) steps.push_back(between(shared_random, 0, 4));
-      run_out_of_data(engine, steps);
+    for (const Round& round : rounds) {
+      run_round(engine, round.plans, own_random);
+      run_out_of_data(engine, round.steps);
     }
   });
 }

@@ -79,7 +79,7 @@ Status check_has_rows(const Submission& submission) {
 
 Status check_splits(const Submission& submission, std::size_t members) {
   const auto& splits = submission.splits;
-  if (submission.operation != Operation::kAlltoall) return {};
+  if (!row_of(submission.operation).has_splits) return {};
   const std::int64_t rows = submission.shape.front();
   if (splits.empty()) {
     if (rows % static_cast<std::int64_t>(members) == 0) return {};
