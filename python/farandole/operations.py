@@ -56,8 +56,11 @@ class Operation:
             gradient: The gradient of the output.
             shape: The shape of the input.
             received_rows: The rows that the call has received from each member.
+
+        Raises:
+            CallError: There is no gradient.
         """
-        raise NotImplementedError
+        raise CallError(f"the operation {type(self).__name__} has no gradient")
 
     def prepare(
         self, arrays: Arrays, array: Array, name: str, finish: Finish[Result]

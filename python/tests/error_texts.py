@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 import farandole
 import farandole.torch as hvd
-from farandole import core, lifecycle
+from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.jobs.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
@@ -672,6 +672,10 @@ class ErrorTexts:
         yield (
             hvd.reducescatter(torch.ones(2, requires_grad=True), op=hvd.Max).sum().backward,
             "a reducescatter with op Max has no gradient; Sum and Average have one",
+        )
+        yield (
+            lambda: operations.Operation().backward(None, None, (), ()),
+            "the operation Operation has no gradient",
         )
 
     def memory(self) -> Iterator[Case]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from reference import Shape
+from reference import OPERATIONS, Shape
 from suite import Suite, forms_of, needs_async
 
 # One call: its operation, shape, dtype and options.
@@ -72,34 +72,14 @@ class MismatchChecks(Suite):
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
         """Yield words that the error must contain, a right call, and the wrong call of rank 0."""
-        api = self.api
-        for operation, options in (
-            ("allreduce", {"op": api.Sum}),
-            ("broadcast", {"root_rank": 0}),
-            ("reducescatter", {"op": api.Sum}),
-        ):
-            right = (operation, *FLOATS, options)
-            yield ["[5]", "[4]"], right, (operation, (5,), "float32", options)
-            yield ["[2, 2]", "[4]"], right, (operation, (2, 2), "float32", options)
-            yield ["float64", "float32"], right, (operation, (4,), "float64", options)
-        for operation in ("allreduce", "reducescatter"):
-            right = (operation, *FLOATS, {"op": api.Sum})
-            yield ["max", "sum"], right, (operation, *FLOATS, {"op": api.Max})
-            yield ["average", "sum"], right, (operation, *FLOATS, {"op": api.Average})
-            for scale in ("prescale", "postscale"):
-                other = {"op": api.Sum, f"{scale}_factor": 0.125}
-                yield [scale, "0.125", "1"], right, (operation, *FLOATS, other)
-        for operation in ("allgather", "alltoall"):
-            shape = (self.size, 2)
-            right = (operation, shape, "float32", {})
-            yield ["[*, 3]", "[*, 2]"], right, (operation, (self.size, 3), "float32", {})
-            yield ["[*]", "[*, 2]"], right, (operation, (self.size,), "float32", {})
-            yield ["int32", "float32"], right, (operation, shape, "int32", {})
-        right = ("broadcast", *FLOATS, {"root_rank": 0})
-        yield ["root rank", "1", "0"], right, ("broadcast", *FLOATS, {"root_rank": 1})
-        yield ["allgather", "broadcast"], right, ("allgather", *FLOATS, {})
-        right = ("allreduce", *FLOATS, {"op": api.Sum})
-        yield ["reducescatter", "allreduce"], right, ("reducescatter", *FLOATS, {"op": api.Sum})
+        for name, operation in OPERATIONS.items():
+            for words, right, wrong in operation.differences(self.api, self.size):
+                yield words, (name, *right), (name, *wrong)
+        broadcast: Call = ("broadcast", *FLOATS, {"root_rank": 0})
+        yield ["allgather", "broadcast"], broadcast, ("allgather", *FLOATS, {})
+        total = {"op": self.api.Sum}
+        allreduce: Call = ("allreduce", *FLOATS, total)
+        yield ["reducescatter", "allreduce"], allreduce, ("reducescatter", *FLOATS, total)
 
     def call(self, call: Call, name: str) -> None:
         operation, shape, dtype, options = call

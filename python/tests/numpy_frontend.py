@@ -13,22 +13,13 @@ from typing import Any
 
 import numpy as np
 from conformance import Conformance
-from reference import DTYPES, Array
+from reference import DTYPES, OPERATIONS, Array
+from reference import Operation as Reference
 
 from farandole import arguments, calls, core, exports, objects, operations
 from farandole.errors import CallError
-from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle, Handle
-from farandole.operations import (
-    Allgather,
-    Allreduce,
-    Alltoall,
-    Broadcast,
-    Operation,
-    Reducescatter,
-    array_only,
-)
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.operations import Alltoall, Operation, array_only
 
 
 class NumpyArrays:
@@ -93,44 +84,6 @@ class NumpyArrays:
 ARRAYS = NumpyArrays()
 
 
-def _allreduce(
-    average: bool | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Group = global_process_set,
-) -> Operation:
-    return Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-
-
-def _reducescatter(
-    op: ReduceOp = Average,
-    process_set: Group = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Operation:
-    return Reducescatter(process_set, op, prescale_factor, postscale_factor)
-
-
-def _broadcast(root_rank: int, process_set: Group = global_process_set) -> Operation:
-    return Broadcast(process_set, root_rank)
-
-
-def _allgather(process_set: Group = global_process_set) -> Operation:
-    return Allgather(process_set)
-
-
-def _alltoall(splits: Any = None, process_set: Group = global_process_set) -> Operation:
-    return Alltoall(process_set, splits)
-
-
-def _alltoall_of_each(
-    splits: Sequence[Any] | None = None, process_set: Group = global_process_set, count: int = 0
-) -> list[Operation]:
-    each = [None] * count if splits is None else arguments.batch_splits(splits, count)
-    return [_alltoall(of_one, process_set) for of_one in each]
-
-
 def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Array]:
     return array, np.array(rows, np.int32)
 
@@ -140,13 +93,13 @@ def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
     return _with_received_splits if with_splits else array_only
 
 
-def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Callable[..., Any]]:
+def forms(reference: Reference) -> dict[str, Callable[..., Any]]:
     """Return the four functions of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
         array: Array, *given: Any, name: str | None = None, waits: bool = False, **options: Any
     ) -> Handle[Any]:
-        operation = make(*given, **options)
+        operation = reference.make(*given, **options)
         return operations.start(ARRAYS, operation, array, name, _finish(operation, waits), waits)
 
     def start_all(
@@ -157,20 +110,21 @@ def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Call
         **options: Any,
     ) -> BatchHandle[Any]:
         count = len(arguments.checked_batch(arrays))
-        if make is _alltoall:
-            made = _alltoall_of_each(*given, count=count, **options)
+        if (splits := options.pop("splits", None)) is None:
+            made = [reference.make(*given, **options)] * count
         else:
-            made = [make(*given, **options)] * count
+            each = arguments.batch_splits(splits, count)
+            made = [reference.make(*given, splits=of_one, **options) for of_one in each]
         finish = _finish(made[0], waits)
         return operations.start_batch(ARRAYS, made, arrays, name, finish, waits)
 
     return {
-        operation_name: lambda *given, **options: start(*given, waits=True, **options).wait(),
-        f"{operation_name}_async": start,
-        f"grouped_{operation_name}": lambda *given, **options: start_all(
+        reference.name: lambda *given, **options: start(*given, waits=True, **options).wait(),
+        f"{reference.name}_async": start,
+        f"grouped_{reference.name}": lambda *given, **options: start_all(
             *given, waits=True, **options
         ).wait(),
-        f"grouped_{operation_name}_async": start_all,
+        f"grouped_{reference.name}_async": start_all,
     }
 
 
@@ -182,14 +136,8 @@ def api(has_async: bool) -> SimpleNamespace:
         (objects, "allgather_object broadcast_object"),
     ):
         found |= {name: getattr(module, name) for name in names.split()}
-    for name, make in (
-        ("allreduce", _allreduce),
-        ("reducescatter", _reducescatter),
-        ("broadcast", _broadcast),
-        ("allgather", _allgather),
-        ("alltoall", _alltoall),
-    ):
-        found |= forms(name, make)
+    for reference in OPERATIONS.values():
+        found |= forms(reference)
     if not has_async:
         found = {name: value for name, value in found.items() if not name.endswith("_async")}
     return SimpleNamespace(**found)

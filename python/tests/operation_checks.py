@@ -208,7 +208,7 @@ class OperationChecks(Suite):
             "alltoall",
             form,
             tensors,
-            given and [given] * 2 if form.grouped else given,
+            splits=given and [given] * 2 if form.grouped else given,
             process_set=group,
         )
         for width, result in zip(widths, results, strict=True):

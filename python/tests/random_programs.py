@@ -1,117 +1,37 @@
-"""Random programs: all ranks make the same asynchronous calls.
+"""Random calls of every operation, alone and in random programs.
 
-Each rank submits them in a random order of its own, and waits for them in another one. One seed
-makes one program.
+In a program, all ranks make the same asynchronous calls. Each rank submits them and waits for them
+in orders of its own. One seed makes one program.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import reference
-from reference import EPSILON, NEAR_ZERO, OPS, Array, Shape, input_of
-from suite import Form, Frontend, Suite, forms_of, needs_async
+from reference import OPERATIONS, Call, random_call
+from suite import Form, Suite, forms_of, needs_async
 
 PROGRAMS, CALLS = 12, 40
 
 
-@dataclass
-class Call:
-    """A call of a program; wanted() returns its result on a member of its group."""
-
-    name: str
-    operation: str
-    form: Form
-    group: int  # 0: the world
-    dtype: str
-    shapes: list[Shape]  # one for each tensor of the batch
-    seed: int
-    op: str = ""
-    scales: tuple[float, float] = (1.0, 1.0)
-    root: int = 0  # a member
-    splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
-    rows: Sequence[int] = ()  # how many each member's tensors have; if empty, as in `shapes`
-
-    def shape(self, index: int, member: int) -> Shape:
-        shape = self.shapes[index]
-        return (self.rows[member], *shape[1:]) if self.rows else shape
-
-    def inputs(self, index: int, ranks: Sequence[int]) -> list[Array]:
-        return [
-            input_of(rank, self.shape(index, member), self.dtype, self.seed)
-            for member, rank in enumerate(ranks)
-        ]
-
-    def arguments(self, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
-        if self.operation == "broadcast":
-            return {"root_rank": ranks[self.root]}
-        if self.operation == "alltoall":
-            mine = list(self.splits[member])
-            return {"splits": [mine] * len(self.shapes) if self.form.grouped else mine}
-        if self.operation == "allgather":
-            return {}
-        prescale, postscale = self.scales
-        return {
-            "op": getattr(api, self.op),
-            "prescale_factor": prescale,
-            "postscale_factor": postscale,
-        }
-
-    def wanted(self, index: int, member: int, ranks: Sequence[int]) -> Array:
-        inputs = self.inputs(index, ranks)
-        if self.operation == "allreduce":
-            return reference.allreduce(inputs, self.op, self.dtype, self.scales)
-        if self.operation == "reducescatter":
-            return reference.reducescatter(inputs, self.op, self.dtype, member, self.scales)
-        if self.operation == "broadcast":
-            return inputs[self.root]
-        if self.operation == "allgather":
-            return np.concatenate(inputs)
-        return reference.alltoall(inputs, self.splits, member)[0]
-
-
-def random_shape(generator: random.Random) -> Shape:
-    return tuple(generator.choice((0, 1, 2, 5, 33)) for _ in range(generator.randint(1, 3)))
-
-
-def random_call(
-    generator: random.Random, number: int, sizes: Sequence[int], frontend: Frontend
-) -> Call:
-    operation = generator.choice(
-        ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
-    )
-    forms = forms_of(operation, frontend)
-    form = generator.choice([form for form in forms if form.asynchronous])
-    group = generator.randrange(len(sizes))
-    call = Call(
-        f"call.{number}",
-        operation,
-        form,
-        group,
-        generator.choice(frontend.dtypes),
-        [random_shape(generator) for _ in range(generator.randint(1, 4) if form.grouped else 1)],
-        generator.randrange(1000),
-    )
-    members = range(sizes[group])
-    call.op = generator.choice([op for op in OPS if (call.dtype, op) != ("bool", "Average")])
-    if operation == "allreduce" and call.dtype in EPSILON and generator.randrange(4) == 0:
-        call.op = "Adasum"
-    if call.op != "Product":
-        call.scales = generator.choice(((1.0, 1.0), (2.0, 1.0), (1.0, 0.5)))
-    call.root = generator.randrange(sizes[group])
-    if operation == "allgather":
-        call.rows = [generator.randrange(5) for _ in members]
-    if operation == "alltoall":
-        call.splits = [[generator.randrange(4) for _ in members] for _ in members]
-        call.rows = [sum(splits) + generator.randrange(2) for splits in call.splits]
-    return call
-
-
 class RandomPrograms(Suite):
+    def check_random_calls_in_every_form(self) -> None:
+        for operation in OPERATIONS.values():
+            for number, dtype in enumerate(self.frontend.dtypes):
+                for group, form in self.forms(operation.name, number):
+                    seed = f"{operation.name} {dtype} {group.process_set_id} {form}"
+                    generator = random.Random(seed)  # the same on all members
+                    call = random_call(generator, operation, dtype, 3, group.size())
+                    results = self.run(
+                        operation.name,
+                        form,
+                        self.tensors(call, group),
+                        process_set=group,
+                        **self.options(call, group, form),
+                    )
+                    self.expect_results(call, group, results)
+
     @needs_async
     def check_random_programs(self) -> None:
         for seed in range(PROGRAMS):
@@ -124,30 +44,46 @@ class RandomPrograms(Suite):
     def run_program(self, seed: int) -> None:
         groups = [self.api.global_process_set, *self.groups]
         generator = random.Random(seed)
-        sizes = [group.size() for group in groups]
-        program = [random_call(generator, number, sizes, self.frontend) for number in range(CALLS)]
-        mine = [call for call in program if groups[call.group].included()]
+        program = [self.random_start(generator, number, groups) for number in range(CALLS)]
+        mine = [drawn for drawn in program if drawn[2].included()]
         own_order = random.Random(1000 * seed + self.rank)
         own_order.shuffle(mine)
-        started = [
-            (call, groups[call.group], self.start(call, groups[call.group])) for call in mine
-        ]
+        started = [(*drawn, self.start(*drawn)) for drawn in mine]
         own_order.shuffle(started)
-        for call, group, handle in started:
-            results = self.api.synchronize(handle)
-            for index, result in enumerate(results if call.form.grouped else [results]):
-                tensor = result[0] if call.operation == "alltoall" else result
-                wanted = call.wanted(index, group.rank(), group.ranks)
-                near_zero = NEAR_ZERO[call.dtype] if call.op == "Adasum" else 0
-                self.expect(tensor, wanted, call.dtype, exact=False, absolute=near_zero)
+        for _, call, group, form, handle in started:
+            result = self.api.synchronize(handle)
+            self.expect_results(call, group, result if form.grouped else [result])
 
-    def start(self, call: Call, group: Any) -> Any:
-        member = group.rank()
-        tensors = [
-            self.tensor(call.shape(index, member), call.dtype, call.seed)
-            for index in range(len(call.shapes))
-        ]
-        arguments = call.arguments(self.api, member, group.ranks)
-        function = getattr(self.api, call.form.name(call.operation))
-        given = tensors if call.form.grouped else tensors[0]
-        return function(given, name=call.name, process_set=group, **arguments)
+    def random_start(
+        self, generator: random.Random, number: int, groups: list[Any]
+    ) -> tuple[str, Call, Any, Form]:
+        operation = generator.choice(list(OPERATIONS.values()))
+        forms = forms_of(operation.name, self.frontend)
+        form = generator.choice([form for form in forms if form.asynchronous])
+        group = generator.choice(groups)
+        tensors = generator.randint(1, 4) if form.grouped else 1
+        dtype = generator.choice(self.frontend.dtypes)
+        call = random_call(generator, operation, dtype, tensors, group.size())
+        return f"call.{number}", call, group, form
+
+    def start(self, name: str, call: Call, group: Any, form: Form) -> Any:
+        tensors = self.tensors(call, group)
+        function = getattr(self.api, form.name(call.operation.name))
+        given = tensors if form.grouped else tensors[0]
+        return function(given, name=name, process_set=group, **self.options(call, group, form))
+
+    def tensors(self, call: Call, group: Any) -> list[Any]:
+        shapes = call.member_shapes(group.rank())
+        return [self.tensor(shape, call.dtype, call.seed) for shape in shapes]
+
+    def options(self, call: Call, group: Any, form: Form) -> dict[str, Any]:
+        options = call.operation.options(call, self.api, group.rank(), group.ranks)
+        if form.grouped and "splits" in options:
+            options["splits"] = [options["splits"]] * len(call.shapes)
+        return options
+
+    def expect_results(self, call: Call, group: Any, results: list[Any]) -> None:
+        wanted = call.wanted(group.rank(), group.ranks)
+        for result, array in zip(results, wanted, strict=True):
+            tensor = result[0] if call.operation.returns_rows else result
+            self.expect(tensor, array, call.dtype, exact=False, absolute=call.near_zero)

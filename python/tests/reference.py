@@ -1,18 +1,23 @@
-"""The results of collective operations, in NumPy, as functions of the inputs of all members.
+"""The collective operations: their arguments, their results in NumPy, and how calls can differ.
 
-Inputs are a function of the rank, so that every worker knows those of all ranks. They are small
-whole numbers, so that sums are exact in every dtype.
+All suites take the operations from OPERATIONS. Inputs are a function of the rank, so that every
+worker knows those of all ranks. They are small whole numbers, so that sums are exact in every
+dtype.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from farandole import core
+from farandole import core, operations
+from farandole.group import Group, global_process_set
+from farandole.reduce_op import Average, ReduceOp, op_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -93,3 +98,208 @@ def alltoall(
     first = [sum(of_sender[:member]) for of_sender in splits]
     parts = [a[f : f + r] for a, f, r in zip(inputs, first, rows, strict=True)]
     return np.concatenate(parts), rows
+
+
+@dataclass
+class Call:
+    """A call of a whole group on one or several tensors."""
+
+    operation: Operation
+    dtype: str
+    shapes: Sequence[Shape]  # one for each tensor of the batch
+    seed: int = 0
+    op: str = "Sum"
+    scales: tuple[float, float] = (1.0, 1.0)
+    root: int = 0  # a member
+    splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
+    rows: Sequence[int] = ()  # of each member's tensors; if empty, those of the shape
+
+    def member_shapes(self, member: int) -> list[Shape]:
+        return [(self.rows[member], *s[1:]) if self.rows else s for s in self.shapes]
+
+    def wanted(self, member: int, ranks: Sequence[int]) -> list[Array]:
+        """Return the results of a member, one for each tensor."""
+        inputs = [
+            [input_of(rank, shape, self.dtype, self.seed) for shape in self.member_shapes(m)]
+            for m, rank in enumerate(ranks)
+        ]
+        return [self.operation.result(self, of_all, member) for of_all in zip(*inputs, strict=True)]
+
+    @property
+    def near_zero(self) -> float:
+        return NEAR_ZERO[self.dtype] if self.op == "Adasum" else 0
+
+
+# The arguments of a call: shape, dtype and options.
+Given = tuple[Shape, str, dict[str, Any]]
+
+
+class Operation:
+    """One collective operation."""
+
+    name: str
+    has_in_place = False  # whether there are forms that end in _
+    has_rows = False  # whether first dimensions may differ
+    returns_rows = False  # whether asynchronous calls return a pair: the result, received rows
+
+    def make(self) -> operations.Operation:
+        """Make the operation from a user's arguments, for the frontend for NumPy."""
+        raise NotImplementedError
+
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        """Draw the arguments that only this operation has."""
+
+    def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
+        return {}
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        raise NotImplementedError
+
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+        """Yield words that the error must contain, a right call, and a wrong call of rank 0."""
+        options = self.options(Call(self, "float32", ()), api, 0, range(size))
+        shape = (size, 2) if self.has_rows else (4,)
+        right = (shape, "float32", options)
+        if self.has_rows:
+            yield ["[*, 3]", "[*, 2]"], right, ((size, 3), "float32", options)
+            yield ["[*]", "[*, 2]"], right, ((size,), "float32", options)
+        else:
+            yield ["[5]", "[4]"], right, ((5,), "float32", options)
+            yield ["[2, 2]", "[4]"], right, ((2, 2), "float32", options)
+        yield ["float64", "float32"], right, (shape, "float64", options)
+
+
+class _Reduction(Operation):
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        call.op = generator.choice([op for op in OPS if (call.dtype, op) != ("bool", "Average")])
+        if call.op != "Product":
+            call.scales = generator.choice(((1.0, 1.0), (2.0, 1.0), (1.0, 0.5)))
+
+    def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
+        prescale, postscale = call.scales
+        return {
+            "op": getattr(api, call.op),
+            "prescale_factor": prescale,
+            "postscale_factor": postscale,
+        }
+
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+        yield from super().differences(api, size)
+        right: Given = ((4,), "float32", {"op": api.Sum})
+        for word, other in (
+            ("max", {"op": api.Max}),
+            ("average", {"op": api.Average}),
+        ):
+            yield [word, "sum"], right, ((4,), "float32", other)
+        for scale in ("prescale", "postscale"):
+            other = {"op": api.Sum, f"{scale}_factor": 0.125}
+            yield [scale, "0.125", "1"], right, ((4,), "float32", other)
+
+
+class Allreduce(_Reduction):
+    name, has_in_place = "allreduce", True
+
+    def make(
+        self,
+        average: bool | None = None,
+        op: ReduceOp | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: Group = global_process_set,
+    ) -> operations.Operation:
+        op = op_of(op, average)
+        return operations.Allreduce(process_set, op, prescale_factor, postscale_factor)
+
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        super().draw(call, generator, members)
+        if call.dtype in EPSILON and generator.randrange(4) == 0:
+            call.op = "Adasum"
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        return allreduce(inputs, call.op, call.dtype, call.scales)
+
+
+class Reducescatter(_Reduction):
+    name = "reducescatter"
+
+    def make(
+        self,
+        op: ReduceOp = Average,
+        process_set: Group = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> operations.Operation:
+        return operations.Reducescatter(process_set, op, prescale_factor, postscale_factor)
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        return reducescatter(inputs, call.op, call.dtype, member, call.scales)
+
+
+class Broadcast(Operation):
+    name, has_in_place = "broadcast", True
+
+    def make(self, root_rank: int, process_set: Group = global_process_set) -> operations.Operation:
+        return operations.Broadcast(process_set, root_rank)
+
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        call.root = generator.randrange(members)
+
+    def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
+        return {"root_rank": ranks[call.root]}
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        return inputs[call.root]
+
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+        yield from super().differences(api, size)
+        right, wrong = (((4,), "float32", {"root_rank": root}) for root in (0, 1))
+        yield ["root rank", "1", "0"], right, wrong
+
+
+class Allgather(Operation):
+    name, has_rows = "allgather", True
+
+    def make(self, process_set: Group = global_process_set) -> operations.Operation:
+        return operations.Allgather(process_set)
+
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        call.rows = [generator.randrange(5) for _ in range(members)]
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        return np.concatenate(inputs)
+
+
+class Alltoall(Operation):
+    name, has_rows, returns_rows = "alltoall", True, True
+
+    def make(
+        self, splits: Any = None, process_set: Group = global_process_set
+    ) -> operations.Operation:
+        return operations.Alltoall(process_set, splits)
+
+    def draw(self, call: Call, generator: random.Random, members: int) -> None:
+        call.splits = [[generator.randrange(4) for _ in range(members)] for _ in range(members)]
+        call.rows = [sum(splits) + generator.randrange(2) for splits in call.splits]
+
+    def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
+        return {"splits": list(call.splits[member])} if call.splits else {}
+
+    def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
+        return alltoall(inputs, call.splits, member)[0]
+
+
+OPERATIONS = {
+    each.name: each for each in (Allreduce(), Broadcast(), Reducescatter(), Allgather(), Alltoall())
+}
+
+
+def random_call(
+    generator: random.Random, operation: Operation, dtype: str, tensors: int, members: int
+) -> Call:
+    shapes = [
+        tuple(generator.choice((0, 1, 2, 5, 33)) for _ in range(generator.randint(1, 3)))
+        for _ in range(tensors)
+    ]
+    call = Call(operation, dtype, shapes, generator.randrange(1000))
+    operation.draw(call, generator, members)
+    return call

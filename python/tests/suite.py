@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from reference import EPSILON, Array, Shape, input_of
+from reference import EPSILON, OPERATIONS, Array, Shape, input_of
 
 
 class Frontend(Protocol):
@@ -39,7 +39,7 @@ class Form:
 
 def forms_of(operation: str, frontend: Frontend) -> list[Form]:
     forms = [Form(*flags) for flags in itertools.product((False, True), repeat=3)]
-    in_place = frontend.has_in_place and operation in ("allreduce", "broadcast")
+    in_place = frontend.has_in_place and OPERATIONS[operation].has_in_place
     return [
         form
         for form in forms
