@@ -149,7 +149,8 @@ Finding huge_pages() {
       "`deny`"};
 }
 
-Finding for_workers(std::int64_t workers, const std::string& found, const std::string& advice) {
+Finding finding_on_capacity(std::int64_t workers, const std::string& found,
+                            const std::string& advice) {
   const std::string about = format_text("{}: enough for about {} {}", found, workers,
                                         workers == 1 ? "worker" : "workers");
   if (workers < 1) return {Health::kDoesNotWork, about, advice};
@@ -207,7 +208,7 @@ Finding open_files() {
   const std::int64_t workers =
       std::min((hard - kDescriptorsAtStart - descriptors_needed(0)) / kDescriptorsPerWorker,
                soft - kWorkersOwn);
-  return for_workers(
+  return finding_on_capacity(
       std::clamp<std::int64_t>(workers, 0, kWorkersMax),
       format_text("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),
       "raise them: `ulimit -n 65536`, or in /etc/security/limits.conf");
@@ -242,9 +243,10 @@ Finding processes() {
                                      .old_used = "pids.current"});
   if (group) least = std::min(least, {group->limit - group->used, group->path});
   const std::int64_t left = std::max<std::int64_t>(0, least.first);
-  return for_workers(std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
-                     format_text("room for {} processes and threads by {}", left, least.second),
-                     "raise `ulimit -u`, or the pids limit of the container");
+  return finding_on_capacity(
+      std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
+      format_text("room for {} processes and threads by {}", left, least.second),
+      "raise `ulimit -u`, or the pids limit of the container");
 }
 
 Finding locked_memory() {

@@ -71,7 +71,7 @@ class ParameterChecks:
         hvd.check_parameters(tensors(), "check")  # the job goes on
         return found
 
-    def check_one_element(self) -> None:
+    def check_one_different_element(self) -> None:
         def change(mine: dict[str, torch.Tensor]) -> None:
             mine["bfloat16"][1, 2] += 1
 
@@ -86,7 +86,7 @@ class ParameterChecks:
             assert spread == "  the values of an element are up to 1 apart"
             assert advice.startswith("Give all ranks the same values: broadcast_parameters(")
 
-    def check_several(self) -> None:
+    def check_several_differences(self) -> None:
         def change(mine: dict[str, torch.Tensor]) -> None:
             mine["counts"][0] = -5
             mine["parameter"].data[299, 399] = 3.25
@@ -189,7 +189,7 @@ class ParameterChecks:
         hvd.join()
 
     def restart(self, every: int | None) -> None:
-        """Join a new job; with every=None, the setting has its default."""
+        """Join a new job with this value of FARANDOLE_CHECK_PARAMETERS; None means its default."""
         hvd.shutdown()
         os.environ.pop("FARANDOLE_CHECK_PARAMETERS", None)
         if every is not None:

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMembers, ::testing::Values(1, 2, 3, 5, 8
 TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
-  SideInTest with_memory(prepared, 1);
+  MemberCallInTest with_memory(prepared, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Alltoall(group.group(0), step_identity(1),
                            {.input = prepared.inputs[0].data(),

@@ -1,6 +1,6 @@
 // For tests: one collective call of a whole group. PreparedCall has each member's input and the
-// expected result, computed in the simplest way. SideInTest is one member's part of the call, with
-// guard bytes around its memory.
+// expected result, computed in the simplest way. MemberCallInTest is one member's part of the call,
+// with guard bytes around its memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -215,10 +215,10 @@ class WatchedMemory {
   std::shared_ptr<std::byte> memory_;  // no other owner
 };
 
-class SideInTest {
+class MemberCallInTest {
  public:
   // `heap` is used if the call has this member's memory in a heap.
-  SideInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
+  MemberCallInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
       : prepared_(prepared),
         member_(static_cast<std::size_t>(member)),
         in_place_(prepared.call.in_place && row_of(prepared.call.operation).may_be_in_place),
@@ -227,8 +227,8 @@ class SideInTest {
         output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {
     std::ranges::copy(original(), input_.data());
   }
-  SideInTest(const SideInTest&) = delete;
-  SideInTest& operator=(const SideInTest&) = delete;
+  MemberCallInTest(const MemberCallInTest&) = delete;
+  MemberCallInTest& operator=(const MemberCallInTest&) = delete;
 
   CollectiveStep step(Group& group, const StepIdentity& identity) {
     const CallInTest& call = prepared_.call;
@@ -364,10 +364,10 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   GroupInTest group(members);
   group.run_in_threads([&](int member) {
     for (std::uint32_t index = 0; index < calls.size(); ++index) {
-      SideInTest side(calls[index], member, &group.heap(member));
-      CollectiveStep step = side.step(group.group(member), step_identity(index + 1));
+      MemberCallInTest call(calls[index], member, &group.heap(member));
+      CollectiveStep step = call.step(group.group(member), step_identity(index + 1));
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_result();
+      call.expect_result();
     }
   });
 }
@@ -389,15 +389,15 @@ class InterleavedRun {
     MemberPosition& position = positions_[static_cast<std::size_t>(member)];
     if (position.next == calls_.size()) return false;
     if (!position.step) {
-      position.side =
-          std::make_unique<SideInTest>(calls_[position.next], member, &group_.heap(member));
-      position.step = position.side->step(
+      position.call =
+          std::make_unique<MemberCallInTest>(calls_[position.next], member, &group_.heap(member));
+      position.step = position.call->step(
           group_.group(member), step_identity(static_cast<std::uint32_t>(position.next + 1)));
     }
     const Progress progress = advance(*position.step);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
-      position.side->expect_result();
+      position.call->expect_result();
       position.step.reset();
       ++position.next;
     }
@@ -407,7 +407,7 @@ class InterleavedRun {
  private:
   struct MemberPosition {
     std::size_t next = 0;
-    std::unique_ptr<SideInTest> side;
+    std::unique_ptr<MemberCallInTest> call;
     std::optional<CollectiveStep> step;
   };
 

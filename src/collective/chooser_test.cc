@@ -26,24 +26,24 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
     prepared_ = std::make_unique<PreparedCall>(random_call(random, call, kMembers, rows));
     steps_.clear();
-    sides_.clear();
+    member_calls_.clear();
     for (int member = 0; member < kMembers; ++member) {
-      sides_.push_back(std::make_unique<SideInTest>(*prepared_, member));
-      steps_.push_back(sides_.back()->step(group_.group(member), identity));
+      member_calls_.push_back(std::make_unique<MemberCallInTest>(*prepared_, member));
+      steps_.push_back(member_calls_.back()->step(group_.group(member), identity));
     }
   }
   Progress advance_member(int member) { return advance(steps_[static_cast<std::size_t>(member)]); }
   void expect_untouched() const {
-    for (const auto& side : sides_) EXPECT_TRUE(side->untouched());
+    for (const auto& member_call : member_calls_) EXPECT_TRUE(member_call->untouched());
   }
   void finish_and_expect_result(unsigned seed) {
     group_.finish_in_random_order(steps_, seed);
-    for (const auto& side : sides_) side->expect_result();
+    for (const auto& member_call : member_calls_) member_call->expect_result();
   }
 
   GroupInTest group_{kMembers};
   std::unique_ptr<PreparedCall> prepared_;
-  std::vector<std::unique_ptr<SideInTest>> sides_;
+  std::vector<std::unique_ptr<MemberCallInTest>> member_calls_;
   std::vector<CollectiveStep> steps_;
 };
 
@@ -75,7 +75,7 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   start(1000);
   StepIdentity other = step_identity(1);
   other.id += std::uint64_t{1} << 32;
-  steps_[1] = sides_[1]->step(group_.group(1), other);
+  steps_[1] = member_calls_[1]->step(group_.group(1), other);
   for (int member = 0; member + 1 < kMembers; ++member)
     EXPECT_NE(advance_member(member), Progress::kMisprediction);
   EXPECT_EQ(group_.finish(kMembers - 1, steps_.back()), Progress::kMisprediction);
@@ -98,7 +98,8 @@ TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_wri
     start(1000);
     for (const int member : {0, 2})
       steps_[static_cast<std::size_t>(member)] =
-          sides_[static_cast<std::size_t>(member)]->step(group.group(member), step_identity(1));
+          member_calls_[static_cast<std::size_t>(member)]->step(group.group(member),
+                                                                step_identity(1));
     EXPECT_NE(advance_member(0), Progress::kMismatch);
     EXPECT_NE(advance_member(2), Progress::kMismatch);
     const Entry entry = {.identity = step_identity(1).id, .declared_count = declared_count};

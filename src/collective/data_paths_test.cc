@@ -141,11 +141,12 @@ TEST_P(ExposerGone, a_death_keeps_steps_with_exposed_memory_pending) {
   if (call.operation == Operation::kAlltoall)
     call.splits.assign(3, {kBytes / 3, kBytes / 3, kBytes / 3});
   const PreparedCall prepared(call);
-  std::vector<std::unique_ptr<SideInTest>> sides;
+  std::vector<std::unique_ptr<MemberCallInTest>> member_calls;
   std::vector<CollectiveStep> steps;
   for (int member = 0; member < 3; ++member) {
-    sides.push_back(std::make_unique<SideInTest>(prepared, member, &group.heap(member)));
-    steps.push_back(sides.back()->step(group.group(member), step_identity(1)));
+    member_calls.push_back(
+        std::make_unique<MemberCallInTest>(prepared, member, &group.heap(member)));
+    steps.push_back(member_calls.back()->step(group.group(member), step_identity(1)));
     EXPECT_EQ(advance(steps.back()), member < 2 ? Progress::kPending : Progress::kAdvanced);
   }
   group.doorbells(1).close(0);
@@ -173,11 +174,11 @@ TEST_P(Exposers, exposed_memory_outside_of_the_heap_is_a_mismatch) {
                      .rows = {kBytes, kBytes, kBytes}};
   if (call.operation == Operation::kAlltoall) call.splits.assign(3, {0, kBytes, 0});
   const PreparedCall prepared(call);
-  std::vector<std::unique_ptr<SideInTest>> sides;
+  std::vector<std::unique_ptr<MemberCallInTest>> member_calls;
   std::vector<CollectiveStep> steps;
   for (const int member : {0, 2}) {
-    sides.push_back(std::make_unique<SideInTest>(prepared, member));
-    steps.push_back(sides.back()->step(group.group(member), step_identity(1)));
+    member_calls.push_back(std::make_unique<MemberCallInTest>(prepared, member));
+    steps.push_back(member_calls.back()->step(group.group(member), step_identity(1)));
     EXPECT_EQ(advance(steps.back()), Progress::kPending);
   }
   FlagBoard& board = *group.group(1).board;
@@ -188,7 +189,7 @@ TEST_P(Exposers, exposed_memory_outside_of_the_heap_is_a_mismatch) {
                .declared_count = kBytes,
                .input = GroupInTest::kHeapBytes - static_cast<std::size_t>(kBytes) + 1});
   for (CollectiveStep& step : steps) EXPECT_EQ(advance(step), Progress::kMismatch);
-  for (const auto& side : sides) EXPECT_TRUE(side->untouched());
+  for (const auto& member_call : member_calls) EXPECT_TRUE(member_call->untouched());
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Exposers, ::testing::ValuesIn(operations()),

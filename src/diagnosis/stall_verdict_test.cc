@@ -277,8 +277,8 @@ TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsWithoutJoin) {
   add_wait(1, "x", 30);
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
   workers_[1].report.calls.clear();
-  add_wait(2, "g", 50).operation = Operation::kAllgather;
-  EXPECT_THAT(lines()[0], HasSubstr("allgather `g`"));
+  add_wait(2, "g", 50).operation = Operation::kBroadcast;
+  EXPECT_THAT(lines()[0], HasSubstr("broadcast `g`"));
   EXPECT_THAT(lines(),
               Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
 }

@@ -34,9 +34,9 @@ Result<std::shared_ptr<Store>> ProcessContext::launcher_store(int descriptor) {
 Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
   auto parts = parts_.lock();
   FlightMemory memory;
-  if (descriptor >= 0 && parts->flight_claims[descriptor].expired()) {
+  if (descriptor >= 0 && parts->flight_reservations[descriptor].expired()) {
     FARANDOLE_TRY_ASSIGN(memory.segment, attach_flight_memory(descriptor));
-    parts->flight_claims[descriptor] = memory.claim = std::make_shared<char>();
+    parts->flight_reservations[descriptor] = memory.reservation = std::make_shared<char>();
     return memory;
   }
   FARANDOLE_TRY_ASSIGN(memory.segment,

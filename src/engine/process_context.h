@@ -15,7 +15,8 @@ namespace farandole {
 // The memory of an engine's flight record.
 struct FlightMemory {
   std::shared_ptr<Segment> segment;  // has no other owner
-  std::shared_ptr<void> claim;  // while this exists, no other engine of the process writes there
+  std::shared_ptr<void>
+      reservation;  // while this exists, no other engine of the process writes there
 };
 
 // Any thread may call its functions.
@@ -35,8 +36,8 @@ class ProcessContext {
  private:
   struct Parts {
     std::weak_ptr<SharedHeap> heap;
-    std::map<int, std::weak_ptr<Store>> stores;        // by descriptor
-    std::map<int, std::weak_ptr<void>> flight_claims;  // by descriptor
+    std::map<int, std::weak_ptr<Store>> stores;              // by descriptor
+    std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
   };
 
   Guarded<Parts> parts_;

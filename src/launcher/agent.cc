@@ -22,7 +22,7 @@
 #include "base/format.h"
 #include "base/rank_names.h"
 #include "base/try.h"
-#include "diagnosis/join_watch.h"
+#include "diagnosis/init_watch.h"
 #include "diagnosis/memory_kills.h"
 #include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
@@ -79,7 +79,7 @@ class Agent {
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
-        joins_(setup.options.workers, now()),
+        init_watch_(setup.options.workers, now()),
         stalls_(StallWatch::create(setup.options.stall_warning)),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
 
@@ -101,7 +101,7 @@ class Agent {
   void forward(int signal);
   void continue_stopped();
   std::vector<WatchedWorker> watched_workers() const;
-  void check_missing_joins();
+  void check_missing_inits();
   bool checks_stalls() const;
   void check_stalls();
   void request_stacks(const std::vector<int>& ranks);
@@ -121,7 +121,7 @@ class Agent {
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank: the flight records of the workers
   std::optional<Supervision> supervision_;
-  JoinWatch joins_;
+  InitWatch init_watch_;
   std::optional<StallWatch> stalls_;  // empty if the user wants no warnings
   StackCapture stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
@@ -145,7 +145,7 @@ int Agent::run() {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     handle_stack();
-    check_missing_joins();
+    check_missing_inits();
     check_stalls();
     if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
     perform(supervision_->time_passed(now()));
@@ -265,7 +265,7 @@ std::optional<TimePoint> Agent::deadline() const {
     if (other && (!first || *other < *first)) first = other;
   };
   consider(stacks_.deadline());
-  consider(joins_.deadline());
+  consider(init_watch_.deadline());
   if (checks_stalls()) consider(next_stall_check_);
   return first;
 }
@@ -387,9 +387,9 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   return watched;
 }
 
-void Agent::check_missing_joins() {
-  if (!joins_.deadline() || now() < *joins_.deadline()) return;
-  const auto line = joins_.check(watched_workers(), now());
+void Agent::check_missing_inits() {
+  if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
+  const auto line = init_watch_.check(watched_workers(), now());
   if (line && !supervision_->is_ending()) output_.notice(*line);
 }
 
@@ -446,7 +446,7 @@ void Agent::report_result() {
   }
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
   if (supervision_->exit_code() != 0) return;
-  if (const auto line = never_joined(watched_workers())) output_.notice(*line);
+  if (const auto line = never_initialized(watched_workers())) output_.notice(*line);
 }
 
 int Agent::finish(int exit_code) {

@@ -447,11 +447,11 @@ def test_a_killed_launcher_ends_its_workers() -> None:
 
 
 def test_an_error_while_following_a_job_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def has_no_room(worker: launched_worker.Worker, *_: object) -> None:
+    def raise_no_room(worker: launched_worker.Worker, *_: object) -> None:
         if worker.pid is not None:
             raise OSError("no room")
 
-    monkeypatch.setattr(launched_worker.Worker, "record_output", has_no_room)
+    monkeypatch.setattr(launched_worker.Worker, "record_output", raise_no_room)
     workers = farandole.launch_workers(1, ["yes"])
     (outcome,) = farandole.await_workers(workers)
     assert str(outcome) == (

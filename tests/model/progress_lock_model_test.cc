@@ -132,7 +132,7 @@ TEST(ProgressLock, EveryPlantedBugIsFound) {
 }
 
 // Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
-TEST(ProgressLock, TheJobsOfTheBugsHoldWithoutThem) {
+TEST(ProgressLock, EachJobHoldsWithoutItsPlantedBug) {
   for (const PlantedBug& planted : planted_bugs()) {
     EXPECT_EQ(explore_progress(planted.name, planted.options).verdict, Verdict::kHolds)
         << planted.name;

@@ -24,7 +24,7 @@ struct Case {
 
 std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-// Jobs that are explored to their end.
+// Jobs that are small enough for the explorer to visit all their states.
 const std::vector<Case>& whole_jobs() {
   static const std::vector<Case> jobs = {
       {"TwoInline", {.steps = 2}},
@@ -180,7 +180,7 @@ TEST(Protocol, EveryPlantedBugIsFound) {
 }
 
 // Without the planted bug the same jobs hold, so the test above finds the bug and nothing else.
-TEST(Protocol, TheJobsOfTheBugsHoldWithoutThem) {
+TEST(Protocol, EachJobHoldsWithoutItsPlantedBug) {
   for (const PlantedBug& planted : planted_bugs()) {
     // A rollback has many more states. WholeJob and LargeJob explore jobs with rollbacks.
     if (planted.options.rollback) continue;

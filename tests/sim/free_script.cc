@@ -209,11 +209,11 @@ class ProgramWriter {
       if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
     if (phase.in_one_order) return;
     random_.shuffle(open_);
-    if (random_.chance(70)) wait_for_some(random_.chance(70) ? 0 : 1);
+    if (random_.chance(70)) wait_until_open(random_.chance(70) ? 0 : 1);
   }
 
   std::vector<Action> finish() {
-    wait_for_some(0);
+    wait_until_open(0);
     return std::move(actions_);
   }
   Time pauses() const { return pauses_; }
@@ -330,8 +330,8 @@ class ProgramWriter {
     std::erase(open_, number);
   }
 
-  void wait_for_some(std::size_t left) {
-    while (open_.size() > left) wait(open_.back());
+  void wait_until_open(std::size_t at_most) {
+    while (open_.size() > at_most) wait(open_.back());
   }
 
   void pause() {

@@ -33,8 +33,8 @@ class NamesWriter {
   }
 
  private:
-  using Name = std::pair<int, std::string>;     // (group, name)
-  using Automatic = std::pair<int, Operation>;  // (group, operation)
+  using Name = std::pair<int, std::string>;       // (group, name)
+  using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
   // Adds a call to all programs. It follows the rule of names that users read: a name is in use
   // from the submission of a call until the program has waited for the call.
@@ -124,7 +124,7 @@ class NamesWriter {
   std::vector<Open> open_;
   std::set<int> never_waited_for_;  // calls
   std::set<Name> names_in_use_;
-  std::map<Automatic, std::set<int>> indices_in_use_;
+  std::map<UnnamedKind, std::set<int>> indices_in_use_;
 };
 
 }  // namespace

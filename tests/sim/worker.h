@@ -74,7 +74,7 @@ class SimulatedWorker {
   // the calls that are in flight there are lost.
   void learn(const EndedRanks& ended);
 
-  // Neither dead nor gone.
+  // Has neither died nor left the job.
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
   // Says what the worker waits for, to describe a deadlock.

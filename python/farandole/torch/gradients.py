@@ -179,8 +179,9 @@ class Gradients:
         return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
 
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
-        """Start a full bucket. Only fill the last one: the end of the pass starts it and waits for
-        it, so that no other thread must be woken."""
+        """Start a bucket whose gradients are all complete. The last bucket does not start here: its
+        gradients are only moved into it. The end of the pass starts it and waits for it, so that no
+        other thread must be woken."""
         try:
             if bucket is self._last_bucket:
                 bucket.fill()
@@ -335,7 +336,7 @@ class Gradients:
     def _agree(
         self, call: str, trained: Sequence[Gradient], kinds: Sequence[int]
     ) -> dict[Gradient, AgreedGradient]:
-        """Return what the ranks have of each gradient. `kinds` has this rank's kinds."""
+        """Return what the ranks agree on for each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
         arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
         agreed = agree(kinds, arrived, f"{self._name}.{call}", self._combination.group)

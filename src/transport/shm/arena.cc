@@ -68,7 +68,7 @@ void Arena::give_back(const std::byte* begin) {
 void Arena::keep(const std::byte* begin) {
   Block& block = block_at(begin);
   CHECK(block.kept_since == 0, "a block is given back once");
-  block.kept_since = ++keep_count_;
+  block.kept_since = ++keep_calls_;
   kept_bytes_ += block.bytes;
 }
 

@@ -48,7 +48,7 @@ class Arena {
   Blocks free_;   // adjacent blocks are merged
   Blocks taken_;  // not merged; includes kept blocks
   std::size_t kept_bytes_ = 0;
-  std::uint64_t keep_count_ = 0;
+  std::uint64_t keep_calls_ = 0;
 };
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "diagnosis/join_watch.h"
+#include "diagnosis/init_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,13 +31,13 @@ std::vector<WatchedWorker> workers(std::initializer_list<MemberState> member_sta
 
 // Returns the warning that the watch gives at the deadline.
 std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>& of) {
-  JoinWatch watch(static_cast<int>(of.size()), kStart);
-  return watch.check(of, kStart + JoinWatch::kTimeToJoin);
+  InitWatch watch(static_cast<int>(of.size()), kStart);
+  return watch.check(of, kStart + InitWatch::kTimeToInit);
 }
 
-TEST(JoinWatch, WarnsOnceAfterAMinute) {
+TEST(InitWatch, WarnsOnceAfterAMinute) {
   const auto job = workers({kOutside, kMember, kOutside});
-  JoinWatch watch(3, kStart);
+  InitWatch watch(3, kStart);
   EXPECT_EQ(watch.deadline(), kStart + std::chrono::minutes(1));
   EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1) - milliseconds(1)), std::nullopt);
   EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1)),
@@ -47,13 +47,13 @@ TEST(JoinWatch, WarnsOnceAfterAMinute) {
   EXPECT_EQ(watch.check(job, kStart + std::chrono::hours(1)), std::nullopt);
 }
 
-TEST(JoinWatch, NamesOneRank) {
+TEST(InitWatch, NamesOneRank) {
   EXPECT_EQ(warning_at_deadline(workers({kMember, kOutside})),
             "rank 1 has been running for a minute without calling farandole's init(); until it "
             "calls it, it runs independently of the others");
 }
 
-TEST(JoinWatch, IgnoresRanksThatHaveJoinedOrEnded) {
+TEST(InitWatch, IgnoresRanksThatHaveJoinedOrEnded) {
   EXPECT_EQ(warning_at_deadline(workers({kMember, kLeft})), std::nullopt);
   auto job = workers({kOutside, kOutside});
   job[0].end = "exited with code 0";
@@ -62,27 +62,27 @@ TEST(JoinWatch, IgnoresRanksThatHaveJoinedOrEnded) {
   EXPECT_EQ(warning_at_deadline(job), std::nullopt);
 }
 
-TEST(JoinWatch, IsSilentIfOtherRanksWaitInInit) {
+TEST(InitWatch, IsSilentIfOtherRanksWaitInInit) {
   auto job = workers({kOutside, kForming});
   EXPECT_EQ(warning_at_deadline(job), std::nullopt);
   job[1].end = "exited with code 0";
   EXPECT_THAT(warning_at_deadline(job), Optional(StartsWith("rank 0 has")));
 }
 
-TEST(JoinWatch, ASingleWorkerNeedsNoInit) {
-  EXPECT_EQ(JoinWatch(1, kStart).deadline(), std::nullopt);
+TEST(InitWatch, ASingleWorkerNeedsNoInit) {
+  EXPECT_EQ(InitWatch(1, kStart).deadline(), std::nullopt);
   EXPECT_EQ(warning_at_deadline(workers({kOutside})), std::nullopt);
-  EXPECT_EQ(never_joined(workers({kOutside})), std::nullopt);
+  EXPECT_EQ(never_initialized(workers({kOutside})), std::nullopt);
 }
 
-TEST(JoinWatch, NamesRanksThatNeverJoinedAtTheEnd) {
-  EXPECT_EQ(never_joined(workers({kOutside, kOutside, kOutside})),
+TEST(InitWatch, NamesRanksThatNeverJoinedAtTheEnd) {
+  EXPECT_EQ(never_initialized(workers({kOutside, kOutside, kOutside})),
             "no worker of this job called farandole's init(): the 3 processes ran independently of "
             "each other; to train together, the program must call hvd.init()");
-  EXPECT_EQ(never_joined(workers({kOutside, kLeft, kOutside})),
+  EXPECT_EQ(never_initialized(workers({kOutside, kLeft, kOutside})),
             "ranks 0, 2 ended without calling farandole's init() and ran independently of the "
             "others; every rank of the job must call hvd.init()");
-  EXPECT_EQ(never_joined(workers({kLeft, kMember, kForming})), std::nullopt);
+  EXPECT_EQ(never_initialized(workers({kLeft, kMember, kForming})), std::nullopt);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Join watch: warns the user about workers that run without calling init(). Such workers run
+// Init watch: warns the user about workers that run without calling init(). Such workers run
 // independently of each other, which is rarely what the user of several workers wants.
 #pragma once
 
@@ -13,15 +13,15 @@ namespace farandole {
 
 // The class decides from its arguments and its own state only; it reads no clock and prints
 // nothing.
-class JoinWatch {
+class InitWatch {
  public:
   // How long a worker may run before it calls init(). It may need this time to load data, for
   // example.
-  static constexpr auto kTimeToJoin = std::chrono::minutes(1);
+  static constexpr auto kTimeToInit = std::chrono::minutes(1);
 
   // A single worker needs no init(), so it never causes a warning.
-  JoinWatch(int workers, TimePoint started) {
-    if (workers > 1) deadline_ = started + kTimeToJoin;
+  InitWatch(int workers, TimePoint started) {
+    if (workers > 1) deadline_ = started + kTimeToInit;
   }
 
   // When to call check(); empty if no further call is needed.
@@ -37,6 +37,6 @@ class JoinWatch {
 
 // Call it when all workers have ended with exit code 0. Returns a warning about the workers that
 // never called init(). A pure function.
-std::optional<std::string> never_joined(const std::vector<WatchedWorker>& workers);
+std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "diagnosis/join_watch.h"
+#include "diagnosis/init_watch.h"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ bool waits_in_init(const WatchedWorker& worker) {
 
 }  // namespace
 
-std::optional<std::string> JoinWatch::check(const std::vector<WatchedWorker>& workers,
+std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& workers,
                                             TimePoint now) {
   if (!deadline_ || now < *deadline_) return std::nullopt;
   deadline_.reset();
@@ -36,7 +36,7 @@ std::optional<std::string> JoinWatch::check(const std::vector<WatchedWorker>& wo
       one ? "it runs" : "each runs");
 }
 
-std::optional<std::string> never_joined(const std::vector<WatchedWorker>& workers) {
+std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers) {
   if (workers.size() < 2) return std::nullopt;
   std::vector<int> outside;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
