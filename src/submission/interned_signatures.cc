@@ -32,6 +32,11 @@ void InternedSignatures::retire(Entry& entry) noexcept {
   erase(entry);
 }
 
+void InternedSignatures::release_all() noexcept {
+  for (auto& [name, entry] : entries_) release(entry);
+  retired_.clear();
+}
+
 void InternedSignatures::erase(Entry& entry) noexcept {
   entries_.erase(entries_.find(entry.interned.signature.name));
 }

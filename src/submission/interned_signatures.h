@@ -36,6 +36,8 @@ class InternedSignatures {
   // is rejected on all ranks. Throws nothing: if there is no memory for the digest, the entry
   // stays.
   void retire(Entry& entry) noexcept;
+  // Releases all names, also those that were retired. No entry may belong to a call in flight.
+  void release_all() noexcept;
   // Erases the entry of a name that no later call can have.
   void erase(Entry& entry) noexcept;
 

@@ -164,12 +164,32 @@ Outcome SubmissionTable::take(Handle handle) {
   CHECK(record != nullptr && record->finished, "only the result of a finished call is taken");
   GroupCalls& calls = groups_.at(record->submission.group);
   --calls.not_taken;
-  if (record->submission.operation == Operation::kJoin) calls.joined = false;
-  InternedSignatures::release(*record->interned);
+  if (record->interned != nullptr) InternedSignatures::release(*record->interned);
   release_index(*record);
+  if (record->submission.operation == Operation::kJoin) {
+    calls.joined = false;
+    const bool all_have_joined = record->outcome.last_joined >= 0;
+    if (all_have_joined) release_all_names(record->submission.group);
+  }
   Outcome outcome = std::move(record->outcome);
   erase(*record);
   return outcome;
+}
+
+// No call of the group is in flight: all were decided before the join was, and this rank has made
+// none since.
+void SubmissionTable::release_all_names(GroupId group) {
+  const auto release = [group](Record* record) {
+    if (record == nullptr || record->submission.group != group) return;
+    CHECK(record->finished, "a join is the last call of its group to finish");
+    record->interned = nullptr;
+    record->automatic_index.reset();
+  };
+  for (const auto& record : recent_) release(record.get());
+  for (const auto& [handle, record] : older_) release(record.get());
+  GroupCalls& calls = groups_.at(group);
+  calls.names.release_all();
+  calls.automatic_indices.clear();
 }
 
 void SubmissionTable::drop(Handle handle) {
@@ -186,7 +206,7 @@ void SubmissionTable::retire(Record& record) {
   if (record.automatic_index) {
     calls.automatic_indices.at(record.submission.operation).retire();
     calls.names.erase(*record.interned);
-  } else {
+  } else if (record.interned != nullptr) {
     calls.names.retire(*record.interned);
   }
   erase(record);

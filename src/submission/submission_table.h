@@ -26,8 +26,9 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  InternedSignatures::Entry* interned = nullptr;  // of its name
-  std::optional<std::int64_t> automatic_index;    // set if the engine chose the name
+  // Of its name; null if the name may be used again, because the group has joined since.
+  InternedSignatures::Entry* interned = nullptr;
+  std::optional<std::int64_t> automatic_index;  // set if the engine chose the name
   TimePoint submitted{};
   SubmissionContext context;
   std::size_t index_in_flight = 0;  // position in GroupMember::in_flight_
@@ -51,7 +52,9 @@ class SubmissionTable {
 
   // Call it when the record's outcome is set. A dropped record is erased.
   void finish(Record& record);
-  // Returns the outcome of a finished record and erases it. Its name may be used again.
+  // Returns the outcome of a finished record and erases it. Its name may be used again. If it is a
+  // join that has succeeded, all names of the group may be used again, also those of dropped calls,
+  // and automatic names begin anew: the ranks have made different numbers of calls before.
   Outcome take(Handle handle);
   // The program will never take this result: erases the record, now or when it is finished. Its
   // name stays in use, as if the handle had been kept. If the engine chose the name, no later call
@@ -92,6 +95,7 @@ class SubmissionTable {
   void choose_name(GroupCalls& calls, Record& record);
   void erase(Record& record);
   void release_index(const Record& record);
+  void release_all_names(GroupId group);
   void retire(Record& record);
 
   std::map<GroupId, GroupCalls> groups_;

@@ -210,6 +210,42 @@ TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   EXPECT_EQ(table.not_taken(7), 0U);
 }
 
+// Before a join, the ranks have made different calls, and have taken different results.
+TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
+  SubmissionTable table;
+  const auto add = [&table](const Submission& submission) {
+    Record& record = **table.add(submission);
+    table.finish(record);
+    return record.handle;
+  };
+  Submission named = unnamed();
+  named.name = "x";
+  const Handle first = add(unnamed());
+  table.drop(add(unnamed()));
+  const Handle first_named = add(named);
+  named.name = "dropped";
+  table.drop(add(named));
+  Submission in_other_group = unnamed();
+  in_other_group.group = 1;
+  const Handle elsewhere = add(in_other_group);
+  Record& join = **table.add(unnamed(Operation::kJoin));
+  join.outcome.last_joined = 0;
+  table.finish(join);
+  (void)table.take(join.handle);
+
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
+  EXPECT_TRUE(table.add(named).ok());
+  named.name = "x";
+  EXPECT_TRUE(table.add(named).ok());
+  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.1");
+  // The old results can still be taken; that frees no name a second time.
+  for (const Handle handle : {first, first_named, elsewhere})
+    EXPECT_TRUE(table.take(handle).status.ok());
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.1");
+  EXPECT_FALSE(table.add(named).ok());
+  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.0");
+}
+
 TEST(SubmissionTable, TheOldestCallIsNotAJoin) {
   SubmissionTable table;
   Submission join = unnamed(Operation::kJoin);
