@@ -42,9 +42,10 @@ def barrier(process_set: Group = global_process_set) -> None:
 def join(device: int = -1) -> int:
     """Say that this rank has no more data, and wait until all ranks have said so.
 
-    Until then, this rank takes part without data in every allreduce and allgather of the others. In
+    Until then, this rank takes part without data in every allreduce and allgather of all ranks. In
     a sum it counts as zeros; Average still divides by the number of all ranks. An allgather returns
-    the rows of the other ranks. Meanwhile, other operations raise an error on all ranks.
+    the rows of the other ranks. Meanwhile, other operations raise an error on all ranks. Calls in
+    smaller process sets still wait for this rank if it is a member.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.

@@ -134,12 +134,8 @@ class OptimizerName:
         self._period: Period | None = None
         self._text = ""
 
-    def is_current(self) -> bool:
-        """Return whether the optimizer got its prefix in the current period of the group."""
-        return self._period == self._group.period
-
     def __str__(self) -> str:
-        if not self.is_current():
+        if self._period != self._group.period:
             self._period = self._group.period
             self._text = f"gradients.{self._group.next_optimizer()}"
         return self._text

@@ -16,7 +16,7 @@ from farandole.arrays import Array, Arrays
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allgather, start_batch, with_rows
-from farandole.reduce_op import Average, ReduceOp, Sum, checked
+from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked
 
 
 class SparseRows(NamedTuple):
@@ -25,12 +25,17 @@ class SparseRows(NamedTuple):
     sizes: list[int]  # of the dimensions that the indices refer to
     indices: Array  # one row for each element
     values: Array
+    present: int  # how many ranks have not joined
 
 
 def checked_op(op: ReduceOp | int) -> ReduceOp:
     known = checked(op)
-    if known not in (Sum, Average):
-        raise CallError(f"a sparse allreduce can only Sum or Average; got {known.name}")
+    if known not in (Sum, Average, AverageOfPresent):
+        raise CallError(
+            "a sparse allreduce needs the op Sum, Average or AverageOfPresent; got "
+            f"{known.name}: convert the tensor to a dense one (an optimizer does that with "
+            "sparse_as_dense=True)"
+        )
     return known
 
 
@@ -57,6 +62,6 @@ def start_gather(
                 f"ranks: {of_ranks}, in the order of the ranks; give all the same"
             )
         parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
-        return SparseRows(of_ranks[0], arrays.concatenate(parts), all_values)
+        return SparseRows(of_ranks[0], arrays.concatenate(parts), all_values, len(present))
 
     return finish

@@ -343,7 +343,8 @@ class ErrorTexts:
         tensor = torch.ones(2, 3 + hvd.rank()).to_sparse()
         yield (
             lambda: hvd.sparse_allreduce_async(tensor, "t", hvd.Max),
-            "a sparse allreduce can only Sum or Average; got Max",
+            "a sparse allreduce needs the op Sum, Average or AverageOfPresent; got Max: convert "
+            "the tensor to a dense one (an optimizer does that with sparse_as_dense=True)",
         )
         for wrong, kind in ((torch.ones(2), "torch.strided"), ([1], "list")):
             yield (

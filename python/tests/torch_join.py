@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Sequence
@@ -30,13 +31,24 @@ class JoinChecks(OptimizerFixture):
         return square_loss(model, rank, step)
 
     def train_epoch(
-        self, models: Sequence[nn.Module], optimizers: Sequence[Any], epoch: int, steps: int
+        self,
+        models: Sequence[nn.Module],
+        optimizers: Sequence[Any],
+        epoch: int,
+        steps: int,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         for step in range(10 * epoch, 10 * epoch + steps):
             for model, optimizer in zip(models, optimizers, strict=True):
                 optimizer.zero_grad()
-                self.loss(model, self.rank, step).backward()
-                optimizer.step()
+                loss = self.loss(model, self.rank, step)
+                if scaler is None:
+                    loss.backward()
+                    optimizer.step()
+                else:
+                    scaler.scale(loss).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
         last = hvd.join()
         for model, optimizer in zip(models, optimizers, strict=True):
             hvd.broadcast_parameters(model.state_dict(), root_rank=last)
@@ -86,6 +98,7 @@ class JoinChecks(OptimizerFixture):
     def check_uneven_batches_with_sparse_gradients(self) -> None:
         for seed in range(4):
             self.compare_uneven(seed, [EmbeddingModel, network])
+            self.compare_uneven(seed, [EmbeddingModel, network], op=hvd.AverageOfPresent)
             self.compare_uneven(seed, [EmbeddingModel], sparse_as_dense=True)
 
     def check_the_parameter_check_counts_the_same_steps(self) -> None:
@@ -100,7 +113,7 @@ class JoinChecks(OptimizerFixture):
         hvd.init()
 
     def check_adasum_pairs_again_after_a_join(self) -> None:
-        for seed in range(4):
+        for seed, scales in itertools.product(range(4), (False, True)):
             models = [network(), network()]
             optimizers = [
                 hvd.DistributedOptimizer(
@@ -112,9 +125,31 @@ class JoinChecks(OptimizerFixture):
             ]
             for epoch, steps in enumerate(self.uneven_steps(seed)):
                 used = 1 if epoch == 0 else 2
-                self.train_epoch(models[:used], optimizers[:used], epoch, steps[self.rank])
+                scaler = torch.amp.GradScaler("cpu", init_scale=4.0) if scales else None
+                self.train_epoch(models[:used], optimizers[:used], epoch, steps[self.rank], scaler)
                 for model in models:
                     self.expect_same_everywhere(model)
+
+    def check_unnamed_calls_pair_after_a_join(self) -> None:
+        """Before the join, the ranks make different calls and keep or drop different handles."""
+        numbers = random.Random(100 + self.rank)
+        kept = []
+        for _ in range(20):
+            for _ in range(numbers.randrange(4)):
+                handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
+                if numbers.random() < 0.5:
+                    kept.append(handle)
+                if kept and numbers.random() < 0.3:
+                    hvd.synchronize(kept.pop(numbers.randrange(len(kept))))
+            hvd.join()
+            handles = [
+                hvd.allreduce_async(torch.full((2,), 10.0**power), op=hvd.Sum) for power in range(3)
+            ]
+            for power, handle in enumerate(handles):
+                assert hvd.synchronize(handle).tolist() == [self.size * 10.0**power] * 2
+            assert hvd.allreduce(torch.ones(1), name="again", op=hvd.Sum).item() == self.size
+        for handle in kept:
+            assert hvd.synchronize(handle)[0].item() >= 1
 
     def check_a_join_between_backward_and_step(self) -> None:
         """What backward() has combined is not combined a second time."""

@@ -12,7 +12,7 @@ import torch
 from farandole import arguments, lifecycle
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError, MisuseError
-from farandole.group import Group, OptimizerName, global_process_set
+from farandole.group import Group, OptimizerName, Period, global_process_set
 from farandole.optimizer_arguments import (
     checked_factor,
     checked_names,
@@ -270,14 +270,15 @@ class _Deltas:
         self._name, self._combination, self._names = name, combination, names
         self._ids: list[int] = []  # of the parameters in _paired, in the optimizer's order
         self._paired: list[torch.Tensor] = []
+        self._period: Period | None = None  # in which they were paired
 
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the parameters in an order that is the same on all ranks."""
-        ids = [id(parameter) for parameter in parameters]
-        if ids != self._ids or not self._name.is_current():
-            name, group = f"{self._name}.deltas.pairing", self._combination.group
+        ids, group = [id(parameter) for parameter in parameters], self._combination.group
+        if ids != self._ids or group.period != self._period:
+            name = f"{self._name}.deltas.pairing"
             self._paired = paired(torch_tensors, parameters, self._names, name, group)
-            self._ids = ids
+            self._ids, self._period = ids, group.period
         return self._paired
 
     def any_overflow(self, found_inf: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import ReduceOp, Sum
+from farandole.reduce_op import Average, ReduceOp, Sum
 from farandole.sparse_rows import checked_op, start_gather
 from farandole.torch import tensors as torch_tensors
 
@@ -32,7 +32,7 @@ def sparse_allreduce_async(
     Args:
         tensor: A tensor of the layout torch.sparse_coo, with the same size and dtype on all ranks.
         name: The name of the call. With None, the call gets a number.
-        op: Sum or Average.
+        op: Sum, Average or AverageOfPresent.
         process_set: The group.
     """
     op = checked_op(op)
@@ -50,10 +50,12 @@ def sparse_allreduce_async(
     wait = start_gather(torch_tensors, own_sizes, own_indices, own_values, name, process_set)
 
     def finish() -> torch.Tensor:
-        sizes, indices, values = wait()
+        sizes, indices, values, present = wait()
         shape = (*sizes, *coalesced.shape[dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
-        return total if op is Sum else _divided(total, process_set.size())
+        if op is Sum:
+            return total
+        return _divided(total, process_set.size() if op is Average else present)
 
     return finish
 
