@@ -256,9 +256,9 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
   expect_rejections(
       options_of(0, 2), other,
       "rank 0 was started with size 2, rank 1 with size 3; all workers must get the same size, in "
-      "FARANDOLE_SIZE or the variable of the launcher that you use",
+      "WORLD_SIZE or the variable of the launcher that you use",
       "rank 1 was started with size 3, rank 0 with size 2; all workers must get the same size, in "
-      "FARANDOLE_SIZE or the variable of the launcher that you use");
+      "WORLD_SIZE or the variable of the launcher that you use");
   const std::string twice =
       "the group [0] is given twice (the world counts as given); name each group once";
   expect_rejections(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
@@ -284,7 +284,7 @@ TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
   ASSERT_EQ(store->set(keys::process(1), {writer.take(), {}}), Status());
   const std::string text = format_text(
       "the processes 42 and {} both have rank 1 of 2; give each worker its own rank, in "
-      "FARANDOLE_RANK or the variable of the launcher that you use",
+      "RANK or the variable of the launcher that you use",
       ::getpid());
   std::thread other([&] {
     EXPECT_EQ(assemble(options_of(0, 2), store).status(),

@@ -201,7 +201,7 @@ class FormationProtocol {
     if (pid == own_pid) return {};
     const Status error = Status::fix_call(
         format_text("the processes {} and {} both have rank {} of {}; give each worker its own "
-                    "rank, in FARANDOLE_RANK or the variable of the launcher that you use",
+                    "rank, in RANK or the variable of the launcher that you use",
                     pid, own_pid, rank(), size()));
     // The other process may not have begun its first formation yet.
     FARANDOLE_TRY_ASSIGN(const auto formations, store_.add(keys::formations(rank()), 0));
@@ -256,7 +256,7 @@ class FormationProtocol {
     FARANDOLE_TRY(read_result(result));
     return Status::fix_call(
         format_text("rank {} of {} came when the others had already formed the job without it; "
-                    "all workers must get the same size, in FARANDOLE_SIZE or the variable of the "
+                    "all workers must get the same size, in WORLD_SIZE or the variable of the "
                     "launcher that you use",
                     rank(), size()));
   }
@@ -277,7 +277,7 @@ class FormationProtocol {
     if (record.size != size())
       return Status::fix_call(format_text(
           "rank {} was started with size {}, rank {} with size {}; all workers must get "
-          "the same size, in FARANDOLE_SIZE or the variable of the launcher that you "
+          "the same size, in WORLD_SIZE or the variable of the launcher that you "
           "use",
           rank(), size(), other, record.size));
     for (const auto& [variable, mine] : options_.same_on_all_ranks()) {
