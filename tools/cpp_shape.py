@@ -208,7 +208,7 @@ class Scanner:
         return depth
 
     def expression_group(self, depth: int) -> int:
-        """Scan a bracket of an expression with the lambdas in it, and move past the closing one."""
+        """Scan a bracketed part of an expression, with its lambdas, and move past its end."""
         closing = OPENING.get(self.word)
         self.at += 1
         deepest = depth

@@ -10,7 +10,7 @@ import pytest
 from job import run
 
 HERE = Path(__file__).parent
-HANG_SECONDS = 60
+HANG_GUARD_SECONDS = 60
 
 # Rank 1's exit code, and the cause in rank 0's error.
 INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
@@ -36,7 +36,7 @@ CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exceptio
 @pytest.mark.parametrize("way", WAYS)
 def test_leaving_with_calls_that_are_not_done(way: str) -> None:
     code, cause = WAYS[way]
-    job = run(2, sys.executable, HERE / "leaving_worker.py", way, timeout=HANG_SECONDS)
+    job = run(2, sys.executable, HERE / "leaving_worker.py", way, timeout=HANG_GUARD_SECONDS)
     assert job.code == code, job.text
     lines = [line for line in job.text.splitlines() if "survivor: " in line]
     assert len(lines) == 1 and "rank 1" in lines[0] and cause in lines[0], job.text
@@ -49,14 +49,14 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
 
 
 def test_memory_is_borrowed_until_the_engine_has_stopped() -> None:
-    job = run(2, sys.executable, HERE / "racing_worker.py", timeout=HANG_SECONDS)
+    job = run(2, sys.executable, HERE / "racing_worker.py", timeout=HANG_GUARD_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("nothing was written too late") == 2, job.text
 
 
 def test_forks_in_every_state(tmp_path: Path) -> None:
     worker = HERE / "forking_worker.py"
-    job = run(2, sys.executable, worker, tmp_path / "ready", timeout=HANG_SECONDS)
+    job = run(2, sys.executable, worker, tmp_path / "ready", timeout=HANG_GUARD_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("the parent works") == 2, job.text
     assert "is left over from another job" in job.text, job.text
@@ -64,6 +64,6 @@ def test_forks_in_every_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_handlers_and_hooks_stay_as_they_are(size: int) -> None:
-    job = run(size, sys.executable, HERE / "program_with_handlers.py", timeout=HANG_SECONDS)
+    job = run(size, sys.executable, HERE / "program_with_handlers.py", timeout=HANG_GUARD_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("nothing was changed") == size, job.text

@@ -11,16 +11,16 @@ import sys
 import time
 
 # The limit for one check; then each worker prints its stack. Less than the limit of job.run_checks.
-HANG_SECONDS = 100
+HANG_GUARD_SECONDS = 100
 
 
 def main(suite: str) -> None:
     module, name = suite.split(":")
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(HANG_GUARD_SECONDS, exit=True)
     checks = getattr(importlib.import_module(module), name)()
     for attribute in dir(checks):
         if attribute.startswith("check_"):
-            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)  # begins again
+            faulthandler.dump_traceback_later(HANG_GUARD_SECONDS, exit=True)  # begins again
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)

@@ -28,7 +28,7 @@ inline constexpr std::int64_t kChunkBytes = 256 * 1024;
 struct StepScratch {
   std::vector<const std::byte*> inputs = {};
   std::vector<std::byte*> outputs = {};
-  std::vector<double> products = {};
+  std::vector<double> dot_products = {};
   std::vector<double> weights = {};
   std::vector<std::int64_t> splits = {};
   std::vector<std::int64_t> counts = {};

@@ -130,7 +130,7 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   // If no other member fetches our result, nobody has to wait for it.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
-  scratch_->products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
+  scratch_->dot_products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
   scratch_->weights.assign(static_cast<std::size_t>(members), 0);
   return passes() * windows();
 }
@@ -209,7 +209,7 @@ bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Range own = slice(whole, group.member);
   collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
   Adasum(options_.reduction.dtype)
-      .add_dot_products(scratch_->inputs, own.count, scratch_->products);
+      .add_dot_products(scratch_->inputs, own.count, scratch_->dot_products);
   if (is_one_window_ && ++reduced_ < windows_staged()) return false;
   reduced_ = 0;
   if (!is_dot_product_window(index + 1)) show_products(index);
@@ -219,24 +219,24 @@ bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
 void TwoShotAllreduce::show_products(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   std::memcpy(entry_barrier.own_staging() + part_offset(index) + shown_bytes(),
-              scratch_->products.data(), static_cast<std::size_t>(products_bytes()));
+              scratch_->dot_products.data(), static_cast<std::size_t>(products_bytes()));
 }
 
 void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
-  std::ranges::fill(scratch_->products, 0);
+  std::ranges::fill(scratch_->dot_products, 0);
   for (int member = 0; member < group.members(); ++member) {
     const std::byte* const shown_data =
         entry_barrier.staging(member) + part_offset(index) + shown_bytes();
-    for (std::size_t place = 0; place < scratch_->products.size(); ++place) {
+    for (std::size_t place = 0; place < scratch_->dot_products.size(); ++place) {
       double product = 0;
       std::memcpy(&product, shown_data + place * sizeof(product), sizeof(product));
-      scratch_->products[place] += product;
+      scratch_->dot_products[place] += product;
     }
   }
   const Reduction& reduction = options_.reduction;
-  compute_adasum_weights(scratch_->products, reduction.prescale * reduction.postscale,
+  compute_adasum_weights(scratch_->dot_products, reduction.prescale * reduction.postscale,
                          scratch_->weights);
 }
 

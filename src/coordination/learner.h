@@ -68,7 +68,8 @@ class Learner {
     std::uint32_t batch;
     std::uint64_t waits;  // as in FusionItem
   };
-  // One element of `run_`, and one node and its bucket in `ids_of_run_`.
+  // About the memory of one step: an element of `run_`, and a node and a hash slot of the set
+  // `ids_of_run_`.
   static constexpr std::size_t kHistoryBytesOfStep = sizeof(Issued) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;

@@ -29,7 +29,8 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
-// Returns the error text for `x`. The lines of `table` come without their indentation.
+// Returns the error text of the call `which`, for example "allreduce `x`". The lines of `table`
+// come without their indentation.
 std::string mismatch(const std::string& which, const std::string& differing,
                      const std::vector<std::string>& table) {
   return which + " was submitted differently on different ranks: " + differing + "\n  " +

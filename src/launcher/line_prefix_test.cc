@@ -62,7 +62,7 @@ TEST(LinePrefix, RejectsSingleBraces) {
   EXPECT_THAT(text("{rank}}"), HasSubstr("rejected: a single `}` stands alone"));
 }
 
-TEST(LinePrefix, RejectsLineEnds) {
+TEST(LinePrefix, RejectsControlCharactersExceptTabs) {
   EXPECT_THAT(text("a\nb"), HasSubstr("rejected: it may not contain line ends"));
   EXPECT_THAT(text("\x1b[31m"), HasSubstr("rejected: it may not contain line ends"));
   EXPECT_EQ(text("{rank}\t"), "12\t");

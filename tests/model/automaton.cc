@@ -62,7 +62,8 @@ LocalState Automaton::state_of(std::shared_ptr<const ModelThread> checkpoint,
       states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
       return place->second;
     }
-    // The thread has reached its next checkpoint: the state is that one, with no results yet.
+    // The thread has reached its next checkpoint, so look for the state that consists of that
+    // checkpoint and no results.
     numbers_.erase(place);
     checkpoint = std::move(thread);
     results.clear();

@@ -29,7 +29,7 @@ template <class Memory>
 template <class Element>
 struct Lanes;
 template <>
-struct Lanes<Number<double>> {
+struct Lanes<NumberElement<double>> {
   [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
     load_lanes(from, to);
   }
@@ -38,7 +38,7 @@ struct Lanes<Number<double>> {
   }
 };
 template <>
-struct Lanes<Number<float>> {
+struct Lanes<NumberElement<float>> {
   [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
     Singles singles;
     load_lanes(from, singles);

@@ -83,7 +83,7 @@ struct TwoHalves {
 // An element type. widen() loads kWidth bytes of elements into kParts vectors of the type in which
 // they are combined; narrow() converts these vectors back to the stored type.
 template <class T>
-struct Number {
+struct NumberElement {
   using Lane = T;
   static constexpr int kParts = 1;
   static constexpr int kBytes = sizeof(T);
@@ -93,7 +93,7 @@ struct Number {
   [[gnu::always_inline]] static Bits narrow(const Vector<T>* parts) { return as<Bits>(parts[0]); }
 };
 
-struct Bool {
+struct BoolElement {
   using Lane = std::uint8_t;
   static constexpr int kParts = 1;
   static constexpr int kBytes = 1;
@@ -180,17 +180,17 @@ struct Float16Element {
 // A table with one entry per dtype, indexed by DType. `Row` makes the entry from the element type.
 template <class T, template <class> class Row>
 constexpr std::array<T, kDTypes.size()> kByDType = {
-    Row<Bool>::kRow,
-    Row<Number<std::int8_t>>::kRow,
-    Row<Number<std::uint8_t>>::kRow,
-    Row<Number<std::int16_t>>::kRow,
-    Row<Number<std::uint16_t>>::kRow,
-    Row<Number<std::int32_t>>::kRow,
-    Row<Number<std::int64_t>>::kRow,
+    Row<BoolElement>::kRow,
+    Row<NumberElement<std::int8_t>>::kRow,
+    Row<NumberElement<std::uint8_t>>::kRow,
+    Row<NumberElement<std::int16_t>>::kRow,
+    Row<NumberElement<std::uint16_t>>::kRow,
+    Row<NumberElement<std::int32_t>>::kRow,
+    Row<NumberElement<std::int64_t>>::kRow,
     Row<Float16Element>::kRow,
     Row<BFloat16Element>::kRow,
-    Row<Number<float>>::kRow,
-    Row<Number<double>>::kRow,
+    Row<NumberElement<float>>::kRow,
+    Row<NumberElement<double>>::kRow,
 };
 
 }  // namespace

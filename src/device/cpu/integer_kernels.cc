@@ -135,7 +135,7 @@ struct IntegerRow {
 };
 template <class T>
   requires std::is_integral_v<T>
-struct IntegerRow<Number<T>> {
+struct IntegerRow<NumberElement<T>> {
   static constexpr Kernels kRow = {reduce_all<Integer<T, std::int64_t>, Average>,
                                    reduce_all<Integer<T>, Sum>,
                                    nullptr,
@@ -144,7 +144,7 @@ struct IntegerRow<Number<T>> {
                                    reduce_all<Integer<T>, Product>};
 };
 template <>
-struct IntegerRow<Bool> {
+struct IntegerRow<BoolElement> {
   static constexpr Kernels kRow = {nullptr,
                                    reduce_all<BoolElement, Max>,
                                    nullptr,

@@ -185,17 +185,20 @@ struct VectorRow {
 // bits.
 template <class T>
   requires std::is_integral_v<T>
-struct VectorRow<Number<T>> {
-  using Wrapping = Number<std::make_unsigned_t<T>>;
-  static constexpr KernelsOfDType kRow = {KernelVariants{},          kUnscaled<Wrapping, Sum>,
-                                          KernelVariants{},          kUnscaled<Number<T>, Min>,
-                                          kUnscaled<Number<T>, Max>, kUnscaled<Wrapping, Product>};
+struct VectorRow<NumberElement<T>> {
+  using Wrapping = NumberElement<std::make_unsigned_t<T>>;
+  static constexpr KernelsOfDType kRow = {KernelVariants{},
+                                          kUnscaled<Wrapping, Sum>,
+                                          KernelVariants{},
+                                          kUnscaled<NumberElement<T>, Min>,
+                                          kUnscaled<NumberElement<T>, Max>,
+                                          kUnscaled<Wrapping, Product>};
 };
 template <>
-struct VectorRow<Bool> {
-  static constexpr KernelsOfDType kRow = {KernelVariants{},    kUnscaled<Bool, Or>,
-                                          KernelVariants{},    kUnscaled<Bool, And>,
-                                          kUnscaled<Bool, Or>, kUnscaled<Bool, And>};
+struct VectorRow<BoolElement> {
+  static constexpr KernelsOfDType kRow = {KernelVariants{},           kUnscaled<BoolElement, Or>,
+                                          KernelVariants{},           kUnscaled<BoolElement, And>,
+                                          kUnscaled<BoolElement, Or>, kUnscaled<BoolElement, And>};
 };
 
 constexpr KernelTable kVectorKernels = kByDType<KernelsOfDType, VectorRow>;

@@ -46,6 +46,7 @@ def run(func: Callable[..., Result]) -> Callable[..., Result]:
     farandole.elastic.run_fn.
 
     Jobs have a fixed size so far. If all processes are still there, they form the job again and
-    continue from the last commit. If a process is gone, the error is raised.
+    continue from the last commit. If a process is gone, forming the job again fails, and run()
+    raises that error.
     """
     return run_fn(func, reset_job)
