@@ -93,7 +93,7 @@ struct NumberElement {
   [[gnu::always_inline]] static Bits narrow(const Vector<T>* parts) { return as<Bits>(parts[0]); }
 };
 
-struct BoolElement {
+struct Bool {
   using Lane = std::uint8_t;
   static constexpr int kParts = 1;
   static constexpr int kBytes = 1;
@@ -180,7 +180,7 @@ struct Float16Element {
 // A table with one entry per dtype, indexed by DType. `Row` makes the entry from the element type.
 template <class T, template <class> class Row>
 constexpr std::array<T, kDTypes.size()> kByDType = {
-    Row<BoolElement>::kRow,
+    Row<Bool>::kRow,
     Row<NumberElement<std::int8_t>>::kRow,
     Row<NumberElement<std::uint8_t>>::kRow,
     Row<NumberElement<std::int16_t>>::kRow,

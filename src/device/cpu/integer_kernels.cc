@@ -144,7 +144,7 @@ struct IntegerRow<NumberElement<T>> {
                                    reduce_all<Integer<T>, Product>};
 };
 template <>
-struct IntegerRow<BoolElement> {
+struct IntegerRow<Bool> {
   static constexpr Kernels kRow = {nullptr,
                                    reduce_all<BoolElement, Max>,
                                    nullptr,

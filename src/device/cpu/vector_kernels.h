@@ -195,10 +195,10 @@ struct VectorRow<NumberElement<T>> {
                                           kUnscaled<Wrapping, Product>};
 };
 template <>
-struct VectorRow<BoolElement> {
-  static constexpr KernelsOfDType kRow = {KernelVariants{},           kUnscaled<BoolElement, Or>,
-                                          KernelVariants{},           kUnscaled<BoolElement, And>,
-                                          kUnscaled<BoolElement, Or>, kUnscaled<BoolElement, And>};
+struct VectorRow<Bool> {
+  static constexpr KernelsOfDType kRow = {KernelVariants{},    kUnscaled<Bool, Or>,
+                                          KernelVariants{},    kUnscaled<Bool, And>,
+                                          kUnscaled<Bool, Or>, kUnscaled<Bool, And>};
 };
 
 constexpr KernelTable kVectorKernels = kByDType<KernelsOfDType, VectorRow>;
