@@ -6,6 +6,7 @@
 
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -70,6 +71,14 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group,
   call.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
   return call;
 }
+
+constexpr bool has_one_kind_of_argument(const OperationRow& row) {
+  return static_cast<int>(row.reduces) + static_cast<int>(row.rooted) +
+             static_cast<int>(row.has_splits) <=
+         1;
+}
+static_assert(std::ranges::all_of(kOperations, has_one_kind_of_argument),
+              "bind_operation() passes only one kind of argument");
 
 // Adds the function that makes the calls of an operation. Its arguments follow from the row.
 void bind_operation(nb::module_& module, const OperationRow& row) {

@@ -1,7 +1,6 @@
 """Compare a text of each rank, and find the ranks that differ.
 
-These functions use allreduce only, because it also runs if some ranks have joined. The ranks that
-have joined take no part in the comparison.
+Ranks that have joined take no part in the comparison.
 """
 
 from __future__ import annotations

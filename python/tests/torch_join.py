@@ -151,6 +151,36 @@ class JoinChecks(OptimizerFixture):
         for handle in kept:
             assert hvd.synchronize(handle)[0].item() >= 1
 
+    def check_a_backward_pass_without_a_step_before_a_join(self) -> None:
+        """Rank 0 has one batch more than the others, and drops its gradients."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters()
+        )
+        self.train(model, optimizer, range(2))
+        if self.rank == 0:
+            model.zero_grad()
+            square_loss(model, self.rank, 5).backward()
+        hvd.join()
+        for step in range(2, 4):
+            model.zero_grad()
+            square_loss(model, self.rank, step).backward()
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.05)
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_sync_batch_norm_while_ranks_have_joined(self) -> None:
+        model = nn.Sequential(nn.Linear(5, 4), hvd.SyncBatchNorm(4), nn.Linear(4, 2)).double()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters()
+        )
+        for epoch, steps in enumerate(self.uneven_steps(1)):
+            self.train_epoch([model], [optimizer], epoch, steps[self.rank])
+            self.expect_same_everywhere(model)
+
     def check_a_join_between_backward_and_step(self) -> None:
         """What backward() has combined is not combined a second time."""
         model, reference = network(), network()

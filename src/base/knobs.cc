@@ -65,11 +65,12 @@ bool parse(const KnobRow& row, std::string_view text, Value& value) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || rest != end || number < row.min || number > row.max) return false;
   if constexpr (std::is_integral_v<Value>)
     value = static_cast<Value>(number);
   else
     value = std::chrono::seconds(number);
-  return error == std::errc() && rest == end && number >= row.min && number <= row.max;
+  return true;
 }
 
 std::string text_of(const std::string& value) { return value; }

@@ -162,6 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"HOROVOD_SIZE", "many", "a whole number"},
                       BadValue{"FARANDOLE_BUCKET_BYTES", "99999999999999999999", "from 0 to"},
                       BadValue{"FARANDOLE_START_TIMEOUT", "0.5", "from 1 to 604800"},
+                      BadValue{"FARANDOLE_START_TIMEOUT", "9223372036854775807", "from 1 to"},
                       BadValue{"FARANDOLE_LOG_LEVEL", "loud", "one of trace|debug|info"},
                       BadValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
                       BadValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));

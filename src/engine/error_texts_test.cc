@@ -246,6 +246,14 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
       options_of(0, 2), other,
       "rank 0 has FARANDOLE_BUCKET_BYTES=0, rank 1 has 7; it must be the same in all workers",
       "rank 1 has FARANDOLE_BUCKET_BYTES=7, rank 0 has 0; it must be the same in all workers");
+  other = options_of(1, 2);
+  other.check_parameters = 7;
+  expect_rejections(
+      options_of(0, 2), other,
+      "rank 0 has FARANDOLE_CHECK_PARAMETERS=5000, rank 1 has 7; it must be the same in all "
+      "workers",
+      "rank 1 has FARANDOLE_CHECK_PARAMETERS=7, rank 0 has 5000; it must be the same in all "
+      "workers");
   other = options_of(1, 2, {{0}});
   expect_rejections(options_of(0, 2), other,
                     "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
@@ -276,16 +284,16 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
             Status::fix_call("32 groups are too many; at most 31 are possible"));
 }
 
-// In this test, a process with pid 42 has rank 1 already, but has not begun its formation.
+// In this test, our parent has rank 1 already, but has not begun its formation.
 TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
   ByteWriter writer;
-  writer.put(std::int64_t{42});
+  writer.put(std::int64_t{::getppid()});
   ASSERT_EQ(store->set(keys::process(1), {writer.take(), {}}), Status());
   const std::string text = format_text(
-      "the processes 42 and {} both have rank 1 of 2; give each worker its own rank, in "
+      "the processes {} and {} both have rank 1 of 2; give each worker its own rank, in "
       "RANK or the variable of the launcher that you use",
-      ::getpid());
+      ::getppid(), ::getpid());
   std::thread other([&] {
     EXPECT_EQ(assemble(options_of(0, 2), store).status(),
               Status::rebuild_group("rank 1 could not start: " + text));

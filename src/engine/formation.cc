@@ -1,6 +1,7 @@
 #include "engine/formation.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -51,6 +52,14 @@ Result<Descriptor> open_own_process() {
   return process;
 }
 
+// Whether no process with this pid runs. A process that its parent has not reaped counts as ended.
+bool has_ended(pid_t pid) {
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return errno == ESRCH;
+  pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&polled, 1, 0) == 1;
+}
+
 Result<Descriptor> duplicate(const Descriptor& descriptor) {
   Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!copy.valid()) return Status::stop("cannot duplicate a descriptor: " + descriptor_advice());
@@ -94,7 +103,7 @@ class FormationProtocol {
 
   // Returns the number of this formation, the same on all ranks.
   Result<std::int64_t> begin() {
-    FARANDOLE_TRY(claim_rank());
+    FARANDOLE_TRY(reserve_rank());
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
     return epoch_;
   }
@@ -187,18 +196,27 @@ class FormationProtocol {
   int rank() const { return options_.topology.rank; }
   int size() const { return options_.topology.size; }
 
-  // Error: kFixCall if another process has this rank. Then the formation of that process fails,
-  // too.
-  Status claim_rank() {
-    const std::int64_t own_pid = ::getpid();
+  Status publish_pid() {
     ByteWriter writer;
-    writer.put(own_pid);
-    const Status claimed = store_.set(keys::process(rank()), {writer.take(), {}});
-    if (claimed.code() != StatusCode::kFixCall) return claimed;
-    FARANDOLE_TRY_ASSIGN(const StoreValue claim, store_.wait(keys::process(rank()), limit_));
-    ByteReader reader(claim.bytes);
+    writer.put(std::int64_t{::getpid()});
+    return store_.set(keys::process(rank()), {writer.take(), {}});
+  }
+
+  // Error: kFixCall if another process that has not ended has this rank. If that process is still
+  // forming the job, its formation fails, too.
+  Status reserve_rank() {
+    const Status published = publish_pid();
+    if (published.code() != StatusCode::kFixCall) return published;
+    const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
+    if (!found.ok()) return published;  // another error than that the key exists
+    ByteReader reader(found->bytes);
     const auto pid = reader.get<std::int64_t>();
+    const std::int64_t own_pid = ::getpid();
     if (pid == own_pid) return {};
+    if (has_ended(static_cast<pid_t>(pid))) {
+      FARANDOLE_TRY(store_.remove(keys::process(rank())));
+      return publish_pid();
+    }
     const Status error = Status::fix_call(
         format_text("the processes {} and {} both have rank {} of {}; give each worker its own "
                     "rank, in RANK or the variable of the launcher that you use",

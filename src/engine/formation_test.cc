@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -119,6 +121,18 @@ TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   EXPECT_EQ(segment.status().code(), StatusCode::kStop);
   EXPECT_THAT(segment.status().message(),
               HasSubstr("`segment` came with 0 descriptors instead of 1"));
+}
+
+// Several programs may run one after another in a worker of `farandole run`.
+TEST(Formation, ARankMayHaveAnotherProcessWhenItsFormerOneHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto store = std::make_shared<MemoryStore>();
+  ByteWriter writer;
+  writer.put(std::int64_t{child});
+  ASSERT_EQ(store->set(keys::process(0), {writer.take(), {}}), Status());
+  EXPECT_EQ(assemble(options_of(0, 1), store).status(), Status());
 }
 
 // The requests of a job of this size, from its formation to its end.

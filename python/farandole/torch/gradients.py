@@ -149,6 +149,7 @@ class Gradients:
                     "several backward passes in one step give backward_passes_per_step"
                 )
             self._reset()
+            self._forget_former_places()
         bucket = gradient.bucket
         if bucket is None:
             gradient.save_version()
