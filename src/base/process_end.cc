@@ -1,8 +1,14 @@
 #include "base/process_end.h"
 
+#include <poll.h>
 #include <string.h>
 
 namespace farandole {
+
+bool has_ended(const Descriptor& pidfd) {
+  pollfd polled{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
+}
 
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace farandole {
 
 // The process called exit(code) if `signal` is 0. Otherwise this signal killed it.
@@ -14,6 +16,9 @@ struct ProcessEnd {
   // As shells do: 128 + signal number.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
+
+// Whether the process has ended. A process that its parent has not reaped counts as ended.
+bool has_ended(const Descriptor& pidfd);
 
 // "SIGTERM", or "signal 99" if it has no name.
 std::string signal_name(int signal);

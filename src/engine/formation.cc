@@ -1,7 +1,6 @@
 #include "engine/formation.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/allocation.h"
@@ -17,6 +17,7 @@
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
+#include "base/process_end.h"
 #include "base/try.h"
 #include "collective/group.h"
 #include "collective/group_memory.h"
@@ -52,12 +53,9 @@ Result<Descriptor> open_own_process() {
   return process;
 }
 
-// Whether no process with this pid runs. A process that its parent has not reaped counts as ended.
-bool has_ended(pid_t pid) {
+bool has_process_ended(pid_t pid) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process.valid()) return errno == ESRCH;
-  pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&polled, 1, 0) == 1;
+  return process.valid() ? has_ended(process) : errno == ESRCH;
 }
 
 Result<Descriptor> duplicate(const Descriptor& descriptor) {
@@ -133,9 +131,7 @@ class FormationProtocol {
       FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
     StoreValue value;
-    value.bytes =
-        keys::MemberRecord{::getpid(), size(), options_.same_on_all_ranks(), options_.groups}
-            .encode();
+    value.bytes = keys::MemberRecord{::getpid(), size(), settings_, options_.groups}.encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
     value.descriptors.push_back(std::move(process));
@@ -213,7 +209,7 @@ class FormationProtocol {
     const auto pid = reader.get<std::int64_t>();
     const std::int64_t own_pid = ::getpid();
     if (pid == own_pid) return {};
-    if (has_ended(static_cast<pid_t>(pid))) {
+    if (has_process_ended(static_cast<pid_t>(pid))) {
       FARANDOLE_TRY(store_.remove(keys::process(rank())));
       return publish_pid();
     }
@@ -298,7 +294,7 @@ class FormationProtocol {
           "the same size, in WORLD_SIZE or the variable of the launcher that you "
           "use",
           rank(), size(), other, record.size));
-    for (const auto& [variable, mine] : options_.same_on_all_ranks()) {
+    for (const auto& [variable, mine] : settings_) {
       const auto found = record.settings.find(variable);
       const std::string theirs = found == record.settings.end() ? "" : found->second;
       if (theirs != mine)
@@ -345,6 +341,7 @@ class FormationProtocol {
   }
 
   const EngineOptions& options_;
+  const std::map<std::string, std::string> settings_ = options_.same_on_all_ranks();
   Store& store_;
   const std::function<bool()> no_interruption_;  // empty, for reads that do not wait
   WaitLimit limit_;

@@ -1,6 +1,5 @@
 #include "engine/group_member.h"
 
-#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/process_end.h"
 #include "collective/group_memory.h"
 #include "submission/submission_check.h"
 
@@ -104,11 +104,6 @@ CollectiveCall call_without_data(const Signature& signature) {
   call.row_bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
   call.allocate = [](std::span<const std::int64_t>) -> std::byte* { return nullptr; };
   return call;
-}
-
-bool has_ended(const Descriptor& process) {
-  pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
 
 Status status_of_finished(const Record& record) {

@@ -139,8 +139,6 @@ class Gradients:
 
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
-        if self._complete_count == 0:
-            self._forget_former_places()
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
                 self._has_extra_pass = True
@@ -149,6 +147,7 @@ class Gradients:
                     "several backward passes in one step give backward_passes_per_step"
                 )
             self._reset()
+        if self._complete_count == 0:
             self._forget_former_places()
         bucket = gradient.bucket
         if bucket is None:
