@@ -273,7 +273,7 @@ FlightReport read_flight_record(const std::byte* memory) {
     report.member_state = static_cast<MemberState>(member_state);
   report.since = time_of(record.since.load(std::memory_order_relaxed));
   if (const auto blamed = record.blamed.load(std::memory_order_relaxed); blamed != 0)
-    report.blamed_rank = static_cast<int>(blamed) - 1;
+    report.blamed_rank = static_cast<int>(blamed - 1);
   const auto cause = record.cause.load(std::memory_order_relaxed);
   if (cause <= static_cast<std::uint32_t>(LeaveCause::kGroupLost))
     report.cause = static_cast<LeaveCause>(cause);
