@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "farandole/operation.h"
 #include "memory.h"
+#include "tensor_reader.h"
 
 namespace nb = nanobind;
 
@@ -27,15 +28,6 @@ namespace {
 struct Call {
   Submission submission;
   Handle handle = 0;
-};
-
-// Borrowed memory of this process, C-contiguous. The tensor itself may be on another `device`.
-struct BufferView {
-  DType dtype = DType::kUInt8;
-  DeviceType device = DeviceType::kCpu;
-  std::vector<std::int64_t> shape;
-  std::uintptr_t input = 0;
-  std::uintptr_t output = 0;
 };
 
 std::string text_of(const nb::str& text) {
@@ -139,6 +131,16 @@ void submit(BoundEngine& self, Call& call, bool waits) {
   call.handle = *handle;
 }
 
+// Runs a call on this thread until it is done, and releases it. If it raises, and the handle is not
+// 0, the call is still in flight.
+void run(BoundEngine& self, Call& call) {
+  submit(self, call, true);
+  self.wait(call.handle);
+  const Status status = self.engine_in_use()->take(call.handle).status;
+  call.handle = 0;
+  raise_if_failed(status);
+}
+
 void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
   std::vector<Call*> calls;
   std::vector<Submission> batch;
@@ -193,7 +195,8 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<Call>(module, "Call").def_ro("handle", &Call::handle);
   for (const OperationRow& row : kOperations) bind_operation(module, row);
   module.def("invalid_call", &invalid_call).def("scattered_rows", &scattered_rows);
-  engine.def("submit", &submit)
+  engine.def("run", &run)
+      .def("submit", &submit)
       .def("submit_batch", &submit_batch)
       .def("poll", &BoundEngine::poll)
       .def("wait", &BoundEngine::wait)

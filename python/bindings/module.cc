@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "memory.h"
 #include "tables.h"
+#include "tensor_reader.h"
 
 namespace nb = nanobind;
 
@@ -18,4 +19,5 @@ NB_MODULE(core, module) {
   farandole::python::bind_collectives(module, engine);
   farandole::python::bind_memory(engine);
   farandole::python::bind_tables(module);
+  farandole::python::bind_tensor_reader(module);
 }

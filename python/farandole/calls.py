@@ -8,9 +8,20 @@ from typing import Any, TypeVar
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import BatchHandle, Handle, PreparedCall
+from farandole.handle import BatchHandle, Handle, PreparedCall, abandon
 
 Result = TypeVar("Result")
+
+
+def run(call: core.Call, borrowed: object) -> None:
+    """Run a call on this thread, and wait until it is done. Raise its error. `borrowed` keeps the
+    memory alive that the engine works on."""
+    engine = lifecycle.engine()
+    try:
+        engine.run(call)
+    except BaseException:
+        abandon(engine, call.handle, borrowed)
+        raise
 
 
 def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
@@ -35,8 +46,7 @@ def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> B
 
 def barrier(process_set: Group = global_process_set) -> None:
     """Wait until all members have called barrier()."""
-    call = core.barrier("", arguments.group_number(process_set))
-    start(PreparedCall(call, None, core.Engine.peek), waits=True).wait()
+    run(core.barrier("", arguments.group_number(process_set)), None)
 
 
 def join(device: int = -1) -> int:

@@ -60,6 +60,16 @@ def invalid_call(name: str, group: int, call_error: str, /) -> Call:
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
+class TensorReader:
+    """Reads tensors without calling Python. `exchange_api` is the framework's table of functions
+    for it (DLPack's C exchange API), such as torch.Tensor.__dlpack_c_exchange_api__."""
+
+    def __init__(self, exchange_api: Any, /) -> None: ...
+    def view_of(self, tensor: Any, /) -> BufferView | None:
+        """Return a view for which the tensor is input and output. Return None if the tensor is not
+        contiguous, not in host memory or of an unknown dtype, or if the framework cannot describe
+        it. The tensor must be of the type that has the table."""
+
 class ProcessContext:
     """What all engines of one process share: the memory of allocate() and the connection to the
     launcher. Later engines of the process can also share memory that an earlier one allocated."""
@@ -108,6 +118,9 @@ class Engine:
         """Submit a call. `waits` says that the caller waits for it at once, so the call runs on
         this thread if possible. submit() may return before the call is done, so that Python can
         handle signals; wait() then continues."""
+    def run(self, call: Call, /) -> None:
+        """Run a call on this thread until it is done, and release it. Raise its error. If a signal
+        handler raises, the call is still in flight, and its handle is not 0."""
     def submit_batch(self, calls: list[Call], waits: bool, /) -> None: ...
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...

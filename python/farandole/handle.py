@@ -92,7 +92,8 @@ class Handle(_Number, Generic[Result]):
     def wait(self) -> Result:
         """Wait for the call and return its result, or raise its error. A later call does the
         same."""
-        self._complete()
+        if self._prepared is not None:
+            self._complete()
         if self._unreleased is not None:
             self._release()
         error = self._error  # read once, because another thread may clear it
@@ -148,12 +149,18 @@ class Handle(_Number, Generic[Result]):
             engine, number = self._unreleased
         else:
             return
-        if engine.forked or number == 0:  # 0 if submit() has raised
-            return
-        engine.drop(number)
-        if prepared is not None:
-            _orphans[engine, number] = prepared
-            release_orphans()
+        abandon(engine, number, prepared)
+
+
+def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
+    """Keep the memory of a call alive until the call is done, because nobody will wait for it. Do
+    nothing if the number is 0: the call was not submitted, or was released."""
+    if engine.forked or number == 0:
+        return
+    engine.drop(number)
+    if borrowed is not None:
+        _orphans[engine, number] = borrowed
+        release_orphans()
 
 
 def _without_traceback(error: Exception) -> Exception:

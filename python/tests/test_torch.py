@@ -46,6 +46,7 @@ def test_parameters(size: int) -> None:
         "torch_surface:TorchSurface",
         "torch_batch_norm:BatchNormChecks",
         "torch_devices:DeviceChecks",
+        "torch_in_place:InPlaceChecks",
     ],
 )
 def test_torch_only_features(size: int, suite: str) -> None:

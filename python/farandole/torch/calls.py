@@ -17,7 +17,7 @@ from farandole import arguments, calls, core, operations
 from farandole.handle import BatchHandle, Handle, PreparedCall
 from farandole.operations import Operation, Received, with_rows
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.tensors import check_writable, dense, view_of
+from farandole.torch.tensors import check_writable, dense, direct_view, view_of
 
 start = functools.partial(operations.start, torch_tensors)
 start_batch = functools.partial(operations.start_batch, torch_tensors)
@@ -41,12 +41,34 @@ class _InPlace(PreparedCall[torch.Tensor]):
         return self.tensor
 
 
+def _borrow_for_writing(tensor: torch.Tensor) -> tuple[torch.Tensor, core.BufferView]:
+    """Return the memory on which a call works that writes into the tensor, which may be a copy,
+    and a view of it."""
+    view = direct_view(tensor)
+    if view is not None:
+        return tensor, view
+    check_writable(tensor)
+    memory = dense(tensor)
+    return memory, view_of(tensor, memory, memory)
+
+
 def _prepare_in_place(
     operation: Operation, tensor: torch.Tensor, name: str
 ) -> PreparedCall[torch.Tensor]:
-    check_writable(tensor)
-    memory = dense(tensor)
-    return _InPlace(operation.call(name, view_of(tensor, memory, memory)), tensor, memory)
+    memory, view = _borrow_for_writing(tensor)
+    return _InPlace(operation.call(name, view), tensor, memory)
+
+
+def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
+    """Run a call that writes its result into the tensor, and return the tensor."""
+    memory, view = _borrow_for_writing(tensor)
+    try:
+        calls.run(operation.call(arguments.call_name(name), view), memory)
+    finally:
+        _count_write(tensor)  # a call that fails may have written, too
+    if memory is not tensor:
+        tensor.detach().copy_(memory)  # copy_() counts the write for autograd
+    return tensor
 
 
 def start_in_place(
@@ -75,8 +97,11 @@ def start_batch_in_place(
 
 def _count_write(tensor: torch.Tensor) -> None:
     """Let autograd count a write to the tensor, so that it can detect stale values."""
-    if not tensor.is_inference():
+    try:
         increment_version(tensor)
+    except RuntimeError:  # inference tensors have no count; asking each tensor first costs time
+        if not tensor.is_inference():
+            raise
 
 
 def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:

@@ -53,6 +53,7 @@ from farandole.reduce_op import Average, ReduceOp, op_of
 from farandole.torch.calls import (
     run,
     run_batch,
+    run_in_place,
     start,
     start_batch,
     start_batch_in_place,
@@ -115,7 +116,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Write the result of an allreduce into the tensor and return the tensor."""
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return start_in_place(operation, tensor, name, waits=True).wait()
+    return run_in_place(operation, tensor, name)
 
 
 # size waiver: Horovod's arguments
@@ -224,7 +225,7 @@ def broadcast_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Write root_rank's values into the tensor and return the tensor."""
-    return start_in_place(Broadcast(process_set, root_rank), tensor, name, waits=True).wait()
+    return run_in_place(Broadcast(process_set, root_rank), tensor, name)
 
 
 def broadcast_async_(

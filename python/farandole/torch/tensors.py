@@ -145,6 +145,19 @@ def view_of(
     return core.BufferView(dtype, shape or source.shape, input, output, device)
 
 
+_exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # since torch 2.10
+_reader = None if _exchange_api is None else core.TensorReader(_exchange_api)
+
+
+def direct_view(tensor: Any) -> core.BufferView | None:
+    """Return view_of(tensor, tensor, tensor) if this is a contiguous tensor in host memory that the
+    engine can read and write. Otherwise, and with older versions of torch, return None. This is
+    several times faster than the checks and view_of()."""
+    if _reader is None or type(tensor) not in plain_types or tensor.is_neg():
+        return None
+    return _reader.view_of(tensor)
+
+
 def _device_code(device: torch.device) -> int:
     """Return the engine's number for the kind of device. PyTorch calls ROCm "cuda", and an
     extension may rename its device."""

@@ -1,0 +1,44 @@
+// Reads a framework's tensor without calling Python: through DLPack's exchange API for C, a table
+// of functions that a framework publishes as an attribute of its tensor type (dlpack.h, version
+// 1.3; PyTorch has it since 2.10).
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "farandole/device.h"
+#include "farandole/dtype.h"
+
+namespace farandole::python {
+
+// Borrowed memory of this process, C-contiguous. The tensor itself may be on another `device`.
+struct BufferView {
+  DType dtype = DType::kUInt8;
+  DeviceType device = DeviceType::kCpu;
+  std::vector<std::int64_t> shape;
+  std::uintptr_t input = 0;
+  std::uintptr_t output = 0;
+};
+
+class TensorReader {
+ public:
+  // `exchange_api` is the attribute's value. Raises TypeError if it has another version.
+  explicit TensorReader(const nanobind::capsule& exchange_api);
+
+  // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is
+  // not C-contiguous, not in host memory or of an unknown dtype, or if the framework cannot
+  // describe it. The type of the tensor must be the one that has published the table.
+  std::optional<BufferView> view_of(nanobind::handle tensor) const;
+
+ private:
+  using ReadTensor = int (*)(void* object, nanobind::dlpack::dltensor* description);
+  ReadTensor read_;
+};
+
+void bind_tensor_reader(nanobind::module_& module);
+
+}  // namespace farandole::python
