@@ -7,8 +7,8 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
-# For builds that start from nothing (docs/decisions/0034). The sources of a room must then have
-# different internal names.
+# Makes a build from scratch faster (docs/decisions/0034). With it, no two sources of a room may
+# define the same internal name.
 option(FARANDOLE_UNITY "Compile several sources of a room at once" OFF)
 
 add_library(farandole_flags INTERFACE)

@@ -19,7 +19,7 @@ enum class DeviceType : std::uint8_t {
 
 struct DeviceRow {
   DeviceType type;
-  std::string_view name;  // PyTorch's name; it is "cuda" for both kCuda and kRocm
+  std::string_view name;  // PyTorch's name, except that PyTorch calls kRocm "cuda", too
 };
 
 inline constexpr std::array<DeviceRow, 6> kDevices = {{

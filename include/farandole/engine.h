@@ -102,7 +102,8 @@ struct Submission {
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: only read on the root
-  // Reduce-scatter: scattered_rows() rows. The operation's row says whether it may be the input.
+  // Reduce-scatter: scattered_rows() rows. The operation's row in kOperations says whether the
+  // output may be the input.
   void* output = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
   // Reductions: the result is postscale × op(prescale × input of each rank). Both scales are finite

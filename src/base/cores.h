@@ -1,5 +1,5 @@
-// How many cores this process may use. The launcher derives from it how many threads a worker gets;
-// an engine, how it waits.
+// How many cores this process may use. The launcher uses the number to choose how many threads a
+// worker gets; an engine uses it to choose how it waits.
 #pragma once
 
 #include <optional>

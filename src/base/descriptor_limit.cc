@@ -19,34 +19,34 @@ struct DescriptorCount {
 };
 
 // Tries the numbers one by one, because listing /proc/self/fd needs a free descriptor. Free numbers
-// follow soon after the open ones, so this tries few more numbers than it needs.
+// follow soon after the open ones, so the loop is short.
 DescriptorCount count_descriptors(int needed) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {.free = needed};
-  DescriptorCount room{.limit = limit.rlim_cur};
+  DescriptorCount count{.limit = limit.rlim_cur};
   const rlim_t end = std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max());
-  for (rlim_t number = 0; number < end && room.free < needed; ++number)
-    ++(::fcntl(static_cast<int>(number), F_GETFD) < 0 ? room.free : room.open);
-  return room;
+  for (rlim_t number = 0; number < end && count.free < needed; ++number)
+    ++(::fcntl(static_cast<int>(number), F_GETFD) < 0 ? count.free : count.open);
+  return count;
 }
 
 }  // namespace
 
 Status check_descriptors(std::string_view who, int needed) {
-  const DescriptorCount room = count_descriptors(needed);
-  if (room.free >= needed) return {};
+  const DescriptorCount count = count_descriptors(needed);
+  if (count.free >= needed) return {};
   return Status::stop(format_text(
       "{} needs {} more file descriptors, but has {} open and a limit of {}; raise `ulimit -n` to "
       "at least {}",
-      who, needed, room.open, room.limit, room.open + needed));
+      who, needed, count.open, count.limit, count.open + needed));
 }
 
 std::string descriptor_advice() {
   constexpr int kDescriptorsToSpare = 8;
-  const DescriptorCount room = count_descriptors(kDescriptorsToSpare);
+  const DescriptorCount count = count_descriptors(kDescriptorsToSpare);
   return format_text(
-      "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", room.open,
-      room.limit, room.open + kDescriptorsToSpare);
+      "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", count.open,
+      count.limit, count.open + kDescriptorsToSpare);
 }
 
 }  // namespace farandole

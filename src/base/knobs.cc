@@ -16,11 +16,11 @@ namespace {
 constexpr std::string_view kYes = "1|true|on|yes";
 
 std::string in_lower_case(std::string_view text) {
-  std::string small(text);
-  std::ranges::transform(small, small.begin(), [](unsigned char letter) {
+  std::string lowered(text);
+  std::ranges::transform(lowered, lowered.begin(), [](unsigned char letter) {
     return static_cast<char>(std::tolower(letter));
   });
-  return small;
+  return lowered;
 }
 
 bool is_one_of(std::string_view word, std::string_view choices) {

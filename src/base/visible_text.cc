@@ -119,9 +119,10 @@ std::string cut_to(std::string_view text, int columns) {
   return std::string(text.substr(0, bytes_that_fit(text, columns - 1))) + "…";
 }
 
-std::vector<std::string> wrap(std::string_view text, int columns, int more) {
+std::vector<std::string> wrap(std::string_view text, int columns, int extra_indent) {
   const std::size_t own = std::min(text.find_first_not_of(' '), text.size());
-  const std::string indent(std::min<std::size_t>(own, 8) + static_cast<std::size_t>(more), ' ');
+  const std::string indent(std::min<std::size_t>(own, 8) + static_cast<std::size_t>(extra_indent),
+                           ' ');
   std::vector<std::string> lines;
   std::string begin;
   for (;;) {

@@ -19,7 +19,7 @@ int columns_of(std::string_view text);
 std::string cut_to(std::string_view text, int columns);
 
 // Breaks the text into lines of at most this many columns (at least 20), at spaces if possible.
-// Continuation lines have the indentation of the text plus `more` columns.
-std::vector<std::string> wrap(std::string_view text, int columns, int more = 0);
+// Continuation lines have the indentation of the text plus `extra_indent` columns.
+std::vector<std::string> wrap(std::string_view text, int columns, int extra_indent = 0);
 
 }  // namespace farandole

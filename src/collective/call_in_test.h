@@ -72,7 +72,7 @@ struct CallInTest {
 
 // A call with the inputs and expected results of all members.
 struct PreparedCall {
-  explicit PreparedCall(CallInTest of) : call(std::move(of)) {
+  explicit PreparedCall(CallInTest arguments) : call(std::move(arguments)) {
     call.reduction.divisor = call.members();
     const auto members = static_cast<std::size_t>(call.members());
     for (std::size_t member = 0; member < members; ++member) {
@@ -116,8 +116,8 @@ struct PreparedCall {
     reduce(call.reduction, pointers, outputs, rows * call.row_elements);
   }
 
-  Buffer part(const Buffer& of, std::int64_t first_row, std::int64_t rows) const {
-    const auto begin = of.begin() + first_row * call.row_bytes();
+  Buffer part(const Buffer& whole, std::int64_t first_row, std::int64_t rows) const {
+    const auto begin = whole.begin() + first_row * call.row_bytes();
     return {begin, begin + rows * call.row_bytes()};
   }
 

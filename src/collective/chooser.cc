@@ -84,7 +84,7 @@ std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
                                                            const CollectiveCall& call) {
   if (call.joined || group.members() == 1) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
-  // A broadcast needs only the count of elements, operations on rows only the rows. If a caller
+  // A broadcast uses only the count of elements; operations on rows use only the rows. If a caller
   // sets both, they give the same size, except in a fused allreduce, where the rows are those of
   // one tensor.
   const std::int64_t bytes =

@@ -40,7 +40,7 @@ struct CollectiveCall {
   // reduces its slice for the others; in an allgather it has no rows.
   bool joined = false;
   const std::byte* input = nullptr;  // broadcast: only used on the root
-  std::byte* output = nullptr;       // the operation's row says whether it may be the input
+  std::byte* output = nullptr;       // the operation's row says whether the output may be the input
   // Allgather, alltoall: called once, after all have entered, with the number of rows that we get
   // from each member, in rank order. Returns memory for all these rows. If it returns null, this
   // member gets no result, but it still takes part so that the others get theirs.

@@ -26,8 +26,8 @@ class GroupInTest {
   static constexpr std::size_t kHeapBytes = 64 << 20;
 
   explicit GroupInTest(int members)
-      : bells_(blocks_for(Doorbells::bytes_needed(members))),
-        board_(blocks_for(FlagBoard::bytes_needed(members))) {
+      : doorbell_memory_(blocks_for(Doorbells::bytes_needed(members))),
+        board_memory_(blocks_for(FlagBoard::bytes_needed(members))) {
     std::vector<int> ranks;
     std::vector<const PeerHeap*> heaps;
     std::vector<std::byte*> stagings;
@@ -35,15 +35,16 @@ class GroupInTest {
       ranks.push_back(member);
       heaps_.push_back(SharedHeap::create(kHeapBytes).value());
       staging_memory_.push_back(heaps_.back()->allocate(kStagingBytes).value());
-      peers_.push_back(PeerHeap::attach(heaps_.back()->segment()).value());
+      peers_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
       heaps.push_back(peers_.back().get());
       stagings.push_back(staging_memory_.back().get());
     }
     for (int member = 0; member < members; ++member) {
       const auto index = static_cast<std::size_t>(member);
-      doorbells_.push_back(std::make_unique<Doorbells>(bells_[0].bytes.data(), member, members));
-      boards_.push_back(
-          std::make_unique<FlagBoard>(board_[0].bytes.data(), member, ranks, *doorbells_.back()));
+      doorbells_.push_back(
+          std::make_unique<Doorbells>(doorbell_memory_[0].bytes.data(), member, members));
+      boards_.push_back(std::make_unique<FlagBoard>(board_memory_[0].bytes.data(), member, ranks,
+                                                    *doorbells_.back()));
       groups_.push_back({.member = member,
                          .ranks = ranks,
                          .board = boards_.back().get(),
@@ -107,7 +108,7 @@ class GroupInTest {
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;
       if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
-      ASSERT_FALSE(all_of(open, pending)) << "all unfinished members wait, seed " << seed;
+      ASSERT_FALSE(all_pending(open, pending)) << "all unfinished members wait, seed " << seed;
       ASSERT_FALSE(progress == Progress::kPending && open.size() < steps.size())
           << "member " << member << " waits, though another one is done, seed " << seed;
     }
@@ -120,14 +121,14 @@ class GroupInTest {
   static std::vector<Block> blocks_for(std::size_t bytes) {
     return std::vector<Block>((bytes + kFlagLineBytes - 1) / kFlagLineBytes);
   }
-  static bool all_of(const std::vector<std::size_t>& open, const std::vector<bool>& pending) {
+  static bool all_pending(const std::vector<std::size_t>& open, const std::vector<bool>& pending) {
     for (const std::size_t member : open)
       if (!pending[member]) return false;
     return !open.empty();
   }
 
-  std::vector<Block> bells_;
-  std::vector<Block> board_;
+  std::vector<Block> doorbell_memory_;
+  std::vector<Block> board_memory_;
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
   std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;
@@ -152,7 +153,7 @@ inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
   return buffer;
 }
 
-// memcmp, because comparing vectors byte by byte takes minutes under the thread sanitizer.
+// Uses memcmp, because comparing vectors byte by byte takes minutes under the thread sanitizer.
 inline bool same(const Buffer& a, const Buffer& b) {
   if (a.size() != b.size()) return false;
   return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0;

@@ -102,7 +102,7 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     learner_.learn_wait(raise.fragment, raise.bucket, {});
     return 0;
   }
-  const auto next = learner_.add_edge(raise.fragment, raise.ready, raise.edge_kind);
+  const auto next = learner_.add_edge_to_one_of(raise.fragment, raise.ready, raise.edge_kind);
   // The plan can go on only if all members are at the end of the fragment that the raise names.
   return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next;
 }
@@ -247,7 +247,7 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
   if (std::ranges::any_of(candidates, has_error))
     reject(name, call_error_text(variants_of(candidates)));
   else if (candidates.size() > 1)
-    reject(name, rejection_text(variants_of(candidates)));
+    reject(name, mismatch_text(variants_of(candidates)));
   else if (!joined.empty() && !row_of(first.signature.operation).allowed_while_joined)
     reject(name, joined_text(first.signature, ranks_of(joined)));
   else

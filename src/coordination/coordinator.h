@@ -108,9 +108,9 @@ class Coordinator {
   std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
   std::uint32_t sequence_next_ = 1;  // in learn mode
-  // How many more synchronization points the coordinator lets pass before it starts the plan again,
-  // and how many it let pass after the last plan had failed.
+  // How many more synchronization points the coordinator lets pass before it starts the plan again.
   int sync_points_to_pass_ = 0;
+  // The value with which that count began when the plan was last given up.
   int sync_points_passed_last_ = 0;
 
   std::unordered_map<std::string, Candidates> pending_;  // by name

@@ -32,8 +32,8 @@ class Follower {
   // `rank` is this member's rank in the world, for error texts.
   Follower(int rank, const AgreementOptions& options);
 
-  // Makes this member raise a replan if the queue repeats calls that could be fused. Call it on one
-  // member only.
+  // Makes this member raise a replan if calls that could be fused repeat in queue mode. Call it on
+  // one member only.
   void enable_fusion_watch() { fusion_watch_.emplace(options_.fusion_bytes); }
 
   // These functions do the same as those of Agreement; all messages are from or to the coordinator.
@@ -80,7 +80,7 @@ class Follower {
   Status apply_edit(const Edit& edit);
   Status problem_of_answer(const Answer& item) const;
   InFlight::Slot find_announced(std::uint64_t name_digest, const std::string& name) const;
-  Status expect_next(std::uint32_t generation, std::uint32_t sequence);
+  Status count_decision(std::uint32_t generation, std::uint32_t sequence);
   void roll_back();
   void take_back(const Decision& decision, std::span<const InFlight::Slot> slots);
   bool enter_issued();

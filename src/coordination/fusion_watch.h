@@ -1,5 +1,5 @@
 // FusionWatch: detects in queue mode, where only batches are fused, that the group should learn a
-// plan. This is so if a superstep repeats and could run in fewer steps with more fusion.
+// plan. A plan helps if a superstep repeats and could run in fewer steps with more fusion.
 #pragma once
 
 #include <cstddef>

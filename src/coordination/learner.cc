@@ -118,8 +118,8 @@ bool Learner::end_round() {
     follow(fragments);
     // The edge has both kinds, because each member's program decides for itself whether it waits
     // for all its calls before the next round.
-    add_one_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
-                 EdgeKind::kBoth);
+    insert_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
+                EdgeKind::kBoth);
   }
   run_.clear();
   ids_of_run_.clear();
@@ -164,7 +164,7 @@ bool Learner::run_consists_of(const Ids& fragments) const {
 
 void Learner::learn_run() {
   for (const auto fragment : fragments_of_run())
-    if (fragment != 0) cut(fragment);
+    if (fragment != 0) cut_by_run(fragment);
   Ids ids;
   std::vector<FusionItem> items;
   for (const auto& [id, batch, waits] : run_) {
@@ -183,7 +183,7 @@ void Learner::learn_run() {
 
 // Cuts the fragment in two: the part that is also in the run, and the rest. The shared part comes
 // first, because another fragment may follow it instead of the rest.
-void Learner::cut(std::uint32_t fragment) {
+void Learner::cut_by_run(std::uint32_t fragment) {
   Buckets inside;
   Buckets outside;
   for (const auto& bucket : plan_.find(fragment)->buckets) {
@@ -206,7 +206,7 @@ void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets&
     if (one == fragment) one = back;
   for (auto& [one, kind] : after)
     if (one == fragment) one = front;
-  add_one_edge(front, back, EdgeKind::kSameSuperstep);
+  insert_edge(front, back, EdgeKind::kSameSuperstep);
   connect(before, front, back, after);
   if (fragment_last_ == fragment) fragment_last_ = back;
 }
@@ -220,8 +220,8 @@ void Learner::replace(std::uint32_t fragment, const Buckets& buckets, const Neig
 
 void Learner::connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                       const Neighbours& after) {
-  for (const auto& [one, kind] : before) add_one_edge(one, first, kind);
-  for (const auto& [one, kind] : after) add_one_edge(last, one, kind);
+  for (const auto& [one, kind] : before) insert_edge(one, first, kind);
+  for (const auto& [one, kind] : after) insert_edge(last, one, kind);
 }
 
 std::uint32_t Learner::define(const Buckets& buckets) {
@@ -246,7 +246,7 @@ Learner::Neighbours Learner::successors(std::uint32_t fragment) const {
   return all;
 }
 
-void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
+void Learner::insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
   const auto& known = plan_.find(from)->successors;
   const auto same = std::ranges::find(known, plan_.find(to), &Plan::Edge::to);
   if (same == known.end() ? known.size() < kSuccessorsMax : !same->includes(kind))
@@ -258,7 +258,7 @@ void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) 
 void Learner::follow(Ids fragments) {
   for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
     const auto next = choose(fragment_last_, fragments, kind);
-    if (fragment_last_ != 0) add_one_edge(fragment_last_, next, kind);
+    if (fragment_last_ != 0) insert_edge(fragment_last_, next, kind);
     fragment_last_ = next;
     std::erase(fragments, next);
   }
@@ -297,18 +297,18 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
     leads &= before == next || kind != EdgeKind::kSameSuperstep;
   }
   if (!leads) return 0;
-  if (fragment_last_ != 0) add_one_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
+  if (fragment_last_ != 0) insert_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
   return next;
 }
 
-std::uint32_t Learner::add_edge(std::uint32_t from, const Ids& to, EdgeKind kind) {
+std::uint32_t Learner::add_edge_to_one_of(std::uint32_t from, const Ids& to, EdgeKind kind) {
   Ids fragments;
   for (const auto fragment : to)
     if (plan_.find(fragment) != nullptr && !contains(fragments, fragment))
       fragments.push_back(fragment);
   if (plan_.find(from) == nullptr || fragments.empty()) return 0;
   const auto next = choose(from, fragments, kind);
-  add_one_edge(from, next, kind);
+  insert_edge(from, next, kind);
   return next;
 }
 

@@ -45,14 +45,16 @@ class Learner {
   // fragment of another id, one that members have `announced`, if that fragment comes first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // Learns from a raise that a fragment of `to` may follow `from`. Returns it; 0 if there is none.
-  std::uint32_t add_edge(std::uint32_t from, const std::vector<std::uint32_t>& to, EdgeKind kind);
+  // Learns from a raise that a fragment of `to` may follow `from`. Returns that fragment; 0 if
+  // none.
+  std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
+                                   EdgeKind kind);
   // Learns from a raise that only the `ready` ids of this bucket and of later ones became ready in
   // the grace time. The second time, these ids get their own buckets before the other ids.
   void learn_wait(std::uint32_t fragment, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
   // Learns from a raise at the beginning of this fragment that no id of it became ready in the
-  // grace time, but ids of the `ready` fragments did. The second time, the fragment is put after
+  // grace time, but ids of the `ready` fragments did. Every second time, the fragment is put after
   // these.
   void learn_order(std::uint32_t fragment, const std::vector<std::uint32_t>& ready);
   // Drops the fragment of this id, because the id loses its signature.
@@ -86,7 +88,7 @@ class Learner {
   Ids fragments_of_run() const;
   bool run_consists_of(const Ids& fragments) const;
   void learn_run();
-  void cut(std::uint32_t fragment);
+  void cut_by_run(std::uint32_t fragment);
   void split(std::uint32_t fragment, const Buckets& first, const Buckets& second);
   // The predecessors or the successors of a fragment, each with the kind of the edge between them.
   using Neighbours = std::vector<std::pair<std::uint32_t, EdgeKind>>;
@@ -97,7 +99,7 @@ class Learner {
   Neighbours successors(std::uint32_t fragment) const;
   void connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                const Neighbours& after);
-  void add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
+  void insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
   void follow(Ids fragments);
   std::uint32_t choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
 

@@ -264,10 +264,10 @@ TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
   for (int round = 0; round < 3; ++round) superstep({1, 2});
   for (int round = 0; round < 3; ++round) superstep({3});
   superstep({9});
-  EXPECT_EQ(learner_.add_edge(2, {77, 1}, EdgeKind::kNextSuperstep), 1U);
+  EXPECT_EQ(learner_.add_edge_to_one_of(2, {77, 1}, EdgeKind::kNextSuperstep), 1U);
   EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), testing::Contains(1));
-  EXPECT_EQ(learner_.add_edge(2, {77}, EdgeKind::kSameSuperstep), 0U);
-  EXPECT_EQ(learner_.add_edge(77, {1}, EdgeKind::kSameSuperstep), 0U);
+  EXPECT_EQ(learner_.add_edge_to_one_of(2, {77}, EdgeKind::kSameSuperstep), 0U);
+  EXPECT_EQ(learner_.add_edge_to_one_of(77, {1}, EdgeKind::kSameSuperstep), 0U);
 }
 
 TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {

@@ -70,56 +70,54 @@ class Reader {
 };
 
 // These functions visit the fields of each item, in the order in which they are written and read.
-void fields(auto& each, Signature& item) {
+void visit(auto& each, Signature& item) {
   each(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
        item.prescale, item.postscale, item.dimensions, item.call_error);
 }
-void fields(auto& each, SubmissionContext& item) {
+void visit(auto& each, SubmissionContext& item) {
   each(item.waits, item.quiescent_points, item.batch);
 }
-void fields(auto& each, AnnounceInFull& item) {
-  fields(each, item.signature);
-  fields(each, item.context);
+void visit(auto& each, AnnounceInFull& item) {
+  visit(each, item.signature);
+  visit(each, item.context);
 }
-void fields(auto& each, AnnounceById& item) {
+void visit(auto& each, AnnounceById& item) {
   each(item.id);
-  fields(each, item.context);
+  visit(each, item.context);
 }
-void fields(auto& each, AnnounceAgain& item) {
-  fields(each, item.signature);
-  fields(each, item.context);
+void visit(auto& each, AnnounceAgain& item) {
+  visit(each, item.signature);
+  visit(each, item.context);
 }
-void fields(auto& each, AnnounceJoin& item) { each(item.time); }
-void fields(auto& each, Raise& item) {
+void visit(auto& each, AnnounceJoin& item) { each(item.time); }
+void visit(auto& each, Raise& item) {
   each(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
        item.edge_kind);
 }
-void fields(auto& each, Report& item) {
+void visit(auto& each, Report& item) {
   each(item.generation, item.completed, item.entered, item.identity, item.quiescent_points,
        item.fragments_run);
 }
-void fields(auto& each, Define& item) {
+void visit(auto& each, Define& item) {
   each(item.id);
-  fields(each, item.signature);
+  visit(each, item.signature);
 }
-void fields(auto& each, Forget& item) { each(item.id); }
-void fields(auto& each, Issue& item) { each(item.generation, item.sequence, item.id); }
-void fields(auto& each, Reject& item) {
-  each(item.generation, item.sequence, item.name, item.text);
-}
-void fields(auto& each, ReleaseAll& item) { each(item.generation, item.sequence, item.last_rank); }
-void fields(auto& each, Stop& item) { each(item.generation); }
-void fields(auto& each, Answer& item) { each(item.generation, item.common_prefix, item.fragment); }
-void fields(auto& each, AddBucket& item) { each(item.fragment, item.ids); }
-void fields(auto& each, DropFragment& item) { each(item.fragment); }
-void fields(auto& each, AddEdge& item) { each(item.from, item.to, item.kind); }
-void fields(auto& each, Follow& item) { each(item.generation, item.sequence, item.fragment); }
+void visit(auto& each, Forget& item) { each(item.id); }
+void visit(auto& each, Issue& item) { each(item.generation, item.sequence, item.id); }
+void visit(auto& each, Reject& item) { each(item.generation, item.sequence, item.name, item.text); }
+void visit(auto& each, ReleaseAll& item) { each(item.generation, item.sequence, item.last_rank); }
+void visit(auto& each, Stop& item) { each(item.generation); }
+void visit(auto& each, Answer& item) { each(item.generation, item.common_prefix, item.fragment); }
+void visit(auto& each, AddBucket& item) { each(item.fragment, item.ids); }
+void visit(auto& each, DropFragment& item) { each(item.fragment); }
+void visit(auto& each, AddEdge& item) { each(item.from, item.to, item.kind); }
+void visit(auto& each, Follow& item) { each(item.generation, item.sequence, item.fragment); }
 
 template <class Item>
 Bytes encode(Item item) {
   Writer writer;
   writer(static_cast<std::uint8_t>(kFirstTag<Item> + item.index()));
-  std::visit([&writer](auto& alternative) { fields(writer, alternative); }, item);
+  std::visit([&writer](auto& alternative) { visit(writer, alternative); }, item);
   return writer.take();
 }
 
@@ -198,7 +196,7 @@ std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
   };
   (begin(kFirstTag<Item> + Index, std::variant_alternative_t<Index, Item>{}), ...);
   Reader reader(bytes);
-  if (item) std::visit([&reader](auto& alternative) { fields(reader, alternative); }, *item);
+  if (item) std::visit([&reader](auto& alternative) { visit(reader, alternative); }, *item);
   return item;
 }
 

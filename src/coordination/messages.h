@@ -1,6 +1,6 @@
 // The control messages of a group, as bytes. Followers send announcements, raises and reports to
-// the coordinator. The coordinator sends one ordered stream, the same to every member. A message is
-// a kind and its items.
+// the coordinator. The coordinator sends one ordered stream, the same to every member. A message
+// consists of its kind and of items.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct OutgoingMessage {
 
 // Whether a fragment follows another in the same superstep or, after a synchronization point, in
 // the next one. A set of bits. A member that looks for the next fragment knows which kind of edge
-// it needs: kNextSuperstep if its oldest submission was made after a newer quiescent point.
+// it needs: kNextSuperstep if a quiescent point lies between its last entry and its oldest call.
 enum class EdgeKind : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kBoth = 3 };
 
 // Follower → coordinator: "this call is ready here".
@@ -56,7 +56,7 @@ struct AnnounceJoin {      // the member has joined: it submits nothing until al
 // Asks for a replan, because the prediction of the sender does not fit what the group does.
 struct Raise {
   enum class Cause : std::uint8_t {
-    kMisprediction,  // members have entered a step with different identities, or a member joins
+    kMisprediction,  // a misprediction, or another reason for learn mode: a join, a call error, …
     kBucket,         // the plan's next bucket is not ready, but some calls of its fragment are
     kMissingEdge,    // no call of the expected fragments is ready, but calls of other fragments are
   };
@@ -71,7 +71,7 @@ struct Raise {
   EdgeKind edge_kind = EdgeKind::kBoth;  // for kMissingEdge: the kind of the missing edge
   friend bool operator==(const Raise&, const Raise&) = default;
 };
-struct Report {  // how far a member has come when it was stopped
+struct Report {  // how far a member had come when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether it has entered the next one: 0 or 1

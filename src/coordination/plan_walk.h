@@ -54,7 +54,7 @@ class PlanWalk {
   std::uint32_t fragments_run_ = 0;
 
   const Plan::Fragment* next_fragment_ = nullptr;  // of the bucket that next() has returned
-  const Plan::Bucket* bucket_checked_ = nullptr;   // the bucket that is_ready() was asked for last
+  const Plan::Bucket* bucket_checked_ = nullptr;   // the last argument of is_ready()
   std::vector<InFlight::Slot> slots_;              // the ready submissions of that bucket so far
 };
 

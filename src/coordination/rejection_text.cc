@@ -79,7 +79,7 @@ Attributes attributes_that_differ(const std::vector<Variant>& variants) {
   return differing;
 }
 
-Attributes columns_of(const std::vector<Variant>& variants, const Attributes& differing) {
+Attributes table_columns(const std::vector<Variant>& variants, const Attributes& differing) {
   Attributes columns;
   for (const auto& attribute : kAttributes) {
     const bool has_meaning = std::ranges::any_of(variants, [&](const Variant& variant) {
@@ -130,13 +130,13 @@ std::string table_of(const std::vector<TableRow>& rows) {
   std::vector<int> widths(rows.front().size());
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], farandole::columns_of(row[i]));
+      widths[i] = std::max(widths[i], columns_of(row[i]));
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i)
       line += format_text("{}{}{:{}}", i == 0 ? "  " : "   ", row[i], "",
-                          widths[i] - farandole::columns_of(row[i]));
+                          widths[i] - columns_of(row[i]));
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
@@ -166,7 +166,7 @@ std::string rest_of(std::span<const Variant> variants) {
 
 }  // namespace
 
-std::string rejection_text(std::vector<Variant> variants) {
+std::string mismatch_text(std::vector<Variant> variants) {
   CHECK(variants.size() >= 2, "a mismatch has at least two variants");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   // The smallest variants come last.
@@ -187,7 +187,7 @@ std::string rejection_text(std::vector<Variant> variants) {
       "Submit the same on every rank, or give different tensors different names",
       of_operation, shortened(first.name, kNameShownBytesMax), difference_text(differing),
       minority_of(variants),
-      table_of(std::span(variants).first(shown), columns_of(variants, differing)),
+      table_of(std::span(variants).first(shown), table_columns(variants, differing)),
       rest.empty() ? "" : rest_of(rest));
 }
 

@@ -19,7 +19,7 @@ struct Variant {
 // Names the tensor and the properties that differ, shows in a table of several lines which ranks
 // have which values, and says what to do. At most kRejectionTextBytesMax bytes. There must be at
 // least two variants, all with the same name.
-std::string rejection_text(std::vector<Variant> variants);
+std::string mismatch_text(std::vector<Variant> variants);
 
 // For a call that is invalid on some ranks: says in one line per variant what is wrong on which
 // ranks. At most kRejectionTextBytesMax bytes. At least one variant must have a text in

@@ -48,8 +48,8 @@ std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
 // The next tests show whole texts for 2, 4 and 64 ranks.
 
 TEST(RejectionText, OfTwoRanks) {
-  EXPECT_EQ(rejection_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
-                            {allreduce({10, 3}), {0}}}),
+  EXPECT_EQ(mismatch_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
+                           {allreduce({10, 3}), {0}}}),
             "allreduce `x` was submitted differently on different ranks: the dtype differs\n"
             "           dtype     shape\n"
             "  rank 0   float32   [10, 3]\n"
@@ -60,7 +60,7 @@ TEST(RejectionText, OfTwoRanks) {
 TEST(RejectionText, OfFourRanks) {
   auto other = tensor(Operation::kAllreduce, DType::kBFloat16, {10, 128});
   other.reduce_op = ReduceOp::kAverage;
-  EXPECT_EQ(rejection_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
+  EXPECT_EQ(mismatch_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
             "allreduce `x` was submitted differently on different ranks: dtype, reduce op and "
             "shape differ; rank 1 differs from the others\n"
             "                  dtype      reduce op   shape\n"
@@ -74,9 +74,9 @@ TEST(RejectionText, OfSixtyFourRanks) {
   halved.prescale = 0.5;
   auto on_device = allreduce({4096, 1024});
   on_device.device = DeviceType::kCuda;
-  EXPECT_EQ(rejection_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
-                            {on_device, {9}},
-                            {halved, {40, 41, 42}}}),
+  EXPECT_EQ(mismatch_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
+                           {on_device, {9}},
+                           {halved, {40, 41, 42}}}),
             "allreduce `x` was submitted differently on different ranks: device and prescale "
             "differ; ranks 9, 40-42 differ from the others\n"
             "                            dtype     device   prescale   shape\n"
@@ -90,14 +90,14 @@ TEST(RejectionText, OfSixtyFourRanksThatAllDiffer) {
   std::vector<Variant> variants;
   for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce({rank + 5}), {rank}});
   EXPECT_EQ(
-      rejection_text(variants),
+      mismatch_text(variants),
       mismatch("allreduce `x`", "the shape differs",
                {"         dtype     shape", "rank 0   float32   [5]", "rank 1   float32   [6]",
                 "rank 2   float32   [7]", "rank 3   float32   [8]", "rank 4   float32   [9]",
                 "rank 5   float32   [10]", "rank 6   float32   [11]", "rank 7   float32   [12]",
                 "and 56 more variants: ranks 8-63"}));
   variants.resize(9);
-  EXPECT_THAT(rejection_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
+  EXPECT_THAT(mismatch_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
 }
 
 TEST(RejectionText, OfEverySecondRank) {
@@ -105,7 +105,7 @@ TEST(RejectionText, OfEverySecondRank) {
   std::vector<int> odd;
   for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
   EXPECT_EQ(
-      rejection_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
+      mismatch_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
       mismatch("allreduce `x`", "the shape differs",
                {std::string(60, ' ') + "dtype     shape",
                 "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
@@ -120,14 +120,14 @@ TEST(RejectionText, Scales) {
     const auto which = std::string(row_of(operation).name) + " `x`";
     auto two = one;
     two.prescale = 1.0 / 3;
-    EXPECT_EQ(rejection_text({{one, {0, 2}}, {two, {1}}}),
+    EXPECT_EQ(mismatch_text({{one, {0, 2}}, {two, {1}}}),
               mismatch(which, "the prescale differs; rank 1 differs from the others",
                        {"             dtype     prescale             shape",
                         "ranks 0, 2   float32   1                    [8]",
                         "rank 1       float32   0.3333333333333333   [8]"}));
     two = one;
     two.postscale = 0.125;
-    EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
+    EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
               mismatch(which, "the postscale differs",
                        {"         dtype     postscale   shape",  //
                         "rank 0   float32   1           [8]",    //
@@ -161,7 +161,7 @@ TEST(RejectionText, ScalesThatAreAlmostAlike) {
   auto two = one;
   two.prescale = -0.0;
   two.postscale = std::nextafter(0.1, 1);
-  EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
+  EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
             mismatch("allreduce `x`", "prescale and postscale differ",
                      {"         dtype     prescale   postscale             shape",
                       "rank 0   float32   0          0.1                   [8]",
@@ -172,7 +172,7 @@ TEST(RejectionText, Roots) {
   const auto one = tensor(Operation::kBroadcast, DType::kBool, {1});
   auto two = one;
   two.root_rank = 5;
-  EXPECT_EQ(rejection_text({{one, {0, 1}}, {two, {2}}}),
+  EXPECT_EQ(mismatch_text({{one, {0, 1}}, {two, {2}}}),
             mismatch("broadcast `x`", "the root rank differs; rank 2 differs from the others",
                      {"             dtype   root rank   shape",  //
                       "ranks 0, 1   bool    0           [1]",    //
@@ -182,7 +182,7 @@ TEST(RejectionText, Roots) {
 TEST(RejectionText, Devices) {
   auto other = allreduce({8});
   other.device = DeviceType::kCuda;
-  EXPECT_EQ(rejection_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
+  EXPECT_EQ(mismatch_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
             mismatch("allreduce `x`", "the device differs; rank 1 differs from the others",
                      {"             dtype     device   shape",  //
                       "ranks 0, 2   float32   cpu      [8]",    //
@@ -193,7 +193,7 @@ TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
   for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
     const auto one = tensor(operation, DType::kInt64, {7});
     const auto two = tensor(operation, DType::kInt64, {});
-    EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
+    EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
               mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
                        {"         dtype   shape",   //
                         "rank 0   int64   [*, 7]",  //
@@ -208,14 +208,14 @@ TEST(RejectionText, IfOperationsDifferNothingElseIsNamed) {
   averaged.prescale = 2;
   auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
   broadcast.root_rank = 1;
-  EXPECT_EQ(rejection_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
+  EXPECT_EQ(mismatch_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
             mismatch("`x`", "the operation differs",
                      {"         operation   dtype     reduce op   root rank   prescale   shape",
                       "rank 0   barrier     -         -           -           -          -",
                       "rank 1   allreduce   float32   average     -           2          [2]",
                       "rank 2   broadcast   int8      -           1           -          [2]"}));
-  EXPECT_EQ(rejection_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
-                            {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
+  EXPECT_EQ(mismatch_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
+                           {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
             mismatch("`x`", "the operation differs",
                      {"         operation       dtype   shape",   //
                       "rank 0   alltoall        bool    [*, 3]",  //
@@ -232,7 +232,7 @@ TEST(RejectionText, StaysWithinItsBounds) {
     signature.postscale = 1e-300 / (rank + 1);
     signature.reduce_op = rank % 2 == 0 ? ReduceOp::kAverage : ReduceOp::kProduct;
   }
-  const auto text = rejection_text(variants);
+  const auto text = mismatch_text(variants);
   EXPECT_LE(text.size(), kRejectionTextBytesMax);
   EXPECT_THAT(text, HasSubstr("nnn…` was submitted"));
   EXPECT_THAT(text, HasSubstr("\n  rank 7   float32   "));
@@ -245,7 +245,7 @@ TEST(RejectionText, LongRankListsAreShortened) {
     variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
   variants[0].signature = allreduce({1});
   variants[1].signature = allreduce({2});
-  const auto text = rejection_text(variants);
+  const auto text = mismatch_text(variants);
   EXPECT_LE(text.size(), 500U);
   EXPECT_THAT(text,
               HasSubstr("  ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, … (50000 ranks)   float32"));

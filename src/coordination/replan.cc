@@ -14,8 +14,8 @@ Replan::Replan(std::vector<int> ranks, Raise raise)
       reports_(ranks_.size()),
       missing_(ranks_.size()) {}
 
-// A member is ahead of another by at most one completion, and only if the other has entered that
-// sequence: a step completes only after all members have entered it.
+// A member is ahead of another by at most one completion, and only if the other has entered the
+// step that the first one has completed: a step completes only after all members have entered it.
 Status Replan::add(int member, const Report& report) {
   constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
   for (std::size_t index = 0; index < reports_.size(); ++index) {

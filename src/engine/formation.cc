@@ -133,7 +133,7 @@ class FormationProtocol {
     StoreValue value;
     value.bytes = keys::MemberRecord{::getpid(), size(), settings_, options_.groups}.encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
-    FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
+    FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->descriptor()));
     value.descriptors.push_back(std::move(process));
     value.descriptors.push_back(std::move(heap));
     return store_.set(keys::member(epoch_, rank()), std::move(value));

@@ -17,8 +17,8 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
 
-// The pid (i64) of the process that has this rank. Another process may have it when that one has
-// ended.
+// The pid (i64) of the process that has this rank. When that process has ended, another process may
+// take the rank.
 inline std::string process(int rank) { return "process/" + std::to_string(rank); }
 // A counter for each rank: how often the rank has begun to form the job. The new value of the
 // counter is the epoch.

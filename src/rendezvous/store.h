@@ -1,5 +1,5 @@
 // Store: the small key-value table through which members of a job find each other. Values may carry
-// file descriptors, so that ranks can share memory and process handles.
+// file descriptors, so that ranks can share memory and descriptors of processes (pidfd).
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ constexpr auto kAnswerLimit = std::chrono::seconds(60);
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
 
 constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
-constexpr const char* kFirstRank = "the rank that keeps the rendezvous of this job";
+constexpr const char* kServingRank = "the rank that keeps the rendezvous of this job";
 
 // Whether a reply that came with `descriptors` descriptors can answer a wait for `keys` keys.
 bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
@@ -77,7 +77,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
 }
 
 std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kFirstRank));
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kServingRank));
 }
 
 StoreClient::StoreClient(UnixSocket socket, std::string owner)
@@ -229,7 +229,7 @@ void StoreClient::deliver(UnixMessage message) {
     return stop_reading(Status::stop("there is no memory left for a message of " + owner_));
   }
   if (!reply) return stop_reading(malformed_message());
-  // Only this call fails, because other threads still need the connection.
+  // Only the call that awaits this reply fails, because other threads still need the connection.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {
     auto inbox = inbox_.lock();

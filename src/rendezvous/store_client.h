@@ -1,6 +1,6 @@
-// StoreClient: a worker's connection to the Store that its launcher serves over an inherited Unix
-// socket. If several threads wait at the same time, one of them reads the socket and delivers to
-// the others the replies that they wait for.
+// StoreClient: a worker's connection to the Store, which its launcher or another rank serves over a
+// Unix socket. If several threads wait at the same time, one of them reads the socket and delivers
+// to the others the replies that they wait for.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// In addition to the errors of Store, every call may return kStop if the launcher has ended or does
-// not answer.
+// In addition to the errors of Store, every call may return kStop if the process that serves the
+// Store has ended or does not answer.
 class StoreClient final : public Store {
  public:
   // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. The descriptor is

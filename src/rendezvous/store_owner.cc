@@ -130,8 +130,8 @@ Status StoreOwner::accept_one() {
   return server_->adopt_client(name, std::move(client.socket));
 }
 
-// If a rank has ended before the formation was complete, publishes the failure for all members, so
-// that they need not wait for the time-out.
+// If the formation cannot complete any more, publishes the reason for all members, so that they
+// need not wait for the time-out.
 void StoreOwner::report_failure() {
   has_result_ = has_result_ || server_->has_key_under(keys::complete(kEpoch));
   if (failure_.empty() || has_result_ || !in_formation()) return;

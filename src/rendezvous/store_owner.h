@@ -44,7 +44,7 @@ class StoreOwner {
   bool done() const;
 
   UnixListener listener_;
-  int missing_;
+  int missing_;  // ranks that have not connected yet
   pid_t process_;
   std::string failure_;      // why the formation fails; empty if it does not
   bool has_result_ = false;  // the formation has succeeded or failed

@@ -17,9 +17,9 @@ namespace {
 constexpr int kEventsPerCall = 64;
 constexpr int kRequestsPerTurn = 16;  // after these, another client gets its turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
-// Upper bounds of the bytes of a reply without its values, and of what a value takes in addition to
-// its own bytes.
+// Upper bound of the bytes of a reply without its values.
 constexpr std::size_t kReplyHeadBytesMax = 64;
+// Upper bound of the bytes that a reply needs for a value, in addition to the value's own bytes.
 constexpr std::size_t kValueHeadBytesMax = 16;
 
 }  // namespace
@@ -33,20 +33,20 @@ Result<std::unique_ptr<StoreServer>> StoreServer::create(std::string name) {
 
 Result<Descriptor> StoreServer::add_client(std::string name) {
   FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
-  FARANDOLE_TRY(add(
+  FARANDOLE_TRY(add_connection(
       {.name = std::move(name), .socket = std::move(ends.first), .outbox = {}, .complaint = {}}));
   return ends.second.take_descriptor();
 }
 
 Status StoreServer::adopt_client(std::string name, UnixSocket socket) {
-  return add({.name = std::move(name),
-              .socket = std::move(socket),
-              .outbox = {},
-              .connected_by_itself = true,
-              .complaint = {}});
+  return add_connection({.name = std::move(name),
+                         .socket = std::move(socket),
+                         .outbox = {},
+                         .connected_by_itself = true,
+                         .complaint = {}});
 }
 
-Status StoreServer::add(Client client) {
+Status StoreServer::add_connection(Client client) {
   const std::uint64_t id = next_client_++;
   epoll_event interest{};
   interest.events = EPOLLIN;

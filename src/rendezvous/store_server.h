@@ -1,5 +1,6 @@
-// StoreServer: the Store of a job, served by its launcher. It has no thread: the launcher's loop
-// polls readiness() and calls serve_ready(). This call never blocks, whatever the workers do.
+// StoreServer: the Store of a job, served by the job's launcher or by one of its ranks. It has no
+// thread: a loop of the serving process polls readiness() and calls serve_ready(), which never
+// blocks, whatever the workers do.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class StoreServer {
   // Adds a client that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
 
-  // Store::set and Store::add for the launcher itself.
+  // Store::set and Store::add for the serving process itself.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
 
@@ -39,7 +40,7 @@ class StoreServer {
   // Serves all requests that have come, without blocking. Returns a line for every client that was
   // dropped because it misbehaved, and for every ended client that had connected by itself.
   std::vector<std::string> serve_ready();
-  // Whether an answer with descriptors is still to be sent. The kernel may take no more of them
+  // Whether an answer with descriptors is still to be sent. The kernel may take no more descriptors
   // from this user until a worker has read some; readiness() cannot tell when that is.
   bool has_unsent_descriptors() const;
   std::size_t clients() const { return clients_.size(); }
@@ -48,7 +49,7 @@ class StoreServer {
  private:
   struct Outgoing {
     Bytes bytes;
-    std::vector<SharedStoreValue> values;  // their descriptors travel along
+    std::vector<SharedStoreValue> values;  // their descriptors are sent with the bytes
   };
   struct Client {
     std::string name;
@@ -68,7 +69,7 @@ class StoreServer {
 
   StoreServer(std::string name, Descriptor epoll)
       : name_(std::move(name)), epoll_(std::move(epoll)) {}
-  Status add(Client client);
+  Status add_connection(Client client);
   void read_requests(std::uint64_t id);
   void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
   void begin_wait(std::uint64_t id, StoreRequest request);

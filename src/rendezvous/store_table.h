@@ -1,5 +1,5 @@
 // StoreTable: the contents of a Store, without waiting or locks. Every implementation of Store
-// keeps its keys in one, so limits and errors are the same everywhere.
+// keeps its keys in a StoreTable, so limits and errors are the same everywhere.
 #pragma once
 
 #include <cstdint>

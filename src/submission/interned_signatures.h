@@ -32,9 +32,9 @@ class InternedSignatures {
   Entry* acquire(const Submission& submission);
   static void release(Entry& entry) { entry.in_use = false; }
   // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name
-  // is kept (about 40 bytes). Another name has the same digest with a probability of 2^-64; then it
-  // is rejected on all ranks. Throws nothing: if there is no memory for the digest, the entry
-  // stays.
+  // is kept (about 40 bytes). Another name has the same digest with a probability of 2^-64; then
+  // that name is rejected on all ranks. Throws nothing: if there is no memory for the digest, the
+  // entry stays.
   void retire(Entry& entry) noexcept;
   // Releases all names, also those that were retired. No entry may belong to a call in flight.
   void release_all() noexcept;

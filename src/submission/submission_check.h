@@ -35,7 +35,8 @@ Signature signature_of(const Submission& submission);
 // Whether `signature` equals signature_of(submission); computed without an allocation.
 bool describes(const Signature& signature, const Submission& submission);
 
-// Both are for checked submissions. A row is one index of the first dimension.
+// Both are for checked submissions. A row is the part of the tensor at one index of the first
+// dimension.
 std::int64_t element_count(const Submission& submission);
 std::int64_t row_bytes(const Submission& submission);
 

@@ -176,8 +176,8 @@ Outcome SubmissionTable::take(Handle handle) {
   return outcome;
 }
 
-// No call of the group is in flight: all were decided before the join was, and this rank has made
-// none since.
+// No call of the group is in flight: all earlier calls were decided before the join, and this rank
+// has made no call since.
 void SubmissionTable::release_all_names(GroupId group) {
   const auto release = [group](Record* record) {
     if (record == nullptr || record->submission.group != group) return;
@@ -199,8 +199,8 @@ void SubmissionTable::drop(Handle handle) {
   if (record->finished) retire(*record);
 }
 
-// Erases a dropped record that has finished, and the entry of its name, because the agreement
-// borrows its signature no longer.
+// Erases a dropped record that has finished, and the entry of its name, because the agreement no
+// longer borrows the signature in that entry.
 void SubmissionTable::retire(Record& record) {
   GroupCalls& calls = groups_.at(record.submission.group);
   if (record.automatic_index) {

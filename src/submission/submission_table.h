@@ -26,7 +26,7 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  // Of its name; null if the name may be used again, because the group has joined since.
+  // The entry of its name; null if the name may be used again, because the group has joined since.
   InternedSignatures::Entry* interned = nullptr;
   std::optional<std::int64_t> automatic_index;  // set if the engine chose the name
   TimePoint submitted{};

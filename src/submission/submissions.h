@@ -31,8 +31,8 @@ class Submissions {
   // finish a call at different times and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
-  // The group has ended: further submissions are rejected with `status`. Only the first call
-  // counts.
+  // The group has ended: further submissions are rejected with `status`. A group keeps the first
+  // status that it gets.
   void end_group(GroupId group, const Status& status) { over_.emplace(group, status); }
   bool is_over(GroupId group) const { return over_.contains(group); }
   void forget_group(GroupId group);

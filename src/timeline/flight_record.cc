@@ -78,7 +78,7 @@ struct alignas(64) Counters {
   }
 };
 
-struct Record {
+struct FlightRecord {
   std::atomic<std::uint32_t> member_state;
   std::atomic<std::uint32_t> blamed;  // the blamed rank + 1; 0 for none
   std::atomic<std::int64_t> since;
@@ -90,17 +90,17 @@ struct Record {
   std::array<Line, kFlightCalls> lines;
 };
 
-Record& record_in(std::byte* memory) { return *reinterpret_cast<Record*>(memory); }
-const Record& record_in(const std::byte* memory) {
-  return *reinterpret_cast<const Record*>(memory);
+FlightRecord& record_in(std::byte* memory) { return *reinterpret_cast<FlightRecord*>(memory); }
+const FlightRecord& record_in(const std::byte* memory) {
+  return *reinterpret_cast<const FlightRecord*>(memory);
 }
 
-// Limits a time, so that differences of times do not overflow. Another process wrote it, so it may
-// be any number.
-std::int64_t limited(std::int64_t count) {
+// Returns the time, or 0 if it is negative or so large that differences of times could overflow.
+// Another process wrote the time, so it may be any number.
+std::int64_t valid_or_zero(std::int64_t count) {
   return count < 0 || count > std::numeric_limits<std::int64_t>::max() / 4 ? 0 : count;
 }
-TimePoint time_of(std::int64_t count) { return TimePoint(Duration(limited(count))); }
+TimePoint time_of(std::int64_t count) { return TimePoint(Duration(valid_or_zero(count))); }
 
 Line& line_of(std::byte* memory, Handle handle) {
   return record_in(memory).lines[handle % kFlightCalls];
@@ -145,10 +145,10 @@ void set_member_state(std::byte* memory, MemberState member_state, TimePoint now
 
 }  // namespace
 
-std::size_t FlightRecorder::bytes_needed() { return sizeof(Record); }
+std::size_t FlightRecorder::bytes_needed() { return sizeof(FlightRecord); }
 
 void FlightRecorder::begin(TimePoint now) {
-  Record& record = record_in(memory_);
+  FlightRecord& record = record_in(memory_);
   for (Line& line : record.lines) line.handle.store(0, std::memory_order_relaxed);
   for (auto& group : record.groups) group.store(0, std::memory_order_relaxed);
   record.blamed.store(0, std::memory_order_relaxed);
@@ -260,13 +260,13 @@ FlightWait read_wait(const Counters& counters) {
 FlightCounts read_counts(const Counters& counters) {
   return {.calls = counters.calls.load(std::memory_order_relaxed),
           .bytes = counters.bytes.load(std::memory_order_relaxed),
-          .blocked = Duration(limited(counters.blocked.load(std::memory_order_relaxed)))};
+          .blocked = Duration(valid_or_zero(counters.blocked.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace
 
 FlightReport read_flight_record(const std::byte* memory) {
-  const Record& record = record_in(memory);
+  const FlightRecord& record = record_in(memory);
   FlightReport report;
   const auto member_state = record.member_state.load(std::memory_order_acquire);
   if (member_state <= static_cast<std::uint32_t>(MemberState::kLeft))

@@ -74,8 +74,8 @@ class FlightRecorder {
                  TimePoint now);
   void running(Handle handle, TimePoint now);
   void finished(Handle handle, bool succeeded, TimePoint now);
-  // blocked() begins and unblocked() ends the time in which the program waits: from the moment when
-  // its first thread waits, for this handle, until no thread waits any more.
+  // The program counts as blocked from blocked() to unblocked(). Call blocked() when its first
+  // thread begins to wait, for this handle, and unblocked() when no thread waits any more.
   void blocked(Handle handle, TimePoint now);
   void unblocked(TimePoint now);
   // Records that this rank's calls fail because `rank` is gone. Only the first such rank is

@@ -31,7 +31,7 @@ std::size_t words_for(std::size_t bytes) { return (bytes + kWordBytes - 1) / kWo
 TraceBuffer::TraceBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
 
 // Reserves room for an event. Empty if there is none.
-std::span<std::uint64_t> TraceBuffer::room_for(std::size_t words, TimePoint time) {
+std::span<std::uint64_t> TraceBuffer::reserve(std::size_t words, TimePoint time) {
   if (!lost_since_ && words > words_.size() - used_) lost_since_ = time;
   if (lost_since_) return {};
   const auto room = std::span(words_).subspan(used_, words);
@@ -42,7 +42,7 @@ std::span<std::uint64_t> TraceBuffer::room_for(std::size_t words, TimePoint time
 void TraceBuffer::submitted(Handle handle, const Submission& submission, TimePoint time) {
   const std::size_t dimensions = submission.shape.size();
   const std::size_t name_bytes = submission.name.size();
-  const auto room = room_for(kHeadWords + dimensions + words_for(name_bytes), time);
+  const auto room = reserve(kHeadWords + dimensions + words_for(name_bytes), time);
   if (room.empty()) {
     ++lost_calls_;
     return;
@@ -63,7 +63,7 @@ void TraceBuffer::submitted(Handle handle, const Submission& submission, TimePoi
 }
 
 void TraceBuffer::changed(Handle handle, TraceEvent::Kind kind, TimePoint time) {
-  const auto room = room_for(kHeadWords, time);
+  const auto room = reserve(kHeadWords, time);
   if (room.empty()) return;
   Head head{};
   head.handle = handle;

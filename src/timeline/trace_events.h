@@ -50,7 +50,7 @@ class TraceBuffer {
   void clear();
 
  private:
-  std::span<std::uint64_t> room_for(std::size_t words, TimePoint time);
+  std::span<std::uint64_t> reserve(std::size_t words, TimePoint time);
 
   std::vector<std::uint64_t> words_;
   std::size_t used_ = 0;

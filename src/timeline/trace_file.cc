@@ -73,8 +73,8 @@ int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
   return 0;
 }
 
-// Takes whole lines from the front of `text` that fit, together with the end mark, into the last
-// `left` bytes of a page. If the next line does not fit, returns blanks that fill the page.
+// Takes from the front of `text` the whole lines that fit, together with the end mark, into the
+// last `left` bytes of a page. If the next line does not fit, returns blanks that fill the page.
 std::string take_piece(std::string_view& text, std::size_t left) {
   const std::size_t room = left - std::min(left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
@@ -91,7 +91,7 @@ std::string take_piece(std::string_view& text, std::size_t left) {
 constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 
-std::string cannot(const std::string& path, std::string_view why) {
+std::string cannot_write(const std::string& path, std::string_view why) {
   return format_text("the timeline cannot be written to `{}`: {}", path, why);
 }
 
@@ -103,34 +103,35 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
       path, Descriptor::beyond_standard(
                 ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
   struct stat info{};
-  if (!file.file_.valid() || ::fstat(file.file_.get(), &info) != 0) return file.failed(errno);
-  if (!S_ISREG(info.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
+  if (!file.file_.valid() || ::fstat(file.file_.get(), &info) != 0) return file.error_status(errno);
+  if (!S_ISREG(info.st_mode))
+    return Status::fix_call(cannot_write(path, "it is not a regular file"));
   if (const Status joined = file.begin_or_continue(head); !joined.ok()) return joined;
   return file;
 }
 
 Status TraceFile::begin_or_continue(const TraceHead& head) {
   const WriteLock write_lock(file_);
-  if (write_lock.error() != 0) return failed(write_lock.error());
+  if (write_lock.error() != 0) return error_status(write_lock.error());
   const bool alone = lock(file_, F_WRLCK, kWritersByte, false);
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
   const bool is_ours = found && found->job == head.job;
   if (!is_ours && !alone)
-    return Status::fix_call(cannot(path_, "another job writes there; give each job a file"));
+    return Status::fix_call(cannot_write(path_, "another job writes there; give each job a file"));
   head_ = is_ours ? *found : head;
   if (!is_ours) {
-    if (const int error = truncate(file_, 0); error != 0) return failed(error);
-    if (const int error = write_at_end(head.text()); error != 0) return failed(error);
+    if (const int error = truncate(file_, 0); error != 0) return error_status(error);
+    if (const int error = write_at_end(head.text()); error != 0) return error_status(error);
   }
-  if (const int error = write_at_end({}); error != 0) return failed(error);
+  if (const int error = write_at_end({}); error != 0) return error_status(error);
   bytes_at_open_ = bytes_;
-  return lock(file_, F_RDLCK, kWritersByte, false) ? Status() : failed(errno);
+  return lock(file_, F_RDLCK, kWritersByte, false) ? Status() : error_status(errno);
 }
 
 Status TraceFile::append(std::string_view lines) {
   const WriteLock write_lock(file_);
   const int error = write_lock.error() == 0 ? write_at_end(lines) : write_lock.error();
-  return error == 0 ? Status() : failed(error);
+  return error == 0 ? Status() : error_status(error);
 }
 
 void TraceFile::close() {
@@ -176,8 +177,8 @@ int TraceFile::write_at_end(std::string_view text) {
   return 0;
 }
 
-Status TraceFile::failed(int error) const {
-  const std::string text = cannot(path_, std::strerror(error));
+Status TraceFile::error_status(int error) const {
+  const std::string text = cannot_write(path_, std::strerror(error));
   return std::ranges::find(kPathErrors, error) != kPathErrors.end() ? Status::fix_call(text)
                                                                     : Status::stop(text);
 }

@@ -1,7 +1,7 @@
 // TraceFile: the timeline file that all ranks of a job write, each through a descriptor of its own.
 // Locks on two bytes of the file coordinate the ranks; the kernel releases them if a process dies:
 // - Every rank that writes holds a shared lock on byte 0. A rank that gets an exclusive lock on
-//   byte 0 is the first one, so it begins the file.
+//   byte 0 is the only one, so it may replace the contents of another job's file.
 // - A rank holds an exclusive lock on byte 1 while it reads the end of the file and appends lines.
 // If a rank died while it wrote, or the disk was full, the next write cuts off the incomplete line.
 // Each write overwrites the closing bracket of the previous write and ends with a new one. So the
@@ -32,7 +32,7 @@ class TraceFile {
   const TraceHead& head() const { return head_; }
   std::size_t bytes_at_open() const { return bytes_at_open_; }
 
-  // Appends whole lines. If there is an error, appends nothing. Errors: as above.
+  // Appends whole lines. If there is an error, appends nothing. Errors: those of open().
   Status append(std::string_view lines);
   // Releases the locks and closes the file.
   void close();
@@ -48,7 +48,7 @@ class TraceFile {
   int repair();
   int cut_to_line(std::size_t bytes_max);
   int write_at_end(std::string_view text);
-  Status failed(int error) const;
+  Status error_status(int error) const;
 
   std::string path_;
   Descriptor file_;

@@ -139,7 +139,7 @@ void TraceText::submitted(const TraceEvent& event) {
   }
   if (mark_cycles_ && open_.empty()) write_instant(event.time, "CYCLE_START", "");
   Call& call = open_[event.handle];
-  call.track = &track_of(event);
+  call.track = &find_or_add_track(event);
   call.operation = event.operation;
   call.arguments = arguments_of(event);
   if (call.track->busy)
@@ -167,7 +167,7 @@ void TraceText::end_all(TimePoint time, std::string_view how) {
   for (const auto& [handle, call] : std::exchange(open_, {})) finished(call, time, how);
 }
 
-TraceText::Track& TraceText::track_of(const TraceEvent& event) {
+TraceText::Track& TraceText::find_or_add_track(const TraceEvent& event) {
   auto& of_group = tracks_[event.group];
   const std::string name = name_of_track(event);
   const std::string in_group =
@@ -175,7 +175,7 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   auto found = of_group.find(name);
   if (found == of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
-      Track& shared = shared_track();
+      Track& shared = acquire_shared_track();
       write_track_name(shared, "further tensors");
       return shared;
     }
@@ -186,8 +186,8 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   return found->second;
 }
 
-// Returns a shared track that is idle now.
-TraceText::Track& TraceText::shared_track() {
+// Returns a shared track that was idle, and marks it as busy.
+TraceText::Track& TraceText::acquire_shared_track() {
   auto track = std::ranges::find(shared_tracks_, false, &Track::busy);
   if (track == shared_tracks_.end()) {
     track = shared_tracks_.insert(track, Track{});

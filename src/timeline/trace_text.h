@@ -91,8 +91,8 @@ class TraceText {
   void running(Call& call, TimePoint time);
   void finished(const Call& call, TimePoint time, std::string_view how);
   void end_all(TimePoint time, std::string_view how);
-  Track& track_of(const TraceEvent& event);
-  Track& shared_track();
+  Track& find_or_add_track(const TraceEvent& event);
+  Track& acquire_shared_track();
   void write_track_name(Track& track, std::string_view name);
   std::int64_t thread_of(const Track& track) const;
   void write_metadata(std::string_view what, std::int64_t thread, std::string_view arguments);
@@ -113,7 +113,7 @@ class TraceText {
   bool mark_cycles_ = false;
   std::size_t bytes_max_ = 0;
   std::size_t bytes_ = 0;
-  int files_ = 0;
+  int files_ = 0;  // how many times begin() was called
   bool is_full_ = false;
   std::size_t left_out_ = 0;
   std::string lines_;

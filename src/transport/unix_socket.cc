@@ -93,7 +93,7 @@ Status check_incoming(const Ancillary& ancillary, int flags) {
 
 // A message can lose its descriptors and still have all its bytes. The caller still gets the bytes,
 // so that it can see which request the message answers.
-Status lost_descriptors(const Ancillary& ancillary) {
+Status lost_descriptors_error(const Ancillary& ancillary) {
   return Status::stop("lost descriptors that came with a message from process " +
                       std::to_string(ancillary.sender->pid) + ": more than " +
                       std::to_string(kUnixMessageDescriptorsMax) +
@@ -208,7 +208,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   message.bytes.resize(static_cast<std::size_t>(count));
   const bool all_valid = std::ranges::all_of(ancillary.descriptors, &Descriptor::valid);
   if ((header.msg_flags & MSG_CTRUNC) != 0 || !all_valid)
-    message.complete = lost_descriptors(ancillary);
+    message.complete = lost_descriptors_error(ancillary);
   else
     message.descriptors = std::move(ancillary.descriptors);
   return message;

@@ -1,6 +1,6 @@
 // Arena: keeps account of which parts of a memory range are free. It never reads or writes that
-// memory. A block that is given back is either free at once, or it is kept together with its pages,
-// for the next request of the same size.
+// memory. A block that its user no longer needs is either freed at once, or kept together with its
+// pages for the next request of the same size.
 #pragma once
 
 #include <cstddef>

@@ -152,12 +152,11 @@ class BasicFlagBoard {
   void roll_back();
 
  protected:
-  // The state of our checks: the member that was missing at the last check, and what our `Waiting`
-  // has.
+  // The state of our checks of the other members.
   struct CheckState {
-    int missing = 0;
-    std::uint32_t awaited = 0;
-    bool publishes_awaited = true;  // whether we publish for whom we wait
+    int missing = 0;                // the member that was missing at the last check
+    std::uint32_t awaited = 0;      // the value that we have stored in our `Waiting`
+    bool publishes_awaited = true;  // whether we publish for which member we wait
   };
   CheckState check_state_;  // not private, for the model explorer
 
@@ -221,7 +220,7 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
   check_state_.missing = (member + 1) % members();
-  // Of two members, each can only wait for the other.
+  // With only two members, the other one is always the awaited one, so we need not publish it.
   check_state_.publishes_awaited = members() > 2;
 }
 
@@ -247,8 +246,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() {
   const std::uint64_t expected = word();
   const bool all = all_done(
       [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected; });
-  // No member reads our other line any more, so fetch it for writing while there is other work to
-  // do.
+  // No member reads the line of our other slot any more, so fetch it for writing while there is
+  // other work to do.
   if (all) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return all;
 }

@@ -60,7 +60,7 @@ class BasicMessageRing {
   static constexpr std::size_t kUnit = sizeof(std::uint64_t);
   static_assert(Capacity % kUnit == 0 && Capacity >= 4 * kUnit);
 
-  static constexpr std::size_t units(std::size_t bytes) {
+  static constexpr std::size_t padded(std::size_t bytes) {
     return (bytes + kUnit - 1) / kUnit * kUnit;
   }
   void copy_in(std::uint64_t position, const std::byte* from, std::size_t bytes);
@@ -79,7 +79,7 @@ bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> me
   CHECK(message.size() <= Capacity / 2, "a message fills at most half of its ring");
   const auto written = written_->bytes.load(std::memory_order_relaxed);
   const auto read = read_->bytes.load(std::memory_order_seq_cst);
-  const std::size_t needed = kUnit + units(message.size());
+  const std::size_t needed = kUnit + padded(message.size());
   if (Capacity - (written - read) < needed) return false;
   const std::uint64_t length = message.size();
   copy_in(written, reinterpret_cast<const std::byte*>(&length), kUnit);
@@ -100,7 +100,7 @@ std::optional<Bytes> BasicMessageRing<Atomics, Capacity>::try_receive() {
   CHECK(length <= Capacity / 2, "a message fills at most half of its ring");
   Bytes message(length);
   copy_out(read + kUnit, message.data(), message.size());
-  read_->bytes.store(read + kUnit + units(length), std::memory_order_seq_cst);
+  read_->bytes.store(read + kUnit + padded(length), std::memory_order_seq_cst);
   doorbells_->ring(peer_);
   return message;
 }

@@ -28,8 +28,8 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-Status call_failed(const char* call, std::size_t bytes, std::string_view what_to_do,
-                   int error = errno) {
+Status system_call_error(const char* call, std::size_t bytes, std::string_view what_to_do,
+                         int error = errno) {
   return Status::stop(format_text("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
                                   std::strerror(error), what_to_do));
 }
@@ -72,9 +72,10 @@ void* map_aligned(int descriptor, std::size_t bytes) {
 Result<std::shared_ptr<Segment>> Segment::map(const Descriptor& descriptor, std::size_t bytes) {
   void* memory = map_aligned(descriptor.get(), bytes);
   if (memory == MAP_FAILED)
-    return call_failed("mmap", bytes,
-                       "raise the address space limit, `ulimit -v`, or vm.max_map_count; or set "
-                       "FARANDOLE_HEAP_BYTES for all ranks");
+    return system_call_error(
+        "mmap", bytes,
+        "raise the address space limit, `ulimit -v`, or vm.max_map_count; or set "
+        "FARANDOLE_HEAP_BYTES for all ranks");
   return std::shared_ptr<Segment>(
       new Segment(static_cast<std::byte*>(memory), bytes, Descriptor()));
 }
@@ -85,11 +86,11 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
     return Status::stop(format_text("shared memory of {} bytes cannot be made", bytes));
   auto descriptor =
       Descriptor::beyond_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!descriptor.valid()) return call_failed("memfd_create", size, descriptor_advice());
+  if (!descriptor.valid()) return system_call_error("memfd_create", size, descriptor_advice());
   if (resize(descriptor.get(), size) != 0)
-    return call_failed("ftruncate", size, "raise the file size limit, `ulimit -f`");
+    return system_call_error("ftruncate", size, "raise the file size limit, `ulimit -f`");
   if (::fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0)
-    return call_failed("fcntl(F_ADD_SEALS)", size, "the kernel must offer memfd seals");
+    return system_call_error("fcntl(F_ADD_SEALS)", size, "the kernel must offer memfd seals");
   FARANDOLE_TRY_ASSIGN(auto segment, map(descriptor, size));
   segment->descriptor_ = std::move(descriptor);
   return segment;
@@ -105,8 +106,9 @@ Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
   const auto size = static_cast<std::size_t>(facts.st_size);
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0)
-    return call_failed("fcntl(F_GET_SEALS)", size,
-                       "the peer's descriptor must be a memfd; do all ranks run one version?");
+    return system_call_error(
+        "fcntl(F_GET_SEALS)", size,
+        "the peer's descriptor must be a memfd; do all ranks run one version?");
   if ((seals & kSeals) != kSeals)
     return Status::stop(
         format_text("a peer's shared memory has the seals {:#x} but needs {:#x}: it could shrink "
@@ -142,7 +144,7 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   void* const memory = ::mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
                               descriptor_.get(), begin - data_);
   if (memory == MAP_FAILED)
-    return call_failed("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
+    return system_call_error("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
   ::madvise(begin, bytes, MADV_DONTDUMP);
   // A page becomes private at the first store. So store the first byte of each page by
   // compare-and-swap with its own value, which loses no store of another thread. (The compiler may

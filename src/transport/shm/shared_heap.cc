@@ -190,7 +190,7 @@ void HeapPin::unpin() {
   is_set_ = false;
 }
 
-const Descriptor& SharedHeap::segment() const { return segment_->descriptor(); }
+const Descriptor& SharedHeap::descriptor() const { return segment_->descriptor(); }
 
 Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& segment) {
   FARANDOLE_TRY_ASSIGN(auto whole, Segment::attach(segment));

@@ -56,7 +56,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   // The whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
   // The segment's descriptor, borrowed, for sending it to peers.
-  const Descriptor& segment() const;
+  const Descriptor& descriptor() const;
   std::size_t size() const { return segment_->size(); }
   // False in the child of a fork, because the heap and all its blocks belong to the parent.
   bool is_of_this_process() const;

@@ -54,7 +54,7 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
 // How many bytes of the machine's memory the segment uses.
 std::size_t bytes_in_use(const SharedHeap& heap) {
   struct stat facts{};
-  EXPECT_EQ(::fstat(heap.segment().get(), &facts), 0);
+  EXPECT_EQ(::fstat(heap.descriptor().get(), &facts), 0);
   return static_cast<std::size_t>(facts.st_blocks) * 512;
 }
 
@@ -97,7 +97,7 @@ TEST(SharedHeap, PeersSeeABlockOf100MiB) {
   const auto block = heap->allocate(100 * kMiB).value();
   const auto location = heap->location_of(block.get(), 100 * kMiB);
   ASSERT_TRUE(location.has_value());
-  const auto peer = PeerHeap::attach(heap->segment()).value();
+  const auto peer = PeerHeap::attach(heap->descriptor()).value();
   block.get()[100 * kMiB - 1] = std::byte{42};
   EXPECT_EQ(*peer->at(*location + 100 * kMiB - 1, 1), std::byte{42});
 }
@@ -170,7 +170,7 @@ TEST(SharedHeap, APeerSeesTheSameBytes) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto padding = heap->allocate(300).value();
   const auto block = heap->allocate(1000).value();
-  const auto peer = PeerHeap::attach(heap->segment()).value();
+  const auto peer = PeerHeap::attach(heap->descriptor()).value();
   const auto location = heap->location_of(block.get() + 10, 990).value();
   block.get()[10] = std::byte{42};
   EXPECT_EQ(*peer->at(location, 1), std::byte{42});
@@ -178,7 +178,7 @@ TEST(SharedHeap, APeerSeesTheSameBytes) {
 
 TEST(SharedHeap, APeerRejectsLocationsOutside) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
-  const auto peer = PeerHeap::attach(heap->segment()).value();
+  const auto peer = PeerHeap::attach(heap->descriptor()).value();
   EXPECT_NE(peer->at(kHeapBytes - 8, 8), nullptr);
   EXPECT_EQ(peer->at(kHeapBytes - 8, 9), nullptr);
   EXPECT_EQ(peer->at(kHeapBytes + 1, 0), nullptr);
@@ -210,7 +210,7 @@ TEST(SharedHeap, ABlockFreedByAForkedChildRemainsTheParents) {
   const pid_t child = ::fork();
   if (child == 0) {
     heap->abandon_after_fork();
-    const bool is_abandoned = !heap->is_of_this_process() && !heap->segment().valid();
+    const bool is_abandoned = !heap->is_of_this_process() && !heap->descriptor().valid();
     blocks.clear();
     ::_exit(is_abandoned ? 42 : 1);
   }
@@ -218,14 +218,14 @@ TEST(SharedHeap, ABlockFreedByAForkedChildRemainsTheParents) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 42);
   EXPECT_TRUE(heap->is_of_this_process());
-  EXPECT_TRUE(heap->segment().valid());
+  EXPECT_TRUE(heap->descriptor().valid());
   for (const auto& block : blocks) EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
 }
 
 // After take_back(), stores of a peer no longer reach the owner.
 TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
-  const auto peer = PeerHeap::attach(heap->segment()).value();
+  const auto peer = PeerHeap::attach(heap->descriptor()).value();
   constexpr std::size_t kBytes = 3 << 20;
   const auto block = heap->allocate(kBytes).value();
   const auto location = heap->location_of(block.get(), kBytes).value();

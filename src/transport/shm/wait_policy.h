@@ -37,8 +37,8 @@ class WaitPolicy {
   WaitPolicy(int local_ranks, int cores) : has_own_core_(local_ranks <= cores) {}
 
   void begin_wait(const Clock& clock);
-  // Returns what to do after a check of the flags found nothing new. After a sleep, a new wait
-  // begins.
+  // Returns what to do after a check of the flags found nothing new. The first call after kSleep
+  // begins a new wait by itself.
   Action next(const Clock& clock);
 
  private:
