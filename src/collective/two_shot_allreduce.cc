@@ -71,7 +71,7 @@ std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
 
 std::int64_t TwoShotAllreduce::products_bytes() const {
   const auto members = static_cast<std::size_t>(shots_.entry_barrier().group().members());
-  return static_cast<std::int64_t>(dot_products_of(members) * sizeof(double));
+  return static_cast<std::int64_t>(dot_product_count(members) * sizeof(double));
 }
 
 std::span<const std::byte> TwoShotAllreduce::input() const {
@@ -127,10 +127,10 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
     others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
   reduces_all_ = all_expose && none_in_place;
-  // If no other member fetches our result, nobody has to wait for it.
+  // A member that is alone, or that reduces the whole tensor itself, fetches nothing.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
-  scratch_->dot_products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
+  scratch_->dot_products.assign(dot_product_count(static_cast<std::size_t>(members)), 0);
   scratch_->weights.assign(static_cast<std::size_t>(members), 0);
   return passes() * windows();
 }

@@ -100,7 +100,7 @@ class TwoShotAllreduce {
   bool stages_input_ = false;          // we stage our input, because the others cannot see it
   bool is_one_window_ = false;         // the whole tensor is one window, because nothing is staged
   bool reduces_all_ = false;           // each member reduces the whole tensor for itself
-  bool others_fetch_ = true;
+  bool others_fetch_ = true;           // some member fetches slices from our staging memory
   // reduced elements of our slice of this window; in the first pass of an Adasum, finished staged
   // windows
   std::int64_t reduced_ = 0;

@@ -22,7 +22,7 @@
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
 // completes the step only after all members have published that they reduced the last window. A
-// member that sees the end of the group before it publishes that never publishes it.
+// member that sees the end of the group earlier does not publish this.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,7 @@ class Learner {
   // fragment of another id, one that members have `announced`, if that fragment comes first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // Learns from a raise that a fragment of `to` may follow `from`. Returns that fragment; 0 if
-  // none.
+  // Learns from a raise that one of the fragments `to` may follow `from`. Returns that one, or 0.
   std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                    EdgeKind kind);
   // Learns from a raise that only the `ready` ids of this bucket and of later ones became ready in

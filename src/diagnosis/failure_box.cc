@@ -26,7 +26,7 @@ bool has_raised(const Failure& failure) { return failure.end.record.cause != Lea
 // The kernel does not say which process it has killed, only that it has just killed one in this
 // cgroup.
 bool probably_killed_for_memory(const WorkerEnd& end) {
-  return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
+  return end.how.signal == SIGKILL && end.memory_kills.in_cgroup > 0;
 }
 
 // The number of calls shows, for example, that a rank had fewer training batches than the others.
@@ -65,9 +65,9 @@ std::string count_of_processes(std::int64_t count) {
 std::string memory_note(const WorkerEnd& end) {
   const MemoryKills& kills = end.memory_kills;
   const std::string killed =
-      "the kernel has just killed " + count_of_processes(kills.in_group) + " of its memory cgroup";
+      "the kernel has just killed " + count_of_processes(kills.in_cgroup) + " of its memory cgroup";
   if (probably_killed_for_memory(end)) return killed + ": raise the limit, or use less";
-  if (kills.in_group > 0) return killed + "; perhaps a child of this worker";
+  if (kills.in_cgroup > 0) return killed + "; perhaps a child of this worker";
   if (end.how.signal == SIGKILL && kills.on_machine > 0)
     return "the kernel has just killed " + count_of_processes(kills.on_machine) +
            " of this machine for memory; perhaps this one";

@@ -16,8 +16,8 @@ namespace farandole {
 
 // How many processes the kernel has killed for lack of memory.
 struct MemoryKills {
-  std::int64_t in_group = 0;    // in the worker's own memory cgroup
-  std::int64_t on_machine = 0;  // on the whole machine, including in_group
+  std::int64_t in_cgroup = 0;   // in the worker's own memory cgroup
+  std::int64_t on_machine = 0;  // on the whole machine, including in_cgroup
 };
 
 // What the launcher knows about a worker that has ended.

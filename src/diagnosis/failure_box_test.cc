@@ -97,7 +97,7 @@ TEST(FailureBox, RaisedAnException) {
 
 TEST(FailureBox, ProbablyKilledForMemory) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
-  made.end.memory_kills = {.in_group = 1, .on_machine = 1};
+  made.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was probably killed by the kernel for memory (SIGKILL)      │
@@ -111,7 +111,7 @@ TEST(FailureBox, ProbablyKilledForMemory) {
 
 TEST(FailureBox, PerhapsKilledForMemory) {
   Failure made = failure({.signal = SIGKILL});
-  made.end.memory_kills = {.in_group = 0, .on_machine = 2};
+  made.end.memory_kills = {.in_cgroup = 0, .on_machine = 2};
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
@@ -123,7 +123,7 @@ TEST(FailureBox, PerhapsKilledForMemory) {
 
 TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
   Failure made = failure({.code = 1});
-  made.end.memory_kills = {.in_group = 1, .on_machine = 1};
+  made.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) exited with code 1                                          │

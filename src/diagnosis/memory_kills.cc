@@ -94,7 +94,7 @@ MemoryKillCounter::MemoryKillCounter(std::optional<std::string> counter_file)
 }
 
 MemoryKills MemoryKillCounter::count() const {
-  return {.in_group = file_ ? value_in(*file_, "oom_kill") : 0,
+  return {.in_cgroup = file_ ? value_in(*file_, "oom_kill") : 0,
           .on_machine = value_in("/proc/vmstat", "oom_kill")};
 }
 
@@ -102,7 +102,7 @@ void MemoryKillCounter::sample() { previous_sample_ = std::exchange(last_sample_
 
 MemoryKills MemoryKillCounter::recent_kills() const {
   const MemoryKills now = count();
-  return {now.in_group - previous_sample_.in_group, now.on_machine - previous_sample_.on_machine};
+  return {now.in_cgroup - previous_sample_.in_cgroup, now.on_machine - previous_sample_.on_machine};
 }
 
 }  // namespace farandole

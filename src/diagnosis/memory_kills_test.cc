@@ -44,7 +44,7 @@ TEST(MemoryKills, AnInvisibleCgroupHasNoFile) {
 
 TEST(MemoryKills, NoProcessWasKilledByThisTest) {
   const MemoryKillCounter counter(own_memory_counter_file());
-  EXPECT_EQ(counter.recent_kills().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
 }
 
 TEST(MemoryKills, OnlyRecentKillsCount) {
@@ -54,15 +54,15 @@ TEST(MemoryKills, OnlyRecentKillsCount) {
   };
   killed(5);
   MemoryKillCounter counter(file);
-  EXPECT_EQ(counter.recent_kills().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
   killed(7);
-  EXPECT_EQ(counter.recent_kills().in_group, 2);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 2);
   counter.sample();  // between the kill and the end of the process
-  EXPECT_EQ(counter.recent_kills().in_group, 2);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 2);
   counter.sample();
-  EXPECT_EQ(counter.recent_kills().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
   killed(8);
-  EXPECT_EQ(counter.recent_kills().in_group, 1);
+  EXPECT_EQ(counter.recent_kills().in_cgroup, 1);
   std::filesystem::remove(file);
 }
 

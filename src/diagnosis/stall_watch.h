@@ -26,7 +26,7 @@ class StallWatch {
   // `limit` must be more than 0.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
-  // How often to call tick().
+  // The time between two calls of tick().
   Duration interval() const { return limit_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
   // Call it when the job continues after the user had stopped all of it. Earlier waiting time then

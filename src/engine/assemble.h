@@ -27,7 +27,7 @@ struct Engine::Parts {
   RankTopology topology;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
-  std::shared_ptr<Store> store;  // shared by the engines of this process that use it
+  std::shared_ptr<Store> store;  // may be shared with other engines of this process
   FlightMemory flight_memory;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;

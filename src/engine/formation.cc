@@ -47,7 +47,7 @@ Result<Descriptor> open_own_process() {
       Descriptor::beyond_standard(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process.valid())
     return Status::stop(format_text(
-        "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
+        "cannot open a descriptor of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
         "and room for two descriptors per worker ({})",
         std::strerror(errno), descriptor_advice()));
   return process;

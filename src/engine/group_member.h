@@ -43,8 +43,8 @@ class GroupMember {
   // Runs one round: receives messages, advances the current decision, sends messages. Appends
   // records that got their outcome to `finished`. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Sets the time, because advance() does not read the clock. The caller must call tick() at
-  // deadline() at the latest.
+  // Sets the time. advance() does not do this, because it would have to read the clock. The caller
+  // must call tick() at deadline() at the latest.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
@@ -58,7 +58,7 @@ class GroupMember {
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
   // flight, and a later advance() finishes them. At deadline(), tick() takes the memory back. Only
-  // the first call counts.
+  // the first end() has an effect.
   void end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
   // Why the group is over; empty while it goes on. advance() may end it, too.

@@ -40,8 +40,8 @@ class Memberships {
   void submit(Record& record, std::vector<Record*>& finished);
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Sets the time of all groups. advance() does not read the clock, because that costs as much as
-  // advance() itself. The caller must call this at deadline() at the latest.
+  // Sets the time of all groups. advance() does not do this, because reading the clock costs as
+  // much as advance() itself. The caller must call this at deadline() at the latest.
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
@@ -49,13 +49,13 @@ class Memberships {
   bool has_unsent() const { return unsent_; }
 
   // Ends all groups, and this rank leaves the job. Before that, it drives the steps that all
-  // members have entered until they finish or make no progress any more. Only the first call
-  // counts.
+  // members have entered until they finish or make no progress any more. Only the first give_up()
+  // has an effect.
   void give_up(const GiveUpReason& why, std::vector<Record*>& finished);
   // Ends all groups for the end of the engine. Returns when no other rank writes to memory of this
   // rank's calls any more. Without a reason, the other ranks are not told that this rank leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
-  // Returns the groups that have ended since the last call.
+  // Returns the groups that have ended since the last take_ended().
   EndedGroups take_ended() { return std::exchange(ended_, {}); }
   bool some_have_ended() const { return !ended_.empty(); }
 

@@ -28,7 +28,8 @@ class ProgressLock {
   bool is_stopping() const { return stopping_; }
   int waiters() const { return waiters_; }
 
-  // Call it when a thread calls submit() or wait(). If it waits, it is a waiter until end_wait().
+  // Call it when a thread calls submit() or wait(). If this thread waits, it is a waiter until
+  // end_wait().
   void arrive(bool waits) {
     ++calls_;
     waiters_ += waits ? 1 : 0;

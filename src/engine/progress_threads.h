@@ -62,7 +62,7 @@ class ProgressThreads {
 
   // Ends the thread "progress", and all calls in flight with kRebuildGroup. With a reason, it tells
   // the other ranks that this rank leaves. Afterwards this object does not touch shared memory any
-  // more. Only the first call counts.
+  // more. Only the first stop() has an effect.
   void stop(std::optional<std::string_view> reason = {});
 
  private:

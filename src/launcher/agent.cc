@@ -89,7 +89,7 @@ class Agent {
   Status watch_own_descriptors();
   Status start_all();
   Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
-  std::vector<EnvironmentVariable> defaults() const;
+  std::vector<EnvironmentVariable> default_environment() const;
   void announce_threads(const std::vector<EnvironmentVariable>& inherited);
   void serve(std::uint64_t ready);
   void handle_signals();
@@ -102,7 +102,7 @@ class Agent {
   void continue_stopped();
   std::vector<WatchedWorker> watched_workers() const;
   void check_missing_inits();
-  bool checks_stalls() const;
+  bool may_check_stalls() const;
   void check_stalls();
   void request_stacks(const std::vector<int>& ranks);
   void handle_stack();
@@ -195,7 +195,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get(),
                                       caller.channels.empty() ? -1 : caller.channels.at(index)};
   const bool own_streams = caller.streams.empty();
-  const auto environment = merge_environment({defaults(), inherited, options.settings,
+  const auto environment = merge_environment({default_environment(), inherited, options.settings,
                                               rank_variables(rank, options.workers, descriptors)});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
@@ -219,7 +219,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   return {};
 }
 
-std::vector<EnvironmentVariable> Agent::defaults() const {
+std::vector<EnvironmentVariable> Agent::default_environment() const {
   return defaults_for(setup_.options.workers, usable_cores());
 }
 
@@ -228,7 +228,7 @@ void Agent::announce_threads(const std::vector<EnvironmentVariable>& inherited) 
     for (const auto& [name, value] : *list)
       if (name == "OMP_NUM_THREADS") return;
   const int cores = usable_cores();
-  output_.notice("OMP_NUM_THREADS=" + defaults().front().second + " in every worker (" +
+  output_.notice("OMP_NUM_THREADS=" + default_environment().front().second + " in every worker (" +
                  std::to_string(setup_.options.workers) + " on " + std::to_string(cores) +
                  (cores == 1 ? " core" : " cores") + "); set it yourself to choose otherwise");
 }
@@ -266,7 +266,7 @@ std::optional<TimePoint> Agent::deadline() const {
   };
   consider(stacks_.deadline());
   consider(init_watch_.deadline());
-  if (checks_stalls()) consider(next_stall_check_);
+  if (may_check_stalls()) consider(next_stall_check_);
   return first;
 }
 
@@ -394,12 +394,12 @@ void Agent::check_missing_inits() {
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
-bool Agent::checks_stalls() const {
+bool Agent::may_check_stalls() const {
   return stalls_ && !user_stopped_job_ && !supervision_->is_ending();
 }
 
 void Agent::check_stalls() {
-  if (!checks_stalls() || now() < next_stall_check_) return;
+  if (!may_check_stalls() || now() < next_stall_check_) return;
   next_stall_check_ = now() + stalls_->interval();
   memory_kills_.sample();
   const auto report = stalls_->tick(watched_workers(), now());

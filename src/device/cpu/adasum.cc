@@ -20,7 +20,7 @@ constexpr std::int64_t kBlock = 2048;
 constexpr double kCancellationFraction = 0x1p-32;
 
 constexpr std::size_t product_index(std::size_t a, std::size_t b) {
-  return dot_products_of(std::max(a, b)) + std::min(a, b);
+  return dot_product_count(std::max(a, b)) + std::min(a, b);
 }
 
 // The inputs whose combination is one intermediate result of the tree.
@@ -90,11 +90,11 @@ Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
 
 // Adds the dot products of the inputs in `left` with those in `right` to `sums`. `right` is the
 // same pair as `left` or an earlier one.
-void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair right,
+void add_products(const AdasumKernels& kernels, ProductArguments& arguments, Pair left, Pair right,
                   std::span<double> sums) {
   std::array<double, 4> products = {};
-  job.products = products.data();
-  (left == right ? kernels.square : kernels.product)(job);
+  arguments.products = products.data();
+  (left == right ? kernels.square : kernels.product)(arguments);
   sums[product_index(left.first, right.first)] += products[0];
   if (left != right && right.first != right.second)
     sums[product_index(left.first, right.second)] += products[1];
@@ -107,7 +107,7 @@ void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair
 
 void compute_adasum_weights(std::span<const double> products, double scale,
                             std::span<double> weights) {
-  CHECK(products.size() == dot_products_of(weights.size()), "every input has all its products");
+  CHECK(products.size() == dot_product_count(weights.size()), "every input has all its products");
   const std::size_t inputs = weights.size();
   std::ranges::fill(weights, 1);
   Tree tree(products, weights);
@@ -129,20 +129,20 @@ Adasum::Adasum(DType dtype, const InstructionSet& set)
 
 void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int64_t count,
                               std::span<double> products) const {
-  CHECK(products.size() == dot_products_of(inputs.size()), "every input has all its products");
+  CHECK(products.size() == dot_product_count(inputs.size()), "every input has all its products");
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    ProductJob job = {};
-    job.count = std::min(kBlock, count - begin);
+    ProductArguments arguments = {};
+    arguments.count = std::min(kBlock, count - begin);
     const auto at = [&](std::size_t input) { return inputs[input] + begin * element_bytes_; };
     for (Pair left = pair_from(inputs, 0); left.first < inputs.size();
          left = pair_from(inputs, left.second + 1)) {
-      job.left[0] = at(left.first);
-      job.left[1] = at(left.second);
+      arguments.left[0] = at(left.first);
+      arguments.left[1] = at(left.second);
       for (Pair right = pair_from(inputs, 0); right.first <= left.first;
            right = pair_from(inputs, right.second + 1)) {
-        job.right[0] = at(right.first);
-        job.right[1] = at(right.second);
-        add_products(*kernels_, job, left, right, products);
+        arguments.right[0] = at(right.first);
+        arguments.right[1] = at(right.second);
+        add_products(*kernels_, arguments, left, right, products);
       }
     }
   }

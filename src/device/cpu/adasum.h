@@ -23,7 +23,7 @@ namespace farandole {
 
 // The number of dot products of this many inputs. The product of inputs i and j ≤ i is at index i
 // (i + 1) / 2 + j.
-constexpr std::size_t dot_products_of(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
+constexpr std::size_t dot_product_count(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
 
 // Computes the weight of each input in the result, times `scale`, from the dot products of whole
 // inputs.

@@ -125,21 +125,22 @@ struct Products {
 };
 
 template <class Element, bool kSquare>
-void multiply(const ProductJob& job) {
+void multiply(const ProductArguments& arguments) {
   Products<kSquare> all[kVectorsInParallel] = {};
   Doubles left[2];
   Doubles right[2];
   const auto add = [&](auto&& read, std::int64_t offset, Products<kSquare>& to)
                        __attribute__((always_inline)) {
                          for (int input = 0; input < 2; ++input) {
-                           read(job.left[input] + offset, left[input]);
-                           if constexpr (!kSquare) read(job.right[input] + offset, right[input]);
+                           read(arguments.left[input] + offset, left[input]);
+                           if constexpr (!kSquare)
+                             read(arguments.right[input] + offset, right[input]);
                          }
                          to.add(left, kSquare ? left : right);
                        };
   const std::int64_t step = kLanes * Element::kBytes;
   std::int64_t offset = 0;
-  std::int64_t left_over = job.count;
+  std::int64_t left_over = arguments.count;
   for (; left_over >= kVectorsInParallel * kLanes; left_over -= kVectorsInParallel * kLanes)
     for (Products<kSquare>& products : all) {
       add(Lanes<Element>::read, offset, products);
@@ -158,33 +159,33 @@ void multiply(const ProductJob& job) {
     const Doubles sum = all[0].sums[product] + all[1].sums[product];
     double total = 0;
     for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
-    job.products[product] = total;
+    arguments.products[product] = total;
   }
-  if constexpr (kSquare) job.products[2] = job.products[1];
+  if constexpr (kSquare) arguments.products[2] = arguments.products[1];
 }
 
 template <class Element>
-void add_weighted(const WeightedJob& job) {
+void add_weighted(const WeightedSumArguments& arguments) {
   constexpr std::int64_t kChunk = 4;  // in vectors of eight
   const std::int64_t step = kLanes * Element::kBytes;
   const auto add = [&](auto&& read, std::int64_t at, Doubles& sum) __attribute__((always_inline)) {
-    read(job.inputs[0] + at, sum);
-    sum *= job.weights[0];
-    for (std::int64_t input = 1; input < job.input_count; ++input) {
+    read(arguments.inputs[0] + at, sum);
+    sum *= arguments.weights[0];
+    for (std::int64_t input = 1; input < arguments.input_count; ++input) {
       Doubles numbers;
-      read(job.inputs[input] + at, numbers);
-      sum += numbers * job.weights[input];
+      read(arguments.inputs[input] + at, numbers);
+      sum += numbers * arguments.weights[input];
     }
   };
   std::int64_t offset = 0;
-  std::int64_t left_over = job.count;
+  std::int64_t left_over = arguments.count;
   for (; left_over >= kChunk * kLanes; left_over -= kChunk * kLanes, offset += kChunk * step) {
     Doubles sums[kChunk];
     for (std::int64_t part = 0; part < kChunk; ++part)
       add(Lanes<Element>::read, offset + part * step, sums[part]);
-    for (std::int64_t output = 0; output < job.output_count; ++output)
+    for (std::int64_t output = 0; output < arguments.output_count; ++output)
       for (std::int64_t part = 0; part < kChunk; ++part)
-        Lanes<Element>::write(sums[part], job.outputs[output] + offset + part * step);
+        Lanes<Element>::write(sums[part], arguments.outputs[output] + offset + part * step);
   }
   for (; left_over > 0; left_over -= kLanes, offset += step) {
     PartialVector<Element> partial(left_over < kLanes ? left_over : kLanes);
@@ -192,8 +193,8 @@ void add_weighted(const WeightedJob& job) {
     add([&](const std::byte* from, Doubles& to)
             __attribute__((always_inline)) { partial.read(from, to); },
         offset, sum);
-    for (std::int64_t output = 0; output < job.output_count; ++output)
-      partial.write(sum, job.outputs[output] + offset);
+    for (std::int64_t output = 0; output < arguments.output_count; ++output)
+      partial.write(sum, arguments.outputs[output] + offset);
   }
 }
 

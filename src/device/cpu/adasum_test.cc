@@ -284,7 +284,7 @@ TEST(Adasum, dot_products_of_parts_add_up) {
   const Vector b = {5, 6, 7, 8};
   const Buffer left = encoded<float>(a);
   const Buffer right = encoded<float>(b);
-  std::array<double, dot_products_of(2)> products = {};
+  std::array<double, dot_product_count(2)> products = {};
   const Adasum of_floats(DType::kFloat32);
   for (const std::size_t half : {std::size_t{0}, 2 * sizeof(float)}) {
     const std::array inputs = {left.data() + half, right.data() + half};

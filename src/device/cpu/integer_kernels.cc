@@ -90,40 +90,40 @@ void store_at(std::byte* to, std::int64_t index, T value) {
 // Reduces one block. It writes the outputs only after it has read all inputs, because an output may
 // be the memory of an input.
 template <class Element, class Op>
-void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) {
+void reduce_block(const KernelArguments& arguments, std::int64_t begin, std::int64_t count) {
   using Stored = typename Element::Stored;
   using Accumulator = typename Element::Accumulator;
   const std::int64_t offset = begin * static_cast<std::int64_t>(sizeof(Stored));
-  const double prescale = job.prescale;
-  const double postscale = job.postscale;
+  const double prescale = arguments.prescale;
+  const double postscale = arguments.postscale;
   std::array<Accumulator, kBlock> block;
   Accumulator* const __restrict sums = block.data();
 
-  const std::byte* const __restrict first = job.inputs[0] + offset;
+  const std::byte* const __restrict first = arguments.inputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i)
     sums[i] = Element::scale(Element::widen(load_at<Stored>(first, i)), prescale);
-  for (std::int64_t input = 1; input < job.input_count; ++input) {
-    const std::byte* const __restrict next = job.inputs[input] + offset;
+  for (std::int64_t input = 1; input < arguments.input_count; ++input) {
+    const std::byte* const __restrict next = arguments.inputs[input] + offset;
     for (std::int64_t i = 0; i < count; ++i)
       sums[i] =
           Op::combine(sums[i], Element::scale(Element::widen(load_at<Stored>(next, i)), prescale));
   }
   if constexpr (std::is_same_v<Op, Average>) {
-    const auto divisor = static_cast<Accumulator>(job.divisor);
+    const auto divisor = static_cast<Accumulator>(arguments.divisor);
     for (std::int64_t i = 0; i < count; ++i) sums[i] /= divisor;
   }
-  std::byte* const __restrict result = job.outputs[0] + offset;
+  std::byte* const __restrict result = arguments.outputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i)
     store_at(result, i, static_cast<Stored>(Element::scale(sums[i], postscale)));
-  for (std::int64_t output = 1; output < job.output_count; ++output)
-    std::memcpy(job.outputs[output] + offset, result,
+  for (std::int64_t output = 1; output < arguments.output_count; ++output)
+    std::memcpy(arguments.outputs[output] + offset, result,
                 static_cast<std::size_t>(count) * sizeof(Stored));
 }
 
 template <class Element, class Op>
-void reduce_all(const KernelJob& job) {
-  for (std::int64_t begin = 0; begin < job.count; begin += kBlock)
-    reduce_block<Element, Op>(job, begin, std::min(kBlock, job.count - begin));
+void reduce_all(const KernelArguments& arguments) {
+  for (std::int64_t begin = 0; begin < arguments.count; begin += kBlock)
+    reduce_block<Element, Op>(arguments, begin, std::min(kBlock, arguments.count - begin));
 }
 
 using Kernels = std::array<Kernel, kReduceOpNames.size()>;  // indexed by ReduceOp

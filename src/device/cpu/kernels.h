@@ -15,7 +15,7 @@ namespace farandole {
 // The arguments of one kernel call. The pointers are byte pointers, because user memory may be
 // unaligned. They are not spans, because kernels may not call inline functions of other headers
 // (see vector_kernels.h).
-struct KernelJob {
+struct KernelArguments {
   const std::byte* const* inputs;
   std::int64_t input_count;
   std::byte* const* outputs;
@@ -25,7 +25,7 @@ struct KernelJob {
   double prescale;
   double postscale;
 };
-using Kernel = void (*)(const KernelJob&);
+using Kernel = void (*)(const KernelArguments&);
 
 // The kernels of one dtype and one reduction. A pointer is null if there is no such kernel.
 struct KernelVariants {
@@ -43,14 +43,14 @@ Kernel integer_kernel(DType dtype, ReduceOp op);
 
 // The dot products of two inputs with two others, in float64: left[0]·right[0], left[0]·right[1],
 // left[1]·right[0] and left[1]·right[1].
-struct ProductJob {
+struct ProductArguments {
   const std::byte* left[2];
   const std::byte* right[2];  // equal to `left` for `square`
   std::int64_t count;
   double* products;  // output: 4 products
 };
 // Arguments of the weighted sum of the inputs, computed in float64 and rounded at the end.
-struct WeightedJob {
+struct WeightedSumArguments {
   const std::byte* const* inputs;
   const double* weights;
   std::int64_t input_count;
@@ -59,9 +59,9 @@ struct WeightedJob {
   std::int64_t count;
 };
 struct AdasumKernels {
-  void (*square)(const ProductJob&) = nullptr;
-  void (*product)(const ProductJob&) = nullptr;
-  void (*add_weighted)(const WeightedJob&) = nullptr;
+  void (*square)(const ProductArguments&) = nullptr;
+  void (*product)(const ProductArguments&) = nullptr;
+  void (*add_weighted)(const WeightedSumArguments&) = nullptr;
 };
 using AdasumTable = std::array<AdasumKernels, kDTypes.size()>;  // indexed by DType
 

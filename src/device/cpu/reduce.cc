@@ -27,7 +27,7 @@ void reduce_by_adasum(const InstructionSet& set, const Reduction& reduction,
                       std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                       std::int64_t count) {
   const Adasum adasum(reduction.dtype, set);
-  std::vector<double> products(dot_products_of(inputs.size()));
+  std::vector<double> products(dot_product_count(inputs.size()));
   std::vector<double> weights(inputs.size());
   adasum.add_dot_products(inputs, count, products);
   compute_adasum_weights(products, reduction.prescale * reduction.postscale, weights);

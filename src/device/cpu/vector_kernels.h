@@ -67,34 +67,34 @@ struct Chunk {
 
   Vector<Lane> sums[kSums];
 
-  [[gnu::always_inline]] void read(const std::byte* from, const KernelJob& job) {
+  [[gnu::always_inline]] void read(const std::byte* from, const KernelArguments& arguments) {
     for (int unit = 0; unit < kRegistersPerChunk; ++unit)
       Element::widen(from + unit * kWidth, sums + unit * Element::kParts);
     if constexpr (kScaled)
-      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.prescale);
+      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(arguments.prescale);
   }
-  [[gnu::always_inline]] void combine(const std::byte* from, const KernelJob& job) {
+  [[gnu::always_inline]] void combine(const std::byte* from, const KernelArguments& arguments) {
     Chunk next;
-    next.read(from, job);
+    next.read(from, arguments);
     for (int index = 0; index < kSums; ++index)
       sums[index] = Op::combine(sums[index], next.sums[index]);
   }
-  [[gnu::always_inline]] void finish(const KernelJob& job) {
+  [[gnu::always_inline]] void finish(const KernelArguments& arguments) {
     if constexpr (std::is_same_v<Op, Average>)
-      for (Vector<Lane>& sum : sums) sum /= static_cast<Lane>(job.divisor);
+      for (Vector<Lane>& sum : sums) sum /= static_cast<Lane>(arguments.divisor);
     if constexpr (kScaled)
-      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.postscale);
+      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(arguments.postscale);
   }
   // Writes the chunk to every output at `offset`.
-  [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
+  [[gnu::always_inline]] void write(const KernelArguments& arguments, std::int64_t offset) const {
     decltype(Element::narrow(sums)) units[kRegistersPerChunk];
     for (int unit = 0; unit < kRegistersPerChunk; ++unit)
       units[unit] = Element::narrow(sums + unit * Element::kParts);
     std::int64_t output = 0;
     do {
-      std::byte* const to = job.outputs[output] + offset;
+      std::byte* const to = arguments.outputs[output] + offset;
       for (int unit = 0; unit < kRegistersPerChunk; ++unit) store(to + unit * kWidth, units[unit]);
-    } while (++output < job.output_count);
+    } while (++output < arguments.output_count);
   }
 };
 
@@ -121,49 +121,50 @@ struct Chunk {
 
 // Reduces the last elements, which do not fill a chunk, in the same way through a buffer.
 template <class Element, class Op, bool kScaled>
-[[gnu::noinline]] void reduce_rest(const KernelJob& job, std::int64_t offset, std::int64_t bytes) {
+[[gnu::noinline]] void reduce_rest(const KernelArguments& arguments, std::int64_t offset,
+                                   std::int64_t bytes) {
   using Part = Chunk<Element, Op, kScaled>;
   const auto size = static_cast<std::size_t>(bytes);
   alignas(kWidth) std::byte memory[Part::kBytes] = {};
   Part part;
-  copy_rest(memory, job.inputs[0] + offset, size);
-  part.read(memory, job);
-  for (std::int64_t input = 1; input < job.input_count; ++input) {
-    copy_rest(memory, job.inputs[input] + offset, size);
-    part.combine(memory, job);
+  copy_rest(memory, arguments.inputs[0] + offset, size);
+  part.read(memory, arguments);
+  for (std::int64_t input = 1; input < arguments.input_count; ++input) {
+    copy_rest(memory, arguments.inputs[input] + offset, size);
+    part.combine(memory, arguments);
   }
-  part.finish(job);
+  part.finish(arguments);
   std::byte* const result = memory;
-  KernelJob to_memory = job;
+  KernelArguments to_memory = arguments;
   to_memory.outputs = &result;
   to_memory.output_count = 1;
   part.write(to_memory, 0);
-  for (std::int64_t output = 0; output < job.output_count; ++output)
-    __builtin_memcpy(job.outputs[output] + offset, memory, size);
+  for (std::int64_t output = 0; output < arguments.output_count; ++output)
+    __builtin_memcpy(arguments.outputs[output] + offset, memory, size);
 }
 
 // kInputs is 0 for any number of inputs. A chunk of an output is written only after the same chunk
 // of all inputs was read, so an output may be the memory of an input.
 template <class Element, class Op, bool kScaled, int kInputs>
-void reduce_chunks(const KernelJob& job) {
+void reduce_chunks(const KernelArguments& arguments) {
   using Whole = Chunk<Element, Op, kScaled>;
-  const std::int64_t bytes = job.count * Element::kBytes;
-  const std::byte* const first = job.inputs[0];
-  const std::byte* const second = kInputs == 2 ? job.inputs[1] : nullptr;
+  const std::int64_t bytes = arguments.count * Element::kBytes;
+  const std::byte* const first = arguments.inputs[0];
+  const std::byte* const second = kInputs == 2 ? arguments.inputs[1] : nullptr;
   std::int64_t offset = 0;
   for (; offset + Whole::kBytes <= bytes; offset += Whole::kBytes) {
     Whole whole;
-    whole.read(first + offset, job);
+    whole.read(first + offset, arguments);
     if constexpr (kInputs == 2) {
-      whole.combine(second + offset, job);
+      whole.combine(second + offset, arguments);
     } else {
-      for (std::int64_t input = 1; input < job.input_count; ++input)
-        whole.combine(job.inputs[input] + offset, job);
+      for (std::int64_t input = 1; input < arguments.input_count; ++input)
+        whole.combine(arguments.inputs[input] + offset, arguments);
     }
-    whole.finish(job);
-    whole.write(job, offset);
+    whole.finish(arguments);
+    whole.write(arguments, offset);
   }
-  if (offset < bytes) reduce_rest<Element, Op, kScaled>(job, offset, bytes - offset);
+  if (offset < bytes) reduce_rest<Element, Op, kScaled>(arguments, offset, bytes - offset);
 }
 
 template <class Element, class Op>
