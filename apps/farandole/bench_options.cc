@@ -48,7 +48,8 @@ p99_us, algbw_gbps, busbw_gbps and verified. It is written after every size, so 
 leaves its results. The exit code is 1 if a result was wrong.
 )";
 
-Status rejection(std::string_view what, const std::string& word, const std::string& known) {
+Status unknown_word_error(std::string_view what, const std::string& word,
+                          const std::string& known) {
   return Status::fix_call(
       format_text("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), known));
 }
@@ -61,7 +62,7 @@ Result<Operation> operation_named(const std::string& word) {
   }
   if (word.empty())
     return Status::fix_call("which operation? For example `farandole bench allreduce -n 2`");
-  return rejection("the operation", word, join_text(known, ", "));
+  return unknown_word_error("the operation", word, join_text(known, ", "));
 }
 
 // Accepts all types except bool, which has no sum.
@@ -72,7 +73,7 @@ Result<DType> dtype_named(const std::string& word) {
     if (row.name == word) return row.dtype;
     known.push_back(row.name);
   }
-  return rejection("the --dtype", word, join_text(known, ", "));
+  return unknown_word_error("the --dtype", word, join_text(known, ", "));
 }
 
 Result<std::size_t> size_in(const std::string& word) {
@@ -129,7 +130,7 @@ Result<BenchPlan> BenchOptions::plan() const {
   FARANDOLE_TRY_ASSIGN(plan.sizes, sizes_in(sizes_));
   FARANDOLE_TRY_ASSIGN(plan.dtype, dtype_named(dtype_));
   if (memory_ != "heap" && memory_ != "ordinary")
-    return rejection("the --memory", memory_, "heap and ordinary");
+    return unknown_word_error("the --memory", memory_, "heap and ordinary");
   plan.heap = memory_ == "heap";
   plan.consume = consume_;
   plan.json = json_;

@@ -34,9 +34,9 @@ constexpr Seconds kProgressPeriod(0.2);
 constexpr std::size_t kRotatingBuffers = 3;
 constexpr std::size_t kAlignment = 128;
 constexpr int kWarmUps = 3;
-// About how many seconds the repetitions of a size may take: the operations alone, and everything,
-// with writing and checking.
+// About how many seconds all operations of one size may take.
 constexpr double kOperationSeconds = 0.4;
+// About how many seconds one size may take in all, with writing and checking.
 constexpr double kTotalSeconds = 3;
 constexpr double kRepetitionsMin = 5;
 constexpr double kRepetitionsMax = 5000;
@@ -134,7 +134,7 @@ class BenchWorker {
   }
 
   // Replaces each value by its maximum over all ranks.
-  Status maximum_over_ranks(std::vector<double>& values) {
+  Status maximize_over_ranks(std::vector<double>& values) {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = "bench.times";
@@ -199,7 +199,7 @@ class BenchWorker {
       FARANDOLE_TRY_ASSIGN(warm, repeat(bytes, row));
     }
     std::vector<double> agreed = {warm.operation, warm.total};
-    FARANDOLE_TRY(maximum_over_ranks(agreed));
+    FARANDOLE_TRY(maximize_over_ranks(agreed));
     const double wanted = std::min(kOperationSeconds / agreed[0], kTotalSeconds / agreed[1]);
     std::vector<double> times(
         static_cast<std::size_t>(std::clamp(wanted, kRepetitionsMin, kRepetitionsMax)));
@@ -208,9 +208,9 @@ class BenchWorker {
       FARANDOLE_TRY_ASSIGN(const Times one, repeat(bytes, row));
       times[i] = one.operation;
     }
-    FARANDOLE_TRY(maximum_over_ranks(times));
+    FARANDOLE_TRY(maximize_over_ranks(times));
     std::vector<double> wrong = {row.verified ? 0.0 : 1.0};
-    FARANDOLE_TRY(maximum_over_ranks(wrong));
+    FARANDOLE_TRY(maximize_over_ranks(wrong));
     row.verified = wrong[0] == 0;
     std::ranges::sort(times);
     row.p50_us = times[times.size() / 2] * 1e6;

@@ -50,7 +50,7 @@ CallerFlags::CallerFlags(CLI::App& command) {
         ->type_name("FD")
         ->group("For programs that start jobs and pass open descriptors");
   };
-  add("--caller", handle_, "A pidfd of the program: when the program ends, the job gets SIGHUP");
+  add("--caller", caller_, "A pidfd of the program: when the program ends, the job gets SIGHUP");
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
       "`cause RANK`");
@@ -65,7 +65,7 @@ CallerFlags::CallerFlags(CLI::App& command) {
 Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {
   const auto count = static_cast<std::size_t>(workers);
   CallerDescriptors caller;
-  FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor_in("--caller", handle_));
+  FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor_in("--caller", caller_));
   FARANDOLE_TRY_ASSIGN(caller.report, descriptor_in("--report", report_));
   FARANDOLE_TRY_ASSIGN(caller.channels, descriptors_in("--channels", channels_, count));
   FARANDOLE_TRY_ASSIGN(caller.streams, descriptors_in("--streams", streams_, 2 * count));

@@ -21,7 +21,7 @@ class CallerFlags {
   Result<CallerDescriptors> descriptors(int workers) const;
 
  private:
-  std::string handle_;
+  std::string caller_;
   std::string report_;
   std::string channels_;
   std::string streams_;

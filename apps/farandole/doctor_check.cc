@@ -95,9 +95,9 @@ std::optional<std::string> read_all(const Descriptor& source) {
 void end_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
   ::kill(leader, SIGKILL);  // in case it has not created its group yet
-  const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
-  pollfd entry{handle.get(), POLLIN, 0};
-  if (handle.valid()) ::poll(&entry, 1, kKillMs);
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
+  pollfd entry{process.get(), POLLIN, 0};
+  if (process.valid()) ::poll(&entry, 1, kKillMs);
   ::waitpid(leader, nullptr, WNOHANG);
 }
 

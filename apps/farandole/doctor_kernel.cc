@@ -36,7 +36,7 @@ constexpr const char* kKernelAdvice =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
 // Returns the finding for a system call that has failed with errno.
-Finding failed(const char* call) {
+Finding failed_call(const char* call) {
   const char* advice = kKernelAdvice;
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
   if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
@@ -46,7 +46,7 @@ Finding failed(const char* call) {
 
 Finding kernel() {
   utsname name{};
-  if (::uname(&name) != 0) return failed("uname");
+  if (::uname(&name) != 0) return failed_call("uname");
   return {Health::kWorks, format_text("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
@@ -61,15 +61,15 @@ pid_t start_child(Role role) {
 
 Finding process_handles() {
   const pid_t child = start_child([] { return ::pause(); });
-  if (child < 0) return failed("fork");
-  const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  if (child < 0) return failed_call("fork");
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const int failure = errno;
   ::kill(child, SIGKILL);
-  pollfd entry{handle.get(), POLLIN, 0};
-  const bool seen = handle.valid() && ::poll(&entry, 1, -1) == 1;
+  pollfd entry{process.get(), POLLIN, 0};
+  const bool seen = process.valid() && ::poll(&entry, 1, -1) == 1;
   ::waitpid(child, nullptr, 0);
   errno = failure;
-  if (!handle.valid()) return failed("pidfd_open");
+  if (!process.valid()) return failed_call("pidfd_open");
   if (!seen)
     return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported",
             kKernelAdvice};
@@ -77,10 +77,10 @@ Finding process_handles() {
 }
 
 Finding process_tree() {
-  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER");
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed_call("PR_SET_CHILD_SUBREAPER");
   const pid_t child = start_child([] { return ::fork() < 0 ? 1 : 0; });
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return failed("fork");
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return failed_call("fork");
   if (::waitpid(-1, nullptr, 0) < 0)
     return {Health::kDoesNotWork,
             "PR_SET_CHILD_SUBREAPER: orphans do not become children of the launcher",
@@ -94,14 +94,14 @@ Finding events() {
   sigaddset(&set, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   const Descriptor signals(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!signals.valid()) return failed("signalfd");
+  if (!signals.valid()) return failed_call("signalfd");
   const Descriptor poller(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event interest{};
   interest.events = EPOLLIN;
   if (!poller.valid() || ::epoll_ctl(poller.get(), EPOLL_CTL_ADD, signals.get(), &interest) != 0)
-    return failed("epoll");
+    return failed_call("epoll");
   ::raise(SIGUSR1);
-  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return failed("epoll_wait");
+  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return failed_call("epoll_wait");
   return {Health::kWorks, "signalfd and epoll: a signal arrives", ""};
 }
 
@@ -120,8 +120,8 @@ void* map(const Descriptor& memory) {
 
 Finding shared_memory() {
   const Descriptor memory = sealed_memory();
-  if (!memory.valid()) return failed("memfd_create with seals");
-  if (map(memory) == MAP_FAILED) return failed("mmap");
+  if (!memory.valid()) return failed_call("memfd_create with seals");
+  if (map(memory) == MAP_FAILED) return failed_call("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
     return {Health::kDoesNotWork, "memfd_create: sealed memory can still shrink", kKernelAdvice};
   return {Health::kWorks, "memfd_create: sealed memory cannot shrink", ""};
@@ -149,7 +149,7 @@ void set(Word& word, std::uint32_t value) {
 Finding wake_ups() {
   const Descriptor memory = sealed_memory();
   void* mapped = memory.valid() ? map(memory) : MAP_FAILED;
-  if (mapped == MAP_FAILED) return failed("memfd_create and mmap");
+  if (mapped == MAP_FAILED) return failed_call("memfd_create and mmap");
   auto* request = new (mapped) Word(0);
   auto* reply = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
   const pid_t child = start_child([&] {
@@ -157,9 +157,9 @@ Finding wake_ups() {
     set(*reply, 1);
     return 0;
   });
-  if (child < 0) return failed("fork");
+  if (child < 0) return failed_call("fork");
   set(*request, 1);
-  if (!wait_until(*reply, 1)) return failed("futex between two processes");
+  if (!wait_until(*reply, 1)) return failed_call("futex between two processes");
   ::waitpid(child, nullptr, 0);
   return {Health::kWorks, "futex: two processes wake each other", ""};
 }
@@ -212,20 +212,20 @@ Received receive_descriptor(int socket) {
 Finding descriptor_passing() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return failed("socketpair");
+    return failed_call("socketpair");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   const int on = 1;
   if (::setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
-    return failed("SO_PASSCRED");
+    return failed_call("SO_PASSCRED");
   const Descriptor memory = sealed_memory();
   const pid_t child = start_child([&] { return send_descriptor(theirs.get(), memory.get()); });
-  if (child < 0) return failed("fork");
+  if (child < 0) return failed_call("fork");
   int status = 0;
   ::waitpid(child, &status, 0);
-  if (status != 0) return failed("sendmsg with SCM_RIGHTS");
+  if (status != 0) return failed_call("sendmsg with SCM_RIGHTS");
   const Received received = receive_descriptor(ours.get());
-  if (!received.descriptor.valid()) return failed("recvmsg with SCM_RIGHTS");
+  if (!received.descriptor.valid()) return failed_call("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork,
             "SCM_CREDENTIALS: the kernel does not tell the sender of a message", kKernelAdvice};
@@ -256,7 +256,7 @@ std::string why_not_readable() {
 
 Finding memory_of_others() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed("pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed_call("pipe2");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   volatile int value = 1;
@@ -264,7 +264,7 @@ Finding memory_of_others() {
     value = 2;
     return ::write(theirs.get(), "!", 1) == 1 ? ::pause() : 1;
   });
-  if (child < 0) return failed("fork");
+  if (child < 0) return failed_call("fork");
   char byte = 0;
   const bool ready = ::read(ours.get(), &byte, 1) == 1;
   int copy = 0;

@@ -159,8 +159,8 @@ Finding finding_on_capacity(std::int64_t workers, const std::string& found,
 }
 
 // The finding for the limit of `ulimit -v` or `ulimit -f` of this process.
-Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
-                       const std::string& advice) {
+Finding finding_on_byte_limit(__rlimit_resource resource, const std::string& name,
+                              const std::string& advice) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
   const std::int64_t soft = soft_limit(limit);
@@ -169,14 +169,14 @@ Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
 }
 
 Finding address_space() {
-  return limit_of_bytes(
+  return finding_on_byte_limit(
       RLIMIT_AS, "`ulimit -v`",
       "every rank maps the heaps of all ranks, and frameworks map a lot of memory: raise it");
 }
 
 Finding file_size() {
-  return limit_of_bytes(RLIMIT_FSIZE, "`ulimit -f`",
-                        "this limit also holds for shared memory: raise it");
+  return finding_on_byte_limit(RLIMIT_FSIZE, "`ulimit -f`",
+                               "this limit also holds for shared memory: raise it");
 }
 
 // The heap size of each rank in a job with one rank per core.

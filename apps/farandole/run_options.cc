@@ -83,7 +83,7 @@ std::string_view overriding_variable(std::string_view name) {
 
 // Parses "NAME=VALUE", or "NAME", which means the value of this variable in the launcher's
 // environment.
-Result<std::pair<std::string, std::string>> variable(const std::string& text) {
+Result<std::pair<std::string, std::string>> parse_variable(const std::string& text) {
   const auto equals = text.find('=');
   std::string name = text.substr(0, equals);
   if (!is_variable_name(name))
@@ -211,7 +211,7 @@ Result<RunOptions::Variables> RunOptions::settings() const {
   Variables settings;
   Knobs checked;
   for (const std::string& text : variables_) {
-    FARANDOLE_TRY_ASSIGN(const auto given, variable(text));
+    FARANDOLE_TRY_ASSIGN(const auto given, parse_variable(text));
     settings[given.first] = given.second;
   }
   for (const KnobRow& row : kKnobs) {

@@ -39,7 +39,8 @@ class BoundEngine {
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
   std::shared_ptr<Engine> running() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
-  // the engine may still write to their memory, and only the engine knows when it has stopped.
+  // the engine may still write to their memory, and only the engine knows when its last write is
+  // done.
   std::shared_ptr<Engine> engine_in_use() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>

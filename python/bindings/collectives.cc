@@ -44,7 +44,7 @@ std::vector<std::int64_t> integers_of(const nb::tuple& tuple) {
   return integers;
 }
 
-Submission call_of(Operation operation, const nb::str& name, GroupId group) {
+Submission submission_of(Operation operation, const nb::str& name, GroupId group) {
   Submission call;
   call.operation = operation;
   call.name = text_of(name);
@@ -52,9 +52,9 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group) {
   return call;
 }
 
-Submission call_of(Operation operation, const nb::str& name, GroupId group,
-                   const BufferView& buffer) {
-  Submission call = call_of(operation, name, group);
+Submission submission_of(Operation operation, const nb::str& name, GroupId group,
+                         const BufferView& buffer) {
+  Submission call = submission_of(operation, name, group);
   call.dtype = buffer.dtype;
   call.device = buffer.device;
   call.shape = buffer.shape;
@@ -64,12 +64,12 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group,
   return call;
 }
 
-constexpr bool has_one_kind_of_argument(const OperationRow& row) {
+constexpr bool has_at_most_one_kind_of_argument(const OperationRow& row) {
   return static_cast<int>(row.reduces) + static_cast<int>(row.rooted) +
              static_cast<int>(row.has_splits) <=
          1;
 }
-static_assert(std::ranges::all_of(kOperations, has_one_kind_of_argument),
+static_assert(std::ranges::all_of(kOperations, has_at_most_one_kind_of_argument),
               "bind_operation() passes only one kind of argument");
 
 // Adds the function that makes the calls of an operation. Its arguments follow from the row.
@@ -77,13 +77,13 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
   const std::string function(row.name);
   if (row.shape_rule == ShapeRule::kNone)
     module.def(function.c_str(), [&row](const nb::str& name, GroupId group) {
-      return Call{call_of(row.operation, name, group)};
+      return Call{submission_of(row.operation, name, group)};
     });
   else if (row.reduces)
     module.def(function.c_str(),
                [&row](const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
                       double prescale, double postscale) {
-                 Submission call = call_of(row.operation, name, group, buffer);
+                 Submission call = submission_of(row.operation, name, group, buffer);
                  call.reduce_op = static_cast<ReduceOp>(reduce_op);
                  call.prescale = prescale;
                  call.postscale = postscale;
@@ -92,28 +92,28 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
   else if (row.rooted)
     module.def(function.c_str(),
                [&row](const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
-                 Submission call = call_of(row.operation, name, group, buffer);
+                 Submission call = submission_of(row.operation, name, group, buffer);
                  call.root_rank = root_rank;
                  return Call{std::move(call)};
                });
   else if (row.has_splits)
     module.def(function.c_str(), [&row](const nb::str& name, GroupId group,
                                         const BufferView& buffer, const nb::tuple& splits) {
-      Submission call = call_of(row.operation, name, group, buffer);
+      Submission call = submission_of(row.operation, name, group, buffer);
       call.splits = integers_of(splits);
       return Call{std::move(call)};
     });
   else
     module.def(function.c_str(),
                [&row](const nb::str& name, GroupId group, const BufferView& buffer) {
-                 return Call{call_of(row.operation, name, group, buffer)};
+                 return Call{submission_of(row.operation, name, group, buffer)};
                });
 }
 
 // A call that the frontend found invalid. It fails on all ranks, whatever call they make with this
 // name.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
-  Submission call = call_of(Operation::kBarrier, name, group);
+  Submission call = submission_of(Operation::kBarrier, name, group);
   call.call_error = text_of(call_error);
   return {std::move(call)};
 }

@@ -1,6 +1,6 @@
-// Python arrays over memory of the shared heap, without a copy. They are writable and support
-// DLPack and the buffer protocol. The memory stays valid until the last array or tensor that uses
-// it is gone, even after shutdown.
+// Python arrays over memory that the engine has allocated, without a copy. They are writable and
+// support DLPack and the buffer protocol. The memory stays valid until the last array or tensor
+// that uses it is gone, even after shutdown.
 #pragma once
 
 #include <nanobind/nanobind.h>

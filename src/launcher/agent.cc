@@ -220,7 +220,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
 }
 
 std::vector<EnvironmentVariable> Agent::default_environment() const {
-  return defaults_for(setup_.options.workers, usable_cores());
+  return default_variables(setup_.options.workers, usable_cores());
 }
 
 void Agent::announce_threads(const std::vector<EnvironmentVariable>& inherited) {

@@ -40,7 +40,8 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// The signals that we forward. Signals that were ignored before us (nohup) stay ignored.
+// The signals that we forward. Signals that were already ignored when we started (nohup) stay
+// ignored.
 sigset_t forwarded_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -53,7 +54,7 @@ sigset_t forwarded_signals() {
 
 // Blocks the signals that the signalfd delivers, and those that would stop or end the launcher when
 // it writes, or when it creates shared memory under `ulimit -f` (SIGXFSZ).
-void block(const sigset_t& handled) {
+void block_signals(const sigset_t& handled) {
   sigset_t blocked = handled;
   sigaddset(&blocked, SIGPIPE);
   sigaddset(&blocked, SIGTTOU);
@@ -127,7 +128,7 @@ int run_job(const JobOptions& options) {
   mark_close_on_exec(options.caller);
   const OriginalState state = save_and_adjust_state();
   const sigset_t handled = forwarded_signals();
-  block(handled);
+  block_signals(handled);
   const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     print_error(std::string("this kernel is too old (Linux 5.3 is needed): ") +

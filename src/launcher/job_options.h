@@ -24,7 +24,7 @@ struct CallerDescriptors {
   int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none
   std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
-  std::vector<int> streams;   // two per rank: standard output and error; empty: shown by us
+  std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
 };
 
 inline constexpr int kWorkersMax = 65536;

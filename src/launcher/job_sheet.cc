@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 constexpr std::uint32_t kFormat = 1;
 
-// The state of a worker. One word has the state and its number, so a reader sees both change at
-// once.
+// The state of a worker. One word has the state together with its signal or exit code, so a reader
+// sees both change at once.
 enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {

@@ -76,7 +76,7 @@ class LauncherInTest {
     while (output_.find(text) == std::string::npos)
       ASSERT_TRUE(read()) << "no `" << text << "` in: " << output_;
   }
-  // Reads the output until all of the launcher's processes have ended (workers do not hold its
+  // Reads the output until all of the launcher's processes have ended (workers do not hold the
   // pipe). Returns the exit code, or 128 + the signal that killed the child.
   int end() {
     while (read()) {

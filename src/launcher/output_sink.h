@@ -37,7 +37,7 @@ class OutputSink {
   Descriptor terminal_;
   std::string pending_;
   bool closed_ = false;
-  int failure_ = 0;  // such as a full disk; the job continues without its output
+  int failure_ = 0;  // such as ENOSPC if the disk is full; the job continues without its output
 };
 
 }  // namespace farandole

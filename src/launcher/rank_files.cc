@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kNames{"stdout", "stderr"};
 
-Status cannot(std::string_view what, const std::string& path, const std::string& why) {
+Status output_dir_error(std::string_view what, const std::string& path, const std::string& why) {
   return Status::fix_call(
       format_text("--output-dir: cannot {} `{}`: {}; nothing was started", what, path, why));
 }
@@ -26,7 +26,7 @@ Status cannot(std::string_view what, const std::string& path, const std::string&
 Status make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  return error ? cannot("make the folder", path, error.message()) : Status();
+  return error ? output_dir_error("make the folder", path, error.message()) : Status();
 }
 
 Result<Descriptor> make_file(const std::string& path) {
@@ -36,9 +36,9 @@ Result<Descriptor> make_file(const std::string& path) {
   struct stat info{};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) {
     const std::string hint = errno == EMFILE ? " (look at `ulimit -n`)" : "";
-    return cannot("write", path, std::strerror(errno) + hint);
+    return output_dir_error("write", path, std::strerror(errno) + hint);
   }
-  if (!S_ISREG(info.st_mode)) return cannot("write", path, "it is not a regular file");
+  if (!S_ISREG(info.st_mode)) return output_dir_error("write", path, "it is not a regular file");
   return file;
 }
 

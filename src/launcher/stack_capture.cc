@@ -49,7 +49,7 @@ void StackCapture::start_next() {
 
 Status StackCapture::start(const Subject& subject) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
-  // With --nonblocking, py-spy does not stop the worker while it reads its memory.
+  // With --nonblocking, py-spy does not stop the worker whose memory it reads.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
                                          std::to_string(subject.pid)};
   const auto environment = merge_environment({inherited_environment()});

@@ -65,7 +65,7 @@ Actions Supervision::worker_continued(int rank) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   if (std::exchange(worker.stopped_by, 0) == 0) return {};
   Actions actions;
-  // If we have sent it a signal to end it, we have also continued it ourselves.
+  // If we have sent the worker a signal to end it, we have also continued it ourselves.
   if (worker.our_signal == 0) actions.notices.push_back(name(rank) + " goes on");
   return actions;
 }

@@ -28,7 +28,7 @@ std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
   return variables;
 }
 
-std::vector<EnvironmentVariable> defaults_for(int workers, int cores) {
+std::vector<EnvironmentVariable> default_variables(int workers, int cores) {
   return {{"OMP_NUM_THREADS", std::to_string(std::max(1, cores / workers))},
           {"PYTHONUNBUFFERED", "1"}};
 }

@@ -16,12 +16,13 @@ struct WorkerDescriptors {
   int channel = -1;        // connects to the program that started the job; −1: none
 };
 
-// The ranks and sizes of a worker in a job on one host. They override inherited variables.
+// The variables with a worker's ranks, sizes and descriptors, in a job on one host. They override
+// inherited variables.
 std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
                                                 const WorkerDescriptors& descriptors);
 
 // The variables that all workers get unless the user has set them. `cores` is usable_cores().
-std::vector<EnvironmentVariable> defaults_for(int workers, int cores);
+std::vector<EnvironmentVariable> default_variables(int workers, int cores);
 
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(

@@ -11,9 +11,9 @@ using ::testing::ElementsAre;
 using ::testing::Pair;
 
 TEST(WorkerEnvironment, DividesTheCores) {
-  EXPECT_THAT(defaults_for(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
-  EXPECT_THAT(defaults_for(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
-  EXPECT_THAT(defaults_for(4, 2), Contains(Pair("OMP_NUM_THREADS", "1")));
+  EXPECT_THAT(default_variables(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
+  EXPECT_THAT(default_variables(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
+  EXPECT_THAT(default_variables(4, 2), Contains(Pair("OMP_NUM_THREADS", "1")));
 }
 
 TEST(WorkerEnvironment, HasTheRankAndTheSize) {
