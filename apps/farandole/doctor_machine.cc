@@ -198,16 +198,17 @@ Finding shared_heap() {
 }
 
 // The launcher raises its soft limit to the hard limit and needs several descriptors for each
-// worker. A worker keeps the soft limit and needs one descriptor for each other worker.
+// worker. A worker keeps the soft limit and needs two descriptors for each worker while it starts.
 Finding open_files() {
-  constexpr std::int64_t kWorkersOwn = 28;
+  constexpr std::int64_t kOwnDescriptorsOfWorker = 28;
+  constexpr std::int64_t kDescriptorsPerPeer = 2;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
   const std::int64_t soft = soft_limit(limit);
   const std::int64_t hard = hard_limit(limit);
   const std::int64_t workers =
       std::min((hard - kDescriptorsAtStart - descriptors_needed(0)) / kDescriptorsPerWorker,
-               soft - kWorkersOwn);
+               (soft - kOwnDescriptorsOfWorker) / kDescriptorsPerPeer);
   return finding_on_capacity(
       std::clamp<std::int64_t>(workers, 0, kWorkersMax),
       format_text("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),
