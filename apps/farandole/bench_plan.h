@@ -19,15 +19,15 @@ struct BenchPlan {
   bool consume = false;  // use several buffers in turn, and read the result inside the timed region
   std::string json;      // the file for the results; empty: none
 
-  // Rounds a size up to whole elements for every rank. As in nccl-tests, a size is that of the
-  // tensor of an allreduce or broadcast, of the input of a reduce-scatter or alltoall, and of the
-  // output of an all-gather.
+  // Rounds a size up to whole elements for every rank. As in nccl-tests, a size means the bytes of
+  // the tensor for allreduce and broadcast, of the input for reduce-scatter and alltoall, and of
+  // the output for all-gather.
   std::size_t bytes_for(std::size_t size) const;
 };
 
 struct BenchRow {
   std::size_t bytes = 0;
-  double p50_us = 0;  // of the times of the slowest rank in each repetition
+  double p50_us = 0;  // the median of the repetitions; the slowest rank gives the time of each
   double p99_us = 0;
   bool verified = false;
 

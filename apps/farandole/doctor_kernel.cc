@@ -114,14 +114,14 @@ Descriptor sealed_memory() {
   return memory;
 }
 
-void* map(const Descriptor& memory) {
+void* map_page(const Descriptor& memory) {
   return ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
 }
 
 Finding shared_memory() {
   const Descriptor memory = sealed_memory();
   if (!memory.valid()) return failed_call("memfd_create with seals");
-  if (map(memory) == MAP_FAILED) return failed_call("mmap");
+  if (map_page(memory) == MAP_FAILED) return failed_call("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
     return {Health::kDoesNotWork, "memfd_create: sealed memory can still shrink", kKernelAdvice};
   return {Health::kWorks, "memfd_create: sealed memory cannot shrink", ""};
@@ -141,24 +141,24 @@ bool wait_until(Word& word, std::uint32_t value) {
   return true;
 }
 
-void set(Word& word, std::uint32_t value) {
+void set_and_wake(Word& word, std::uint32_t value) {
   word.store(value);
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 Finding wake_ups() {
   const Descriptor memory = sealed_memory();
-  void* mapped = memory.valid() ? map(memory) : MAP_FAILED;
+  void* mapped = memory.valid() ? map_page(memory) : MAP_FAILED;
   if (mapped == MAP_FAILED) return failed_call("memfd_create and mmap");
   auto* request = new (mapped) Word(0);
   auto* reply = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
   const pid_t child = start_child([&] {
     if (!wait_until(*request, 1)) return 1;
-    set(*reply, 1);
+    set_and_wake(*reply, 1);
     return 0;
   });
   if (child < 0) return failed_call("fork");
-  set(*request, 1);
+  set_and_wake(*request, 1);
   if (!wait_until(*reply, 1)) return failed_call("futex between two processes");
   ::waitpid(child, nullptr, 0);
   return {Health::kWorks, "futex: two processes wake each other", ""};

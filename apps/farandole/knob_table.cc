@@ -29,11 +29,11 @@ std::string escape_for_cell(std::string text) {
   return text;
 }
 
-std::string code(std::string_view text) {
+std::string in_backquotes(std::string_view text) {
   return text.empty() ? std::string() : format_text("`{}`", text);
 }
 
-std::string plain(std::string_view text) { return std::string(text); }
+std::string unchanged(std::string_view text) { return std::string(text); }
 
 // Returns the older names of a knob. `shown` formats each of them.
 std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
@@ -52,7 +52,7 @@ std::string knob_table_text() {
                         values_of(row), standard.empty() ? "none" : standard);
     if (!row.flag.empty()) text += format_text("    flag of `farandole run`: {}\n", row.flag);
     if (!row.old_name.empty())
-      text += format_text("    also understood: {}\n", old_names(row, plain));
+      text += format_text("    also understood: {}\n", old_names(row, unchanged));
   }
   return text;
 }
@@ -62,9 +62,10 @@ std::string knob_table_markdown() {
       "| Variable | Flag of `farandole run` | Values | Default | Meaning | Also understood |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const KnobRow& row : kKnobs)
-    text += format_text("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
-                        escape_for_cell(values_of(row)), code(value_text(row, Knobs())),
-                        escape_for_cell(std::string(row.help)), old_names(row, code));
+    text += format_text("| {} | {} | {} | {} | {} | {} |\n", in_backquotes(row.name),
+                        in_backquotes(row.flag), escape_for_cell(values_of(row)),
+                        in_backquotes(value_text(row, Knobs())),
+                        escape_for_cell(std::string(row.help)), old_names(row, in_backquotes));
   return text;
 }
 

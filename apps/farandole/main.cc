@@ -40,7 +40,7 @@ struct CommandLine {
   std::vector<std::string> after;
 };
 
-CommandLine split(int count, char** arguments) {
+CommandLine split_at_dashes(int count, char** arguments) {
   const std::vector<std::string> all(arguments + 1, arguments + count);
   const auto dashes = std::find(all.begin(), all.end(), "--");
   return {{all.begin(), dashes}, {dashes == all.end() ? dashes : dashes + 1, all.end()}};
@@ -130,7 +130,7 @@ int main(int count, char** arguments) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
   }
-  const CommandLine line = split(count, arguments);
+  const CommandLine line = split_at_dashes(count, arguments);
   const bool is_run = !line.before.empty() && line.before.front() == "run";
   if (is_run) {
     const auto checked = run_options.check_words({line.before.begin() + 1, line.before.end()});

@@ -41,8 +41,8 @@ std::string own_cgroup(std::string_view controller) {
   return "/";
 }
 
-std::optional<CgroupLimit> smaller(std::optional<CgroupLimit> best, const std::string& folder,
-                                   std::string_view limit_name, std::string_view used_name) {
+std::optional<CgroupLimit> smaller_limit(std::optional<CgroupLimit> best, const std::string& folder,
+                                         std::string_view limit_name, std::string_view used_name) {
   const std::string path = format_text("{}/{}", folder, limit_name);
   const auto limit = file_number(path);
   if (!limit || *limit >= kNoLimit || (best && best->limit <= *limit)) return best;
@@ -81,10 +81,11 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
   std::optional<CgroupLimit> best;
   for (const std::string& step : steps_to(own_cgroup("")))
-    best = smaller(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
+    best = smaller_limit(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
   for (const std::string& step : steps_to(own_cgroup(files.controller)))
-    best = smaller(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
-                   files.old_limit, files.old_used);
+    best =
+        smaller_limit(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
+                      files.old_limit, files.old_used);
   return best;
 }
 

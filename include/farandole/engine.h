@@ -193,8 +193,8 @@ class Engine {
   // Names that begin with `farandole.` or contain `.noname.` are reserved for the engine.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all calls of a batch, or none if there is an error. The limit is for all calls together.
-  // The handles are in the order of the batch. If one call fails with kFixCall, the others still
-  // run.
+  // The handles are in the order of the batch. If the outcome of one call is kFixCall, the others
+  // still run.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
   // True if the call is done, so that take() returns its outcome. True for an unknown handle.

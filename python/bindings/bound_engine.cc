@@ -61,7 +61,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   topology_ = engine_->topology();
 }
 
-std::shared_ptr<Engine> BoundEngine::running() const {
+std::shared_ptr<Engine> BoundEngine::running_engine() const {
   if (leaving_) raise_lost();
   return engine_in_use();
 }
@@ -72,14 +72,15 @@ std::shared_ptr<Engine> BoundEngine::engine_in_use() const {
 }
 
 GroupId BoundEngine::add_group(const std::vector<int>& ranks) {
-  const Result<GroupId> group = unlocked([&](Engine& engine) { return engine.add_group(ranks); });
+  const Result<GroupId> group =
+      run_in_engine([&](Engine& engine) { return engine.add_group(ranks); });
   raise_if_interrupted();
   raise_if_failed(group.status());
   return *group;
 }
 
 void BoundEngine::remove_group(GroupId group) {
-  const Status status = unlocked([&](Engine& engine) { return engine.remove_group(group); });
+  const Status status = run_in_engine([&](Engine& engine) { return engine.remove_group(group); });
   raise_if_interrupted();
   raise_if_failed(status);
 }
@@ -87,11 +88,11 @@ void BoundEngine::remove_group(GroupId group) {
 void BoundEngine::start_timeline(const nb::bytes& path, bool mark_cycles) {
   const std::string name(path.c_str(), path.size());
   raise_if_failed(
-      unlocked([&](Engine& engine) { return engine.start_timeline(name, mark_cycles); }));
+      run_in_engine([&](Engine& engine) { return engine.start_timeline(name, mark_cycles); }));
 }
 
 void BoundEngine::stop_timeline() {
-  raise_if_failed(unlocked([](Engine& engine) { return engine.stop_timeline(); }));
+  raise_if_failed(run_in_engine([](Engine& engine) { return engine.stop_timeline(); }));
 }
 
 void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
@@ -160,11 +161,11 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("local_size", [](const BoundEngine& self) { return self.topology().local_size; })
       .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.topology().cross_rank; })
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
-      .def_prop_ro("is_over", [](BoundEngine& self) { return self.running()->is_over(); })
+      .def_prop_ro("is_over", [](BoundEngine& self) { return self.running_engine()->is_over(); })
       .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",
-           [](BoundEngine& self, GroupId group) { return self.running()->ranks_of(group); })
+           [](BoundEngine& self, GroupId group) { return self.running_engine()->ranks_of(group); })
       .def("add_group", &BoundEngine::add_group)
       .def("remove_group", &BoundEngine::remove_group)
       .def("start_timeline", &BoundEngine::start_timeline)

@@ -37,15 +37,15 @@ class BoundEngine {
 
   // The engine for new calls; the pointer keeps it alive meanwhile. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
-  std::shared_ptr<Engine> running() const;
+  std::shared_ptr<Engine> running_engine() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
   // the engine may still write to their memory, and only the engine knows when its last write is
   // done.
   std::shared_ptr<Engine> engine_in_use() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>
-  auto unlocked(Work work) {
-    return without_gil(running(), work);
+  auto run_in_engine(Work work) {
+    return without_gil(running_engine(), work);
   }
   // These functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }

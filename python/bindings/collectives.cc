@@ -125,7 +125,7 @@ std::chrono::milliseconds limit_of(bool waits) {
 
 void submit(BoundEngine& self, Call& call, bool waits) {
   // Releases the GIL, because the call may run to its end inside submit().
-  const Result<Handle> handle = self.unlocked(
+  const Result<Handle> handle = self.run_in_engine(
       [&](Engine& engine) { return engine.submit(call.submission, limit_of(waits)); });
   raise_if_failed(handle.status());
   call.handle = *handle;
@@ -150,8 +150,8 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
     calls.push_back(&nb::cast<Call&>(item));
     batch.push_back(calls.back()->submission);
   }
-  const Result<std::vector<Handle>> handles =
-      self.unlocked([&](Engine& engine) { return engine.submit_batch(batch, limit_of(waits)); });
+  const Result<std::vector<Handle>> handles = self.run_in_engine(
+      [&](Engine& engine) { return engine.submit_batch(batch, limit_of(waits)); });
   raise_if_failed(handles.status());
   for (std::size_t i = 0; i < calls.size(); ++i) calls[i]->handle = (*handles)[i];
 }

@@ -27,13 +27,13 @@ void bind_memory(nb::class_<BoundEngine>& engine) {
   engine.def(
       "allocate",
       [](BoundEngine& self, std::size_t bytes) {
-        Result<std::shared_ptr<std::byte>> memory = self.running()->allocate(bytes);
+        Result<std::shared_ptr<std::byte>> memory = self.running_engine()->allocate(bytes);
         raise_if_failed(memory.status());
         return array_over(*std::move(memory), DType::kUInt8, {bytes});
       },
       nb::arg("bytes"));
   engine.def("is_shared", [](BoundEngine& self, std::uintptr_t address, std::size_t bytes) {
-    return self.running()->is_shared(reinterpret_cast<const void*>(address), bytes);
+    return self.running_engine()->is_shared(reinterpret_cast<const void*>(address), bytes);
   });
 }
 

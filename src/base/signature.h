@@ -21,9 +21,9 @@ inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kCallErrorBytesMax = 1024;
 
-// Members match calls by name alone. If two members use one name for different operations, that is
-// a mismatch, and the call is rejected on all. If a call has no name, the engine chooses one before
-// it makes the signature.
+// Members match calls by name alone. If two members use one name for different operations, the call
+// is rejected on all members. If a call has no name, the engine chooses one before it makes the
+// signature.
 struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;

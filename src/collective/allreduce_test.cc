@@ -150,7 +150,7 @@ TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
     const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
     for (const Buffer& result : results_of(ReduceOp::kSum, {true, true}, true, count))
-      EXPECT_TRUE(same(result, wanted)) << count;
+      EXPECT_TRUE(same_bytes(result, wanted)) << count;
   }
 }
 
@@ -165,7 +165,7 @@ void expect_same_bits(std::size_t members, std::int64_t count) {
   for (const std::vector<bool>& in_heap : {nobody, some, all})
     for (const bool in_place : {false, true})
       for (const Buffer& result : results_of(ReduceOp::kAdasum, in_heap, in_place, count))
-        EXPECT_TRUE(same(result, wanted));
+        EXPECT_TRUE(same_bytes(result, wanted));
 }
 
 TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
@@ -181,7 +181,7 @@ TEST(AllreduceAdasum, dot_products_of_many_members_fit) {
       results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, true), false, count).front();
   for (const Buffer& result :
        results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, false), true, count))
-    EXPECT_TRUE(same(result, wanted));
+    EXPECT_TRUE(same_bytes(result, wanted));
 }
 
 // Expects that a step in which two members have these options is a mismatch and writes no output.

@@ -167,7 +167,7 @@ inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
 // the last bits of the weights differ, and only a float64 result is precise enough to show that.
 inline bool is_correct(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
-    return same(found, expected);
+    return same_bytes(found, expected);
   if (found.size() != expected.size()) return false;
   double largest = 0;
   double error = 0;
@@ -257,9 +257,9 @@ class MemberCallInTest {
 
   // Whether the step has written no user memory and requested no memory.
   bool untouched() const {
-    return !allocated_ && same(input_.content(), original()) &&
-           same(output_.content(),
-                Buffer(output_.content().size(), WatchedMemory::kUninitialized)) &&
+    return !allocated_ && same_bytes(input_.content(), original()) &&
+           same_bytes(output_.content(),
+                      Buffer(output_.content().size(), WatchedMemory::kUninitialized)) &&
            guards_are_intact();
   }
   // Checks the result and then overwrites all memory. The other members' results show whether one
@@ -269,7 +269,7 @@ class MemberCallInTest {
                                     << ", " << prepared_.call.text());
     EXPECT_TRUE(is_correct(prepared_.call.reduction,
                            in_place_ ? input_.content() : output_.content(), expected()));
-    EXPECT_TRUE(in_place_ || same(input_.content(), original())) << "the input was written";
+    EXPECT_TRUE(in_place_ || same_bytes(input_.content(), original())) << "the input was written";
     EXPECT_TRUE(guards_are_intact());
     EXPECT_EQ(allocated_, is_received());
     if (is_received()) {

@@ -15,8 +15,8 @@ struct Costs {
   std::int64_t wait_bytes = 0;
 };
 
-// The costs for `local_ranks` workers on this host that may use `cores` of its cores. The values
-// were measured with bench/collective_bench (docs/performance.md).
+// The costs for `local_ranks` workers that share `cores` cores of this host. The values were
+// measured with bench/collective_bench (docs/performance.md).
 constexpr Costs costs_on(int local_ranks, int cores) {
   // With fewer cores than workers, a wait is longer, because the member that we wait for may have
   // to wait for a core.

@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// The part that only uses flags. It is a template so that the model explorer can run it on its own
-// board type.
+// The part of EntryBarrier that uses only flags. It is a template so that the model explorer can
+// run it on its own board type.
 template <class Board>
 class BasicEntryBarrier {
  public:

@@ -154,7 +154,7 @@ inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
 }
 
 // Uses memcmp, because comparing vectors byte by byte takes minutes under the thread sanitizer.
-inline bool same(const Buffer& a, const Buffer& b) {
+inline bool same_bytes(const Buffer& a, const Buffer& b) {
   if (a.size() != b.size()) return false;
   return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -9,7 +9,8 @@ namespace farandole {
 namespace {
 
 // Slices begin at multiples of a cache line, so that two members never write to the same line.
-// Large slices begin at multiples of a page, so that each page is written by one member.
+// Slices of kPagesMin pages or more begin at multiples of a page, so that each page is written by
+// one member.
 constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
@@ -136,7 +137,7 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
 }
 
 // Reduces at most kChunkBytes of our slice, or of the whole tensor if every member reduces all of
-// it. Returns false while a part of it is left.
+// it. Returns false while a part is left to reduce.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_dot_product_window(index)) return add_dot_products(index);
   Range own = slice(window(index), shots_.entry_barrier().group().member);

@@ -102,8 +102,8 @@ Progress BasicTwoShots<EntryBarrierType>::arrive(Algorithm& algorithm) {
   const std::optional<std::int64_t> windows = algorithm.all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // The other members read and write exposed memory only in reduce(), so reducing the last window
-  // is the last phase in which they use it.
+  // The other members read and write exposed memory only in reduce(), so they do not use it any
+  // more after they have published that the last window is reduced.
   if (windows_ > 0)
     entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;

@@ -2,8 +2,8 @@
 // of all members by name and writes one ordered stream for all of them. In learn mode, a name that
 // all members have announced becomes the next step, or is rejected; a member that has joined counts
 // as having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
-// when a repetition begins. While the group follows the plan, members announce only other calls;
-// when all have announced such a name, the group must replan. In a replan, a member raises, the
+// when a repetition begins. While the group follows the plan, members announce only unplanned
+// calls; when all have announced one, the group must replan. In a replan, a member raises, the
 // coordinator stops all members, each reports how far it has come, and the answer says what stays.
 #pragma once
 

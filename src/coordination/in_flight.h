@@ -16,7 +16,8 @@ namespace farandole {
 
 class InFlight {
  public:
-  // The index of a submission. After the submission was removed, another one may get its index.
+  // The index of a submission. After the submission was removed, another one may get the same
+  // index.
   using Slot = std::uint32_t;
   static constexpr Slot kNone = std::numeric_limits<Slot>::max();
 

@@ -98,7 +98,7 @@ void Learner::end_superstep() {
   const bool repeats = known || record_superstep(digest_of_run());
   if (repeats && !known) learn_run();
   if (repeats)
-    follow(fragments_of_run());
+    order_and_connect(fragments_of_run());
   else
     fragment_last_ = 0;
 }
@@ -115,7 +115,7 @@ bool Learner::end_round() {
   if (repeats) {
     if (!run_consists_of(fragments_of_run())) learn_run();
     const auto fragments = fragments_of_run();
-    follow(fragments);
+    order_and_connect(fragments);
     // The edge has both kinds, because each member's program decides for itself whether it waits
     // for all its calls before the next round.
     insert_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
@@ -255,7 +255,7 @@ void Learner::insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
 
 // Puts these fragments, which belong to one superstep or round, into an order, and learns the edges
 // along it. The order in which the fragments have run does not matter.
-void Learner::follow(Ids fragments) {
+void Learner::order_and_connect(Ids fragments) {
   for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
     const auto next = choose(fragment_last_, fragments, kind);
     if (fragment_last_ != 0) insert_edge(fragment_last_, next, kind);

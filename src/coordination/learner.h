@@ -99,7 +99,7 @@ class Learner {
   void connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                const Neighbours& after);
   void insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
-  void follow(Ids fragments);
+  void order_and_connect(Ids fragments);
   std::uint32_t choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
 
   const NameTable& names_;

@@ -21,7 +21,7 @@ bool is_of_farandole(const std::string& frame) {
   return frame.find(" (farandole/") != std::string::npos;
 }
 
-std::vector<std::string> without_own(const std::vector<std::string>& frames) {
+std::vector<std::string> without_own_frames(const std::vector<std::string>& frames) {
   std::vector<std::string> lines;
   for (auto frame = frames.begin(); frame != frames.end();) {
     const auto end = std::find_if_not(frame, frames.end(), is_of_farandole);
@@ -35,7 +35,7 @@ std::vector<std::string> without_own(const std::vector<std::string>& frames) {
   return lines;
 }
 
-std::vector<std::string> without_middle(std::vector<std::string> lines) {
+std::vector<std::string> without_middle_lines(std::vector<std::string> lines) {
   if (lines.size() <= kLinesMax) return lines;
   const auto begin = lines.begin() + kInnermostShown;
   const auto end = lines.end() - kOutermostShown;
@@ -66,7 +66,7 @@ std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
       frames.push_back(make_visible(line));
   }
   if (!any) return {};
-  return frames.empty() ? all : without_middle(without_own(frames));
+  return frames.empty() ? all : without_middle_lines(without_own_frames(frames));
 }
 
 std::string last_line_of(std::string_view text) {

@@ -40,7 +40,7 @@ class Reporter {
     return format_text("rank {} ({}, pid {})", rank, make_visible(who.host), who.pid);
   }
 
-  std::vector<int> stopped(const std::vector<int>& ranks) const;
+  std::vector<int> stopped_ones_of(const std::vector<int>& ranks) const;
   std::vector<Waiting> long_waits() const;
   bool is_a_stall(const FlightCall& call) const;
 
@@ -57,7 +57,7 @@ class Reporter {
   const StallLimits& limits_;
 };
 
-std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
+std::vector<int> Reporter::stopped_ones_of(const std::vector<int>& ranks) const {
   std::vector<int> found;
   for (const int rank : ranks)
     if (snapshot_.is_alive(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
@@ -86,7 +86,7 @@ bool Reporter::is_a_stall(const FlightCall& call) const {
   // If all ranks have made the call, data moves. A long transfer is not a stall, unless a rank is
   // stopped.
   if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
-    return !stopped(snapshot_.callers(call)).empty();
+    return !stopped_ones_of(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
   // A join normally waits until the other ranks have no more data. It is a stall only if these
   // ranks make no progress either.
@@ -174,7 +174,7 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const FlightCall* call,
 void Reporter::add_call(const FlightCall& call, StallVerdict& verdict) const {
   const auto calling = snapshot_.callers(call);
   std::vector<int> others = snapshot_.missing(call);
-  for (const int rank : stopped(calling)) others.push_back(rank);
+  for (const int rank : stopped_ones_of(calling)) others.push_back(rank);
   std::ranges::sort(others);
   verdict.lines.push_back("stalled: " + describe(call) + " waits for " + name_ranks(others));
   std::vector<std::pair<int, TimePoint>> waits;

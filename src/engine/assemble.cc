@@ -118,7 +118,7 @@ Status report_end(const EngineOptions& options, const std::string& reason, Leave
                   const std::string& traceback) {
   if (options.flight_record_descriptor < 0) return {};
   FARANDOLE_TRY_ASSIGN(const auto segment, attach_flight_memory(options.flight_record_descriptor));
-  FlightRecorder(segment->data()).left(reason, cause, traceback, SystemClock().now());
+  FlightRecorder(segment->data()).record_left(reason, cause, traceback, SystemClock().now());
   return {};
 }
 
@@ -146,7 +146,8 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   parts->recorder->begin(parts->clock->now());
   auto formed = form(options, *parts->store);
   if (!formed.ok()) {
-    parts->recorder->left(formed.status().message(), LeaveCause::kOrderly, {}, parts->clock->now());
+    parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},
+                                 parts->clock->now());
     return formed.status();
   }
   parts->formation = *std::move(formed);
@@ -156,7 +157,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   };
   const Status started = catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
-    parts->recorder->formed(parts->clock->now());
+    parts->recorder->record_formed(parts->clock->now());
     start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
                   format_text("joined a job of {} with {} groups, as process {}",
@@ -167,7 +168,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   if (!started.ok()) {
     // The other ranks have already seen this rank join.
     parts->formation.doorbells->leave(started.message());
-    parts->recorder->left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());
+    parts->recorder->record_left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());
     return started;
   }
   return engine;

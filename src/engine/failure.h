@@ -37,7 +37,7 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
 
 // Why this rank ends all its groups and leaves the job.
 struct GiveUpReason {
-  Status status;       // the error of its calls
+  Status status;       // the error of this rank's calls
   std::string reason;  // what the other ranks show in their errors
 };
 

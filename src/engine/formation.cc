@@ -204,7 +204,7 @@ class FormationProtocol {
     const Status published = publish_pid();
     if (published.code() != StatusCode::kFixCall) return published;
     const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
-    if (!found.ok()) return published;  // another error than that the key exists
+    if (!found.ok()) return published;  // the error is not that the key exists
     ByteReader reader(found->bytes);
     const auto pid = reader.get<std::int64_t>();
     const std::int64_t own_pid = ::getpid();

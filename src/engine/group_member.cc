@@ -361,7 +361,8 @@ void GroupMember::record_running() {
   const auto* const step = std::get_if<Step>(decision_);
   if (std::exchange(running_recorded_, true) || step == nullptr) return;
   const TimePoint now = clock_.now();
-  for (const CallId call_id : step->call_ids) recorder_.running(record_of(call_id).handle, now);
+  for (const CallId call_id : step->call_ids)
+    recorder_.record_running(record_of(call_id).handle, now);
 }
 
 Status GroupMember::prepare_fusion(const Step& step) {

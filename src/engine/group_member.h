@@ -109,7 +109,7 @@ class GroupMember {
   Group group_;
   FusionBuffer fusion_;
   Agreement agreement_;             // borrows the signatures of the records
-  std::map<int, PeerRings> rings_;  // by member; the coordinator has all, the others have member 0
+  std::map<int, PeerRings> rings_;  // by peer: all other members, or only the coordinator
   // counts the messages to the coordinator; null if this rank is not the coordinator
   MessageRing::Counter* messages_sent_ = nullptr;
   std::uint32_t received_ = 0;  // the value of that counter at the last read

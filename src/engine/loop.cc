@@ -153,7 +153,7 @@ void Loop::publish() {
     state->published = now;
     for (Record* const record : finished_) {
       if (wanted_.contains(record->handle)) --missing_;
-      recorder_.finished(record->handle, record->outcome.status.ok(), now);
+      recorder_.record_finished(record->handle, record->outcome.status.ok(), now);
       completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);
     }

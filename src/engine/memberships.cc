@@ -161,7 +161,7 @@ void Memberships::abort_out_of_memory() {
       "and the memory limit of the container. The process ends here.\n",
       doorbells_.rank(), static_cast<int>(::getpid()));
   leave(kReason);
-  recorder_.left(kReason, LeaveCause::kOrderly, {}, clock_.now());
+  recorder_.record_left(kReason, LeaveCause::kOrderly, {}, clock_.now());
   std::abort();
 }
 

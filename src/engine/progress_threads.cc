@@ -57,8 +57,8 @@ Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Hand
       return Status::fix_call("the engine is shut down; call init() before this operation");
     FARANDOLE_TRY(state->submissions.add(batch, handles, now));
     for (const Record* const record : state->submissions.newest(batch.size()))
-      recorder_.submitted(record->handle, record->submission,
-                          record->interned->interned.name_digest, now);
+      recorder_.record_submitted(record->handle, record->submission,
+                                 record->interned->interned.name_digest, now);
     arrive(*state, waits ? handles.front() : 0, now);
     progress_lock_is_ours = state->progress_lock.try_take();
     if (!progress_lock_is_ours || !loop_.take_arrived(state->submissions))
@@ -92,7 +92,8 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
 // that the program waits.
 void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
   state.progress_lock.arrive(waits_for != 0);
-  if (waits_for != 0 && state.progress_lock.waiters() == 1) recorder_.blocked(waits_for, now);
+  if (waits_for != 0 && state.progress_lock.waiters() == 1)
+    recorder_.record_blocked(waits_for, now);
 }
 
 // Waits for calls after arrive(). A caller that has the progress lock has just submitted these
@@ -112,7 +113,7 @@ bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
     const TimePoint now = missing == 0 ? state->published : clock_.now();
     if (missing == 0 || !woke || now >= deadline) {
       to_wake = state->progress_lock.end_wait(state_.has_work(*state));
-      if (state->progress_lock.waiters() == 0) recorder_.unblocked(now);
+      if (state->progress_lock.waiters() == 0) recorder_.record_unblocked(now);
       break;
     }
     has_progress_lock = state->progress_lock.try_take();

@@ -167,7 +167,7 @@ void check_outcome(Engine& engine, const Call& call) {
   ASSERT_EQ(outcome.status, Status()) << call.plan->name;
   const bool received = call.plan->row().output_rule == OutputRule::kReceived;
   const std::byte* memory = received ? outcome.received.get() : call.target.data();
-  ASSERT_TRUE(same({memory, memory + call.expected().size()}, call.expected()))
+  ASSERT_TRUE(same_bytes({memory, memory + call.expected().size()}, call.expected()))
       << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
 

@@ -8,14 +8,14 @@
 
 namespace farandole {
 
-// The name of the agent's process. The kernel keeps only 15 letters.
+// The name of the agent's process. The kernel keeps only 15 letters of a name.
 inline constexpr const char* kAgentName = "farandole-agent";
 
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
   const OriginalState& state;
-  const Descriptor& foreground;  // its pidfd: the job ends when the foreground process ends
+  const Descriptor& foreground;  // a pidfd: the job ends when the foreground process ends
   const Descriptor& signals;     // a signalfd; its signals are blocked
 };
 

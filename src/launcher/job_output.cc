@@ -111,12 +111,12 @@ void JobOutput::stream_ready(std::size_t index) {
   Stream& stream = streams_.at(index);
   if (!stream.ours.valid() || paused_) return;
   const StreamRead read = read_available(stream.ours);
-  take(stream, read.bytes);
+  forward_bytes(stream, read.bytes);
   if (read.ended) end_stream(stream);
   watch_for_room();
 }
 
-void JobOutput::take(Stream& stream, std::string_view bytes) {
+void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   show(stream, stream.splitter.push(bytes));
   if (const auto complaint = files_.write(stream.rank, stream.target, bytes)) error(*complaint);
 }
@@ -211,7 +211,7 @@ void JobOutput::read_remaining() {
     if (!stream.ours.valid()) continue;
     for (;;) {
       const StreamRead read = read_available(stream.ours);
-      take(stream, read.bytes);
+      forward_bytes(stream, read.bytes);
       if (read.ended || read.bytes.empty()) break;
     }
     end_stream(stream);

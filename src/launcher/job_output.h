@@ -87,7 +87,7 @@ class JobOutput {
   LineOrigin origin_of(const Stream& stream) const;
   std::string prefix_of(const Stream& stream, const Target& target) const;
   winsize window_of(const Stream& stream);
-  void take(Stream& stream, std::string_view bytes);
+  void forward_bytes(Stream& stream, std::string_view bytes);
   void show(Stream& stream, const std::vector<OutputPiece>& pieces);
   void end_stream(Stream& stream);
   void watch_for_room();

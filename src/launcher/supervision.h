@@ -100,7 +100,7 @@ class Supervision {
   std::optional<TimePoint> deadline_;
   std::size_t living_count_;
   std::vector<int> ended_;            // ranks in the order in which they ended
-  std::optional<int> first_failure_;  // the rank
+  std::optional<int> first_failure_;  // the rank that failed first
   int ending_signal_ = 0;
   TimePoint last_signal_time_{};
 };

@@ -22,7 +22,8 @@ Result<StoreValue> duplicate(const StoreValue& value) {
   return copy;
 }
 
-Result<StoreValues> duplicates(const StoreTable& table, const std::vector<std::string>& keys) {
+Result<StoreValues> duplicate_values(const StoreTable& table,
+                                     const std::vector<std::string>& keys) {
   StoreValues values(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     FARANDOLE_TRY_ASSIGN(const auto value, table.find(keys[i]));
@@ -48,7 +49,7 @@ Result<StoreValues> MemoryStore::wait_for_all(const std::vector<std::string>& ke
     {
       auto table = table_.lock();
       const auto over = [&](const StoreTable& now) { return now.is_over(wait); };
-      if (table.wait_until(slice_end, over)) return duplicates(*table, keys);
+      if (table.wait_until(slice_end, over)) return duplicate_values(*table, keys);
     }
     // The lock is not held here, because check_limit() may call the user's functions.
     FARANDOLE_TRY(check_limit(keys, limit));

@@ -38,7 +38,7 @@ Result<std::shared_ptr<Store>> become_owner(UnixListener listener, int members) 
   FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
   FARANDOLE_TRY(owner->start());
-  auto client = StoreClient::over(std::move(socket));
+  auto client = StoreClient::from_socket(std::move(socket));
   return store_of({std::move(owner), std::move(client)});
 }
 
@@ -51,7 +51,7 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
     if (listener.ok()) return become_owner(*std::move(listener), members);
     if (listener.status().code() != StatusCode::kRetry) return listener.status();
     auto socket = UnixListener::connect(name);
-    if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
+    if (socket.ok()) return store_of({nullptr, StoreClient::from_socket(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
     // The owner may be between its bind() and its listen(), may just have closed its listening
     // socket, or may have a full queue.

@@ -26,7 +26,7 @@ struct StoreValue {
   std::vector<Descriptor> descriptors;
 };
 
-// What a wait for several keys has found, one for each key: empty if the key does not exist.
+// What a wait for several keys has found: one entry for each key, empty if the key does not exist.
 using StoreValues = std::vector<std::optional<StoreValue>>;
 
 // How long a call may wait. The call also ends early if `interrupted` returns true; this function

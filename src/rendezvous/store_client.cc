@@ -76,7 +76,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
   return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kLauncher));
 }
 
-std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
+std::unique_ptr<StoreClient> StoreClient::from_socket(UnixSocket socket) {
   return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kServingRank));
 }
 

@@ -27,7 +27,7 @@ class StoreClient final : public Store {
   // have at most one client at a time. Errors: kFixCall if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
   // Connects to a Store that another rank serves (rendezvous/named_store.h).
-  static std::unique_ptr<StoreClient> over(UnixSocket socket);
+  static std::unique_ptr<StoreClient> from_socket(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
   Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,

@@ -79,7 +79,7 @@ StoreOwner::~StoreOwner() {
 void StoreOwner::serve() {
   begin_own_thread("farandole-store");
   try {
-    while (!stop_requested_ || (!done() && std::chrono::steady_clock::now() < leave_deadline_))
+    while (!stop_requested_ || (!may_leave() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
     return;  // closes the connections, so the other ranks get an error
@@ -142,6 +142,6 @@ void StoreOwner::report_failure() {
 
 bool StoreOwner::in_formation() const { return server_->has_key_under(keys::in_epoch(kEpoch, "")); }
 
-bool StoreOwner::done() const { return server_->clients() == 0 || !in_formation(); }
+bool StoreOwner::may_leave() const { return server_->clients() == 0 || !in_formation(); }
 
 }  // namespace farandole

@@ -41,7 +41,7 @@ class StoreOwner {
   Status accept_one();
   void report_failure();
   bool in_formation() const;
-  bool done() const;
+  bool may_leave() const;
 
   UnixListener listener_;
   int missing_;  // ranks that have not connected yet

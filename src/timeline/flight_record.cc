@@ -163,7 +163,9 @@ void FlightRecorder::begin(TimePoint now) {
   set_member_state(memory_, MemberState::kForming, now);
 }
 
-void FlightRecorder::formed(TimePoint now) { set_member_state(memory_, MemberState::kMember, now); }
+void FlightRecorder::record_formed(TimePoint now) {
+  set_member_state(memory_, MemberState::kMember, now);
+}
 
 void FlightRecorder::enter_group(GroupId group) {
   for (auto& kept : record_in(memory_).groups) {
@@ -178,8 +180,8 @@ void FlightRecorder::leave_group(GroupId group) {
     if (kept.load(std::memory_order_relaxed) == group + 1) kept.store(0, std::memory_order_relaxed);
 }
 
-void FlightRecorder::submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
-                               TimePoint now) {
+void FlightRecorder::record_submitted(Handle handle, const Submission& submission,
+                                      std::uint64_t name_hash, TimePoint now) {
   CHECK(handle != 0, "handles start at 1");
   Line& line = line_of(memory_, handle);
   line.handle.store(0, std::memory_order_relaxed);
@@ -202,25 +204,25 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, std:
                 static_cast<std::uint64_t>(elements) * row_of(submission.dtype).bytes);
 }
 
-void FlightRecorder::running(Handle handle, TimePoint now) {
+void FlightRecorder::record_running(Handle handle, TimePoint now) {
   set_state(memory_, handle, CallState::kRunning, now);
   if (timeline_ != nullptr) timeline_->running(handle, now);
 }
 
-void FlightRecorder::finished(Handle handle, bool succeeded, TimePoint now) {
+void FlightRecorder::record_finished(Handle handle, bool succeeded, TimePoint now) {
   set_state(memory_, handle, succeeded ? CallState::kDone : CallState::kFailed, now);
   if (timeline_ != nullptr) timeline_->finished(handle, succeeded, now);
   if (succeeded) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
 }
 
-void FlightRecorder::blocked(Handle handle, TimePoint now) {
+void FlightRecorder::record_blocked(Handle handle, TimePoint now) {
   Counters& counters = record_in(memory_).counters;
   counters.wait_handle.store(handle, std::memory_order_relaxed);
   counters.wait_since.store(nanoseconds_of(now), std::memory_order_relaxed);
   counters.wait_until.store(0, std::memory_order_release);
 }
 
-void FlightRecorder::unblocked(TimePoint now) {
+void FlightRecorder::record_unblocked(TimePoint now) {
   Counters& counters = record_in(memory_).counters;
   const std::int64_t time =
       nanoseconds_of(now) - counters.wait_since.load(std::memory_order_relaxed);
@@ -235,8 +237,8 @@ void FlightRecorder::blame(int rank) {
   record_in(memory_).blamed.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1);
 }
 
-void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string_view traceback,
-                          TimePoint now) {
+void FlightRecorder::record_left(std::string_view reason, LeaveCause cause,
+                                 std::string_view traceback, TimePoint now) {
   // The last lines of a traceback matter most, so cut off its beginning.
   if (traceback.size() > kTracebackBytes)
     traceback.remove_prefix(traceback.size() - kTracebackBytes);

@@ -17,8 +17,9 @@ namespace farandole {
 
 class Timeline;
 
-// How many of the last calls the record keeps, and how many bytes of each name.
+// How many of the last calls the record keeps.
 inline constexpr std::size_t kFlightCalls = 512;
+// How many bytes of each name the record keeps.
 inline constexpr std::size_t kFlightNameBytes = 72;
 
 enum class MemberState : std::uint32_t {
@@ -51,10 +52,10 @@ struct FlightCall {
 };
 
 // The writing side, for one engine at a time. Any thread may call it, with two limits: the calls
-// for one handle must come in order, and submitted(), finished(), blocked() and unblocked() must
-// not run at the same time. The record keeps the last kFlightCalls calls, even if an older call is
-// still in flight. If such an older call changes its state just while its line is overwritten, the
-// newer call may show that state until its own next change.
+// for one handle must come in order, and record_submitted(), record_finished(), record_blocked()
+// and record_unblocked() must not run at the same time. The record keeps the last kFlightCalls
+// calls, even if an older call is still in flight. If such an older call changes its state just
+// while its line is overwritten, the newer call may show that state until its own next change.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();
@@ -66,22 +67,24 @@ class FlightRecorder {
 
   // Call it when a new engine begins: clears the record of the previous engine of this process.
   void begin(TimePoint now);
-  void formed(TimePoint now);
+  void record_formed(TimePoint now);
   void enter_group(GroupId group);
   void leave_group(GroupId group);
   // `name_hash` is a hash of the name, the same in all processes.
-  void submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
-                 TimePoint now);
-  void running(Handle handle, TimePoint now);
-  void finished(Handle handle, bool succeeded, TimePoint now);
-  // The program counts as blocked from blocked() to unblocked(). Call blocked() when its first
-  // thread begins to wait, for this handle, and unblocked() when no thread waits any more.
-  void blocked(Handle handle, TimePoint now);
-  void unblocked(TimePoint now);
+  void record_submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
+                        TimePoint now);
+  void record_running(Handle handle, TimePoint now);
+  void record_finished(Handle handle, bool succeeded, TimePoint now);
+  // The program counts as blocked between these two calls. Call the first one when the first thread
+  // of the program begins to wait, for this handle, and the second one when no thread waits any
+  // more.
+  void record_blocked(Handle handle, TimePoint now);
+  void record_unblocked(TimePoint now);
   // Records that this rank's calls fail because `rank` is gone. Only the first such rank is
   // recorded.
   void blame(int rank);
-  void left(std::string_view reason, LeaveCause cause, std::string_view traceback, TimePoint now);
+  void record_left(std::string_view reason, LeaveCause cause, std::string_view traceback,
+                   TimePoint now);
 
  private:
   std::byte* memory_;

@@ -35,7 +35,7 @@ class FlightRecordTest : public ::testing::Test {
   FlightRecorder recorder_{memory_};
 
   void submit(Handle handle, const Submission& submission, TimePoint now) {
-    recorder_.submitted(handle, submission, digest_of(submission.name), now);
+    recorder_.record_submitted(handle, submission, digest_of(submission.name), now);
   }
 };
 
@@ -50,7 +50,7 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
 TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at(1));
   EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
-  recorder_.formed(at(2));
+  recorder_.record_formed(at(2));
   submit(1, call("grad", {2, 3}), at(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kMember);
@@ -62,8 +62,8 @@ TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   EXPECT_EQ(report.calls[0].elements, 6);
   EXPECT_EQ(report.calls[0].state, CallState::kWaiting);
   EXPECT_TRUE(report.calls[0].in_flight());
-  recorder_.running(1, at(4));
-  recorder_.finished(1, true, at(5));
+  recorder_.record_running(1, at(4));
+  recorder_.record_finished(1, true, at(5));
   report = read_flight_record(memory_);
   EXPECT_EQ(report.calls[0].state, CallState::kDone);
   EXPECT_EQ(report.calls[0].submitted, at(3));
@@ -79,14 +79,14 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   barrier.name = "barrier";
   barrier.operation = Operation::kBarrier;
   submit(3, barrier, at(2));
-  recorder_.finished(1, true, at(3));
-  recorder_.finished(2, false, at(3));
+  recorder_.record_finished(1, true, at(3));
+  recorder_.record_finished(2, false, at(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 1U);
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
     submit(handle, call("x", {1}), at(4));
-  recorder_.finished(3, true, at(5));  // counts even if this call has no line any more
+  recorder_.record_finished(3, true, at(5));  // counts even if this call has no line any more
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
   EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
@@ -99,15 +99,15 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
 TEST_F(FlightRecordTest, RecordsWhereAndHowLongTheProgramWaits) {
   recorder_.begin(at(1));
   EXPECT_EQ(read_flight_record(memory_).wait.handle, 0U);
-  recorder_.blocked(7, at(2));
+  recorder_.record_blocked(7, at(2));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 7U);
   EXPECT_EQ(report.wait.since, at(2));
   EXPECT_EQ(report.wait.until, std::nullopt);
   EXPECT_EQ(report.counts.blocked, Duration());
-  recorder_.unblocked(at(5));
-  recorder_.blocked(8, at(6));
-  recorder_.unblocked(at(6) - std::chrono::nanoseconds(1));  // ends before it began
+  recorder_.record_unblocked(at(5));
+  recorder_.record_blocked(8, at(6));
+  recorder_.record_unblocked(at(6) - std::chrono::nanoseconds(1));  // ends before it began
   report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 8U);
   EXPECT_EQ(report.wait.until, at(6) - std::chrono::nanoseconds(1));
@@ -118,7 +118,7 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
     submit(handle, call("x" + std::to_string(handle)), at(1));
-  recorder_.finished(2, true, at(2));  // its line belongs to another call now
+  recorder_.record_finished(2, true, at(2));  // its line belongs to another call now
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
   EXPECT_EQ(report.calls.front().handle, 4U);
@@ -142,8 +142,8 @@ TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
   recorder_.enter_group(7);
   recorder_.blame(3);
   recorder_.blame(1);
-  recorder_.left("raised ValueError", LeaveCause::kException, std::string(100'000, 'x') + "the end",
-                 at(9));
+  recorder_.record_left("raised ValueError", LeaveCause::kException,
+                        std::string(100'000, 'x') + "the end", at(9));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kLeft);
   EXPECT_EQ(report.blamed_rank, 3);

@@ -105,14 +105,14 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
 }
 
 void TraceText::add(const TraceEvent& event) {
-  if (event.kind == TraceEvent::Kind::kSubmitted) return submitted(event);
+  if (event.kind == TraceEvent::Kind::kSubmitted) return write_submitted(event);
   const auto call = open_.find(event.handle);
   if (call == open_.end()) return;
-  if (event.kind == TraceEvent::Kind::kRunning) return running(call->second, event.time);
+  if (event.kind == TraceEvent::Kind::kRunning) return write_running(call->second, event.time);
   const bool failed = event.kind == TraceEvent::Kind::kFailed;
   // A call that ends as soon as all have entered has no "running" event, so add one.
-  if (!failed) running(call->second, event.time);
-  finished(call->second, event.time, failed ? R"("failed":true)" : "");
+  if (!failed) write_running(call->second, event.time);
+  write_finished(call->second, event.time, failed ? R"("failed":true)" : "");
   open_.erase(call);
 }
 
@@ -130,7 +130,7 @@ void TraceText::end(TimePoint now) {
                   format_text(R"("calls":{},"reason":"the timeline was full")", left_out_));
 }
 
-void TraceText::submitted(const TraceEvent& event) {
+void TraceText::write_submitted(const TraceEvent& event) {
   if (bytes_ >= bytes_max_) {
     if (!std::exchange(is_full_, true))
       write_instant(event.time, "TIMELINE_IS_FULL", format_text(R"("bytes":{})", bytes_));
@@ -149,13 +149,13 @@ void TraceText::submitted(const TraceEvent& event) {
   write_event('B', *call.track, event.time, name, "");
 }
 
-void TraceText::running(Call& call, TimePoint time) {
+void TraceText::write_running(Call& call, TimePoint time) {
   if (std::exchange(call.running, true)) return;
   write_event('E', *call.track, time, "", "");
   write_event('B', *call.track, time, upper_case(row_of(call.operation).name), "");
 }
 
-void TraceText::finished(const Call& call, TimePoint time, std::string_view how) {
+void TraceText::write_finished(const Call& call, TimePoint time, std::string_view how) {
   std::string arguments = call.arguments;
   if (!arguments.empty() && !how.empty()) arguments += ',';
   arguments += how;
@@ -164,7 +164,7 @@ void TraceText::finished(const Call& call, TimePoint time, std::string_view how)
 }
 
 void TraceText::end_all(TimePoint time, std::string_view how) {
-  for (const auto& [handle, call] : std::exchange(open_, {})) finished(call, time, how);
+  for (const auto& [handle, call] : std::exchange(open_, {})) write_finished(call, time, how);
 }
 
 TraceText::Track& TraceText::find_or_add_track(const TraceEvent& event) {

@@ -87,9 +87,9 @@ class TraceText {
     std::string arguments;  // arguments of the end event of the call
   };
 
-  void submitted(const TraceEvent& event);
-  void running(Call& call, TimePoint time);
-  void finished(const Call& call, TimePoint time, std::string_view how);
+  void write_submitted(const TraceEvent& event);
+  void write_running(Call& call, TimePoint time);
+  void write_finished(const Call& call, TimePoint time, std::string_view how);
   void end_all(TimePoint time, std::string_view how);
   Track& find_or_add_track(const TraceEvent& event);
   Track& acquire_shared_track();

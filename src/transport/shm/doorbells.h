@@ -88,12 +88,13 @@ class BasicDoorbells {
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
   // Ends the epoch because `dead_rank` has died: stores the closing word, then rings all ranks.
-  // Every rank that notices the death may call it. Only the first call sets the word, so that all
-  // ranks name the same failed rank.
+  // Every rank that notices the death may call it. Only the first close() sets the word, so that
+  // all ranks name the same failed rank.
   void close(int dead_rank);
   std::optional<int> closed_by() const;
-  // How many ranks had left in an orderly way before the death. It tells whether a call failed
-  // because of the death or because of a rank that had left. Call it only if closed_by() is set.
+  // How many ranks had left in an orderly way before the death. This number tells whether a call
+  // failed because of the death or because of a rank that had left. Call it only if closed_by() is
+  // set.
   std::uint32_t leavers_before_closing() const;
 
  private:

@@ -167,7 +167,7 @@ class BasicFlagBoard {
     kKept,      // the proposal came too late: all had entered the same step
     kClosed,    // the group is permanently closed from this sequence on
   };
-  static std::uint64_t closing(State state, std::uint32_t sequence) {
+  static std::uint64_t closing_value(State state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
   }
   static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
@@ -327,7 +327,7 @@ template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
   while (state_of(closing_word) == State::kProposed && sequence_distance(closing_word) == 0)
-    if (closing_->word.compare_exchange_strong(closing_word, closing(State::kKept, sequence_),
+    if (closing_->word.compare_exchange_strong(closing_word, closing_value(State::kKept, sequence_),
                                                std::memory_order_seq_cst))
       return true;
   // A member that closed a later sequence has completed this step.
@@ -346,14 +346,14 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
     // A member that proposed a later sequence has completed this step.
     if (state_of(closing_word) != State::kOpen && sequence_distance(closing_word) < 0) return false;
     if (state_of(closing_word) == State::kClosed) return true;
-    const std::uint64_t proposed = closing(State::kProposed, sequence_);
+    const std::uint64_t proposed = closing_value(State::kProposed, sequence_);
     if (closing_word != proposed &&
         !closing_->word.compare_exchange_strong(closing_word, proposed, std::memory_order_seq_cst))
       continue;
     // Check the words of the lines only after the proposal, because may_run() relies on this order.
     const State decided = all_entered_same_step() ? State::kKept : State::kClosed;
     closing_word = proposed;
-    if (closing_->word.compare_exchange_strong(closing_word, closing(decided, sequence_),
+    if (closing_->word.compare_exchange_strong(closing_word, closing_value(decided, sequence_),
                                                std::memory_order_seq_cst))
       return decided == State::kClosed;
   }

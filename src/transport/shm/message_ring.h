@@ -1,8 +1,8 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
-// to another. It has one sender and one receiver. A message is a length and its bytes, padded to
-// whole 8-byte units, so that a length never wraps around at the end of the buffer. A receiver of
-// many rings may share a counter with their senders; then it checks its rings only when the counter
-// has changed.
+// to another. It has one sender and one receiver. A message consists of its length and its bytes,
+// padded to whole 8-byte units, so that a length never wraps around at the end of the buffer. A
+// receiver of many rings may share a counter with their senders; then it checks its rings only when
+// the counter has changed.
 #pragma once
 
 #include <algorithm>

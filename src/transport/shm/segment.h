@@ -25,8 +25,8 @@ class Segment {
   // kStop with the system call, the size and the limit to raise.
   static Result<std::shared_ptr<Segment>> create(const char* name, std::size_t bytes);
   // Maps a segment that this or another process has created with `expected_bytes`. The descriptor
-  // is borrowed and not needed afterwards. Errors: kStop if it is not a segment, or not sealed,
-  // because an unsealed segment could shrink while we use it.
+  // is borrowed and not needed afterwards. Errors: kStop if the descriptor is not that of a
+  // segment, or if the segment is not sealed, because an unsealed one could shrink while we use it.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
   // The same for a segment of any size.

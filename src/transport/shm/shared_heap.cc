@@ -21,7 +21,7 @@ constexpr std::size_t kPageBytes = 4096;
 // back. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
 constexpr std::size_t kZoneDivisor = 16;
 
-std::size_t rounded(std::size_t bytes, std::size_t unit) {
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
@@ -51,13 +51,13 @@ SharedHeap::SharedHeap(std::shared_ptr<Segment> segment)
       zones_(zones_of(segment_->data(), segment_->size())) {}
 
 SharedHeap::Zones SharedHeap::zones_of(std::byte* begin, std::size_t bytes) {
-  const std::size_t small = rounded(bytes / kZoneDivisor, kHugePageBytes);
+  const std::size_t small = rounded_up(bytes / kZoneDivisor, kHugePageBytes);
   return {Arena({begin, small}), Arena({begin + small, bytes - small})};
 }
 
 Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
   FARANDOLE_TRY_ASSIGN(auto segment,
-                       Segment::create("farandole-heap", rounded(bytes, kHugePageBytes)));
+                       Segment::create("farandole-heap", rounded_up(bytes, kHugePageBytes)));
   segment->exclude_from_core_dumps();
   return std::shared_ptr<SharedHeap>(new SharedHeap(std::move(segment)));
 }
@@ -65,7 +65,7 @@ Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
 bool SharedHeap::is_of_this_process() const { return ::getpid() == owner_pid_; }
 
 SharedHeap::Taken SharedHeap::take_small(std::size_t bytes) {
-  return {zones_.lock()->small.take(rounded(bytes, kHeapAlignment), kHeapAlignment), false};
+  return {zones_.lock()->small.take(rounded_up(bytes, kHeapAlignment), kHeapAlignment), false};
 }
 
 SharedHeap::Taken SharedHeap::take_large(std::size_t bytes) {
@@ -113,11 +113,12 @@ bool SharedHeap::is_taken_back(std::span<const std::byte> memory) const {
 }
 
 Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
-  const std::size_t size = rounded(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
+  const std::size_t size =
+      rounded_up(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(format_text("{} bytes cannot be allocated", bytes));
   Taken taken;
   if (bytes < kLargeBlockBytes) taken = take_small(size);
-  const std::size_t pages = rounded(bytes, kPageBytes);
+  const std::size_t pages = rounded_up(bytes, kPageBytes);
   if (taken.begin == nullptr) taken = take_large(pages);
   if (taken.begin == nullptr) return allocate_private(pages);
   std::shared_ptr<std::byte> block(
@@ -142,7 +143,7 @@ std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::s
 std::span<const std::byte> SharedHeap::pages_of(std::span<const std::byte> memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t before = address % kPageBytes;
-  return {memory.data() - before, rounded(before + memory.size(), kPageBytes)};
+  return {memory.data() - before, rounded_up(before + memory.size(), kPageBytes)};
 }
 
 Status SharedHeap::take_back(std::span<const std::byte> memory) {

@@ -54,7 +54,7 @@ class WaitPolicy {
   int polls_ = 0;
   int yields_ = 0;
   int skipped_waits_ = 0;                      // how many more waits do not yield
-  int skipped_waits_next_ = kSkippedWaitsMin;  // its value after the next long yield
+  int skipped_waits_next_ = kSkippedWaitsMin;  // skipped_waits_ after the next long yield
 };
 
 // Call it after a check of the flags found nothing new. Does what the policy says, but returns
