@@ -26,7 +26,7 @@ struct BufferView {
 
 class TensorReader {
  public:
-  // `exchange_api` is the attribute's value. Raises TypeError if it has another version.
+  // `exchange_api` is the value of that attribute. Raises TypeError if the table has no version 1.
   explicit TensorReader(const nanobind::capsule& exchange_api);
 
   // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is
