@@ -23,9 +23,9 @@ namespace {
 
 constexpr int kRanksMax = 1024;
 constexpr std::size_t kSizeMax = std::size_t{1} << 40;
-constexpr std::array<Operation, 5> kMeasured = {Operation::kAllreduce, Operation::kReducescatter,
-                                                Operation::kAllgather, Operation::kBroadcast,
-                                                Operation::kAlltoall};
+constexpr std::array<Operation, 5> kMeasuredOperations = {
+    Operation::kAllreduce, Operation::kReducescatter, Operation::kAllgather, Operation::kBroadcast,
+    Operation::kAlltoall};
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -56,7 +56,7 @@ Status unknown_word_error(std::string_view what, const std::string& word,
 
 Result<Operation> operation_named(const std::string& word) {
   std::vector<std::string_view> known;
-  for (const Operation operation : kMeasured) {
+  for (const Operation operation : kMeasuredOperations) {
     if (row_of(operation).name == word) return operation;
     known.push_back(row_of(operation).name);
   }

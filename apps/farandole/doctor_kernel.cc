@@ -31,7 +31,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPageBytes = 4096;
 constexpr const char* kKernelAdvice =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
@@ -108,14 +108,14 @@ Finding events() {
 // Creates memory in the same way as the engine creates the memory that workers share.
 Descriptor sealed_memory() {
   Descriptor memory(::memfd_create("farandole-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.valid() || ::ftruncate(memory.get(), kPage) != 0 ||
+  if (!memory.valid() || ::ftruncate(memory.get(), kPageBytes) != 0 ||
       ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return {};
   return memory;
 }
 
 void* map_page(const Descriptor& memory) {
-  return ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  return ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
 }
 
 Finding shared_memory() {

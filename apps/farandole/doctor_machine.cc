@@ -115,7 +115,7 @@ std::string chosen_word(const std::string& text) {
 // touches a page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless it is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr std::size_t kHugePageBytes = 2 << 20;
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
+  constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
   const Descriptor descriptor(::memfd_create("farandole-doctor", MFD_CLOEXEC));
   if (!descriptor.valid() || ::ftruncate(descriptor.get(), kHugePageBytes) != 0) return false;
   void* const place =
@@ -127,7 +127,7 @@ bool shared_memory_gets_huge_pages() {
                       descriptor.get(), 0) != MAP_FAILED;
   if (works) {
     *static_cast<volatile char*>(aligned) = 1;
-    works = ::madvise(aligned, kHugePageBytes, kCollapse) == 0;
+    works = ::madvise(aligned, kHugePageBytes, kMadvCollapse) == 0;
   }
   ::munmap(begin, 2 * kHugePageBytes);
   return works;

@@ -11,26 +11,26 @@ struct Row {
   std::string_view hint;
 };
 
-constexpr std::string_view kHosts =
+constexpr std::string_view kHostsHint =
     "jobs over several hosts do not work yet; without this flag, the job runs on this host";
-constexpr std::string_view kElastic =
+constexpr std::string_view kElasticHint =
     "elastic jobs do not work yet; without this flag, the number of workers is fixed";
-constexpr std::string_view kSameTransport =
+constexpr std::string_view kTransportHint =
     "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo";
-constexpr std::string_view kAutomatic = "leave it out: the algorithm is chosen automatically";
-constexpr std::string_view kTuning = "leave it out: settings are not tuned during a job";
-constexpr std::string_view kTime =
+constexpr std::string_view kAlgorithmHint = "leave it out: the algorithm is chosen automatically";
+constexpr std::string_view kTuningHint = "leave it out: settings are not tuned during a job";
+constexpr std::string_view kLogTimeHint =
     "leave it out: log lines have the time unless --log-hide-time is given";
 
 constexpr std::array kRows{
     Row{"-np --num-proc", "use `-n N`"},
-    Row{"-H --hosts -hostfile --hostfile -p --ssh-port -i --ssh-identity-file", kHosts},
+    Row{"-H --hosts -hostfile --hostfile -p --ssh-port -i --ssh-identity-file", kHostsHint},
     Row{"-cb --check-build", "use `farandole doctor`"},
     Row{"-v --version", "use `farandole --version`"},
     Row{"--verbose", "use `--log-level debug`"},
     Row{"--gloo --mpi --jsrun --mpi-args --binding-args --tcp --mpi-threads-disable "
         "--no-mpi-threads-disable",
-        kSameTransport},
+        kTransportHint},
     Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
     Row{"--network-interface --network-interfaces",
         "leave it out: the workers of one host use no network"},
@@ -43,14 +43,14 @@ constexpr std::array kRows{
         "leave it out: there are no cycles; a call runs as soon as all ranks have made it"},
     Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
         "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
-        kAutomatic},
+        kAlgorithmHint},
     Row{"--autotune --no-autotune --autotune-log-file --autotune-warmup-samples "
         "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
         "--autotune-gaussian-process-noise",
-        kTuning},
+        kTuningHint},
     Row{"--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout "
         "--reset-limit --blacklist-cooldown-range --host-discovery-script",
-        kElastic},
+        kElasticHint},
     Row{"--timeline-filename", "use `--timeline FILE`"},
     Row{"--no-timeline-mark-cycles", "leave it out: cycles are not marked unless asked for"},
     Row{"--no-stall-check", "use `--stall-warning 0`"},
@@ -60,7 +60,7 @@ constexpr std::array kRows{
     Row{"--gloo-timeout-seconds", "use `--start-timeout S`"},
     Row{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
     Row{"--thread-affinity", "leave it out: the threads of the workers are not pinned"},
-    Row{"--log-with-timestamp --no-log-hide-timestamp", kTime},
+    Row{"--log-with-timestamp --no-log-hide-timestamp", kLogTimeHint},
     Row{"--log-without-timestamp --log-hide-timestamp", "use `--log-hide-time`"},
     Row{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",
         "use `--prefix \"[{rank} {time}] \"`"},

@@ -253,8 +253,8 @@ void GroupMember::drop_step() {
 bool GroupMember::receive_messages(std::vector<Record*>& finished) {
   if (messages_sent_ != nullptr) {
     const std::uint32_t sent = messages_sent_->messages.load(std::memory_order_seq_cst);
-    if (sent == received_) return false;
-    received_ = sent;
+    if (sent == messages_seen_) return false;
+    messages_seen_ = sent;
   }
   bool progressed = false;
   for (auto& [member, rings] : rings_) {

@@ -112,8 +112,8 @@ class GroupMember {
   std::map<int, PeerRings> rings_;  // by peer: all other members, or only the coordinator
   // counts the messages to the coordinator; null if this rank is not the coordinator
   MessageRing::Counter* messages_sent_ = nullptr;
-  std::uint32_t received_ = 0;  // the value of that counter at the last read
-  std::size_t unsent_ = 0;      // how many messages are in `waiting`
+  std::uint32_t messages_seen_ = 0;  // the value of that counter at the last read
+  std::size_t unsent_ = 0;           // how many messages are in `waiting`
   std::vector<Record*> in_flight_;
   const Decision* decision_ = nullptr;  // borrowed from agreement_ until done or rolled back
   Stage stage_ = Stage::kNone;

@@ -51,7 +51,8 @@ bool Memberships::advance(std::vector<Record*>& finished) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
-  unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
+  has_unsent_ =
+      std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
   return progress;
 }
 

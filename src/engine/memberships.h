@@ -46,7 +46,7 @@ class Memberships {
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
   // Whether messages waited for room after the last advance(), even with no call in flight.
-  bool has_unsent() const { return unsent_; }
+  bool has_unsent() const { return has_unsent_; }
 
   // Ends all groups, and this rank leaves the job. Before that, it drives the steps that all
   // members have entered until they finish or make no progress any more. Only the first give_up()
@@ -82,7 +82,7 @@ class Memberships {
   std::vector<std::unique_ptr<GroupMember>> members_;
   FailureWatch failure_watch_;
   bool has_new_members_ = false;  // a member of a new group may have died before it was added
-  bool unsent_ = false;
+  bool has_unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up
   EndedGroups ended_;

@@ -27,7 +27,7 @@ enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {
   std::atomic<std::int32_t> pid;
-  std::atomic<std::int32_t> record;
+  std::atomic<std::int32_t> record_descriptor;
   // a WorkerState in the low half; the signal or the exit code in the high half
   std::atomic<std::uint64_t> state;
 };
@@ -74,7 +74,7 @@ void store_state(Entry& entry, WorkerState state, int number) {
 
 SheetWorker read_entry(const Entry& entry) {
   SheetWorker worker{.pid = entry.pid.load(std::memory_order_acquire),
-                     .record_descriptor = entry.record.load(std::memory_order_relaxed),
+                     .record_descriptor = entry.record_descriptor.load(std::memory_order_relaxed),
                      .end = {}};
   const std::uint64_t word = entry.state.load(std::memory_order_acquire);
   const auto number = static_cast<int>(word >> 32U);
@@ -113,7 +113,7 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
 
 void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
   Entry& entry = entry_of(*segment_, rank);
-  entry.record.store(record_descriptor, std::memory_order_relaxed);
+  entry.record_descriptor.store(record_descriptor, std::memory_order_relaxed);
   entry.pid.store(pid, std::memory_order_release);
 }
 

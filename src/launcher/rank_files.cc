@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames{"stdout", "stderr"};
+constexpr std::array<std::string_view, 2> kFileNames{"stdout", "stderr"};
 
 Status output_dir_error(std::string_view what, const std::string& path, const std::string& why) {
   return Status::fix_call(
@@ -67,7 +67,7 @@ Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
   for (int rank = 0; rank < workers; ++rank) {
     const std::string rank_folder = format_text("{}/rank.{:0{}}", folder, rank, width);
     FARANDOLE_TRY(make_folder(rank_folder));
-    for (const std::string_view name : kNames) {
+    for (const std::string_view name : kFileNames) {
       const std::string path = format_text("{}/{}", rank_folder, name);
       FARANDOLE_TRY_ASSIGN(Descriptor file, make_file(path));
       files.files_.push_back({path, std::move(file)});
@@ -77,7 +77,7 @@ Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
 }
 
 std::optional<std::string> RankFiles::write(int rank, std::size_t stream, std::string_view bytes) {
-  const std::size_t index = static_cast<std::size_t>(rank) * kNames.size() + stream;
+  const std::size_t index = static_cast<std::size_t>(rank) * kFileNames.size() + stream;
   if (files_.empty() || bytes.empty() || !files_.at(index).descriptor.valid()) return std::nullopt;
   File& file = files_[index];
   const int failure = write_all(file.descriptor, bytes);

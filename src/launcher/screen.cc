@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr std::string_view kClearRest = "\x1b[K";
 constexpr std::string_view kResetColor = "\x1b[0m";
-constexpr std::string_view kName = "farandole: ";
+constexpr std::string_view kNoticePrefix = "farandole: ";
 
 // Returns the escape sequence that ends colors, if the text has escape sequences. So a color that a
 // worker did not end does not affect the next line.
@@ -57,11 +57,12 @@ std::string Screen::progress(int source, const std::string& prefix, const std::s
 }
 
 std::string Screen::notice(std::string_view text) {
-  return complete_line(colors_ ? in_color(kName, Color::kBold) : std::string(kName), text);
+  return complete_line(colors_ ? in_color(kNoticePrefix, Color::kBold) : std::string(kNoticePrefix),
+                       text);
 }
 
 std::string Screen::error(std::string_view text) {
-  const std::string line = std::string(kName).append(text);
+  const std::string line = std::string(kNoticePrefix).append(text);
   return complete_line(colors_ ? in_color(line, Color::kRed) : line, "");
 }
 

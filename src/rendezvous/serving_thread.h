@@ -24,7 +24,7 @@ class ServingThread {
  public:
   // Creates the workers' sockets before it starts the thread, because only one thread at a time may
   // use the server.
-  explicit ServingThread(int clients) : stop_(::eventfd(0, EFD_CLOEXEC)) {
+  explicit ServingThread(int clients) : stop_event_(::eventfd(0, EFD_CLOEXEC)) {
     auto server = StoreServer::create("the launcher");
     CHECK(server.ok(), "a test needs its server");
     server_ = std::move(server).value();
@@ -46,7 +46,7 @@ class ServingThread {
   void stop() {
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
-    CHECK(::write(stop_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes a count");
+    CHECK(::write(stop_event_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes a count");
     thread_.join();
     server_.reset();
   }
@@ -57,14 +57,14 @@ class ServingThread {
   void serve() {
     for (;;) {
       std::array<pollfd, 2> entries{pollfd{server_->readiness(), POLLIN, 0},
-                                    pollfd{stop_.get(), POLLIN, 0}};
+                                    pollfd{stop_event_.get(), POLLIN, 0}};
       ::poll(entries.data(), entries.size(), -1);
       if (entries[1].revents != 0) return;
       for (auto& line : server_->serve_ready()) complaints_.lock()->push_back(std::move(line));
     }
   }
 
-  Descriptor stop_;
+  Descriptor stop_event_;
   std::unique_ptr<StoreServer> server_;
   std::vector<Descriptor> ends_;
   Guarded<std::vector<std::string>> complaints_;

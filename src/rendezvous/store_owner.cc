@@ -38,16 +38,16 @@ int ms_until(TimePoint deadline) {
 
 StoreOwner::StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server)
     : listener_(std::move(listener)),
-      missing_(members - 1),
-      process_(::getpid()),
+      missing_ranks_(members - 1),
+      owner_pid_(::getpid()),
       server_(std::move(server)) {}
 
 Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener listener, int members) {
   FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
   std::unique_ptr<StoreOwner> owner(
       new StoreOwner(std::move(listener), members, std::move(server)));
-  owner->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
-  if (!owner->stop_.valid())
+  owner->stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  if (!owner->stop_event_.valid())
     return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
   return owner;
 }
@@ -63,7 +63,7 @@ Status StoreOwner::start() {
 }
 
 StoreOwner::~StoreOwner() {
-  if (process_ != ::getpid()) {
+  if (owner_pid_ != ::getpid()) {
     listener_.close();
     (void)thread_.release();
     (void)server_.release();  // the thread, which does not exist here, may have been changing it
@@ -71,7 +71,7 @@ StoreOwner::~StoreOwner() {
   }
   if (!thread_) return;
   const std::uint64_t one = 1;
-  while (::write(stop_.get(), &one, sizeof(one)) != sizeof(one))
+  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
     CHECK(errno == EINTR, "an eventfd takes one more");
   thread_->join();
 }
@@ -92,7 +92,7 @@ void StoreOwner::serve_once() {
   const bool retries = server_->has_unsent_descriptors();
   std::array<pollfd, 3> entries{pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
                                 pollfd{listener_.descriptor().get(), POLLIN, 0},
-                                pollfd{stop_requested_ ? -1 : stop_.get(), POLLIN, 0}};
+                                pollfd{stop_requested_ ? -1 : stop_event_.get(), POLLIN, 0}};
   int limit_ms = stop_requested_ ? ms_until(leave_deadline_) : -1;
   if (retries) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
@@ -108,7 +108,7 @@ void StoreOwner::serve_once() {
 // Accepts all waiting connections. When all ranks have connected, or after an error, it closes the
 // listening socket and so releases the name.
 void StoreOwner::accept_all() {
-  while (missing_ > 0) {
+  while (missing_ranks_ > 0) {
     const Status taken = accept_one();
     if (taken.code() == StatusCode::kRetry) return;
     if (!taken.ok()) {
@@ -119,7 +119,7 @@ void StoreOwner::accept_all() {
             "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
       break;
     }
-    --missing_;
+    --missing_ranks_;
   }
   listener_.close();
 }

@@ -44,12 +44,12 @@ class StoreOwner {
   bool may_leave() const;
 
   UnixListener listener_;
-  int missing_;  // ranks that have not connected yet
-  pid_t process_;
+  int missing_ranks_;  // how many ranks have not connected yet
+  pid_t owner_pid_;
   std::string failure_;      // why the formation fails; empty if it does not
   bool has_result_ = false;  // the formation has succeeded or failed
   std::unique_ptr<StoreServer> server_;
-  Descriptor stop_;
+  Descriptor stop_event_;
   bool stop_requested_ = false;
   TimePoint leave_deadline_{};  // the destructor waits until then
   // A forked child does not touch it, because the thread does not exist there.

@@ -94,7 +94,7 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   mark_cycles_ = mark_cycles;
   bytes_max_ = bytes_max;
   bytes_ = 0;
-  ++files_;
+  ++files_begun_;
   is_full_ = false;
   left_out_ = 0;
   open_.clear();
@@ -205,7 +205,7 @@ std::int64_t TraceText::thread_of(const Track& track) const {
 }
 
 void TraceText::write_track_name(Track& track, std::string_view name) {
-  if (std::exchange(track.named_in_file, files_) == files_) return;
+  if (std::exchange(track.named_in_file, files_begun_) == files_begun_) return;
   write_metadata("thread_name", thread_of(track),
                  format_text(R"("name":"{}")", json_escaped(name)));
 }

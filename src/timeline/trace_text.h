@@ -77,7 +77,7 @@ class TraceText {
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
-    int named_in_file = 0;  // the value of files_ when its name was written last
+    int named_in_file = 0;  // the value of files_begun_ when its name was written last
     bool busy = false;
   };
   struct Call {
@@ -113,7 +113,7 @@ class TraceText {
   bool mark_cycles_ = false;
   std::size_t bytes_max_ = 0;
   std::size_t bytes_ = 0;
-  int files_ = 0;  // how many times begin() was called
+  int files_begun_ = 0;  // how many times begin() was called
   bool is_full_ = false;
   std::size_t left_out_ = 0;
   std::string lines_;

@@ -27,7 +27,7 @@ class WaitPolicy {
   static constexpr int kChecks = 64;           // checks before the first pause, while spinning
   static constexpr int kPollsPerReading = 16;  // polls per reading of the clock, while spinning
   static constexpr int kPolls = 4;             // polls before the first yield
-  static constexpr int kYields = 16;
+  static constexpr int kYields = 16;           // yields before the first sleep
   // A yield that takes at least this long is a long yield. This is longer than a few other ranks
   // need on this core, and shorter than the time slice of another program (3 ms or more).
   static constexpr auto kLongYield = std::chrono::milliseconds(1);
