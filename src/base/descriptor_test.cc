@@ -15,7 +15,7 @@ TEST(Descriptor, is_empty_at_first) {
   EXPECT_EQ(descriptor.get(), -1);
 }
 
-TEST(Descriptor, closes_in_the_end) {
+TEST(Descriptor, is_closed_by_the_destructor) {
   int number = -1;
   {
     const Descriptor descriptor(open_null());
@@ -25,7 +25,7 @@ TEST(Descriptor, closes_in_the_end) {
   EXPECT_FALSE(is_open(number));
 }
 
-TEST(Descriptor, moving_hands_over_and_closes_what_was_there) {
+TEST(Descriptor, move_assignment_closes_the_former_descriptor) {
   Descriptor first(open_null());
   Descriptor second(open_null());
   const int kept = first.get();

@@ -21,7 +21,7 @@ std::uint64_t digest(const std::string& text) {
   return digest.value();
 }
 
-TEST(Digest, EveryByteAndTheOrderCount) {
+TEST(Digest, DependsOnEveryByteAndOnTheOrder) {
   std::set<std::uint64_t> seen = {digest(""), digest(std::string(1, 0)), digest(std::string(8, 0))};
   std::string text = "a name of 25 bytes, or so";
   seen.insert(digest(text));
@@ -32,17 +32,17 @@ TEST(Digest, EveryByteAndTheOrderCount) {
   }
   EXPECT_EQ(seen.size(), text.size() + 4);
 
-  Digest there;
-  there.add(1);
-  there.add(2);
-  Digest back;
-  back.add(2);
-  back.add(1);
-  EXPECT_NE(there.value(), back.value());
+  Digest ascending;
+  ascending.add(1);
+  ascending.add(2);
+  Digest descending;
+  descending.add(2);
+  descending.add(1);
+  EXPECT_NE(ascending.value(), descending.value());
 }
 
 // If one input bit changes, about half of the 64 output bits change.
-TEST(Digest, EveryBitCountsEverywhere) {
+TEST(Digest, EveryInputBitChangesHalfOfTheOutputBits) {
   for (unsigned bit = 0; bit < 64; ++bit) {
     int changed = 0;
     for (std::uint64_t number = 1; number <= 1000; ++number)

@@ -61,7 +61,7 @@ TEST(ForeignLauncher, FindsTheRankUnderTorchrun) {
             job_of(with(with(kTorchrun, "RANK", "2"), "LOCAL_RANK", "2")).rendezvous_id);
 }
 
-TEST(ForeignLauncher, AnotherJobHasAnotherRendezvousId) {
+TEST(ForeignLauncher, DifferentJobsHaveDifferentRendezvousIds) {
   const std::string rendezvous_id = job_of(kTorchrun).rendezvous_id;
   EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "MASTER_PORT", "29501")).rendezvous_id);
   EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "other")).rendezvous_id);

@@ -31,7 +31,7 @@ bool is_set(std::string_view name, const Variables& variables) {
   return is_set(knob_named(name), environment_of(variables));
 }
 
-TEST(KnobRows, name_each_thing_once) {
+TEST(KnobRows, have_unique_names_flags_and_fields) {
   std::set<std::string_view> names;
   std::set<std::string_view> flags;
   std::set<KnobField> fields;
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
                       BadValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));
 
-TEST(Knobs, an_error_speaks_of_what_the_user_wrote) {
+TEST(Knobs, an_error_quotes_the_name_and_the_value_that_the_user_wrote) {
   Knobs knobs;
   const KnobRow& row = knob_named("FARANDOLE_LOG_LEVEL");
   EXPECT_TRUE(set_knob(knobs, row, "--log-level", "info").ok());

@@ -17,7 +17,7 @@ TEST(ProcessEnd, NotEverySignalHasAName) {
   EXPECT_EQ(signal_name(99), "signal 99");
 }
 
-TEST(ProcessEnd, IsCountedAsShellsDo) {
+TEST(ProcessEnd, HasTheExitCodeThatShellsReport) {
   EXPECT_EQ((ProcessEnd{.code = 3}).exit_code(), 3);
   EXPECT_EQ((ProcessEnd{.signal = SIGKILL}).exit_code(), 137);
 }

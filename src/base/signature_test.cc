@@ -71,7 +71,7 @@ TEST(InternedSignature, HoldsTheDigestsAndTheSize) {
   EXPECT_EQ(InternedSignature(wrong).problem, problem_of(wrong));
 }
 
-TEST(Signature, WithinItsBounds) {
+TEST(Signature, AtItsLimitsIsValid) {
   EXPECT_EQ(problem_of(sample()), "");
   auto widest = sample();
   widest.name = std::string(kNameBytesMax, 'x');
@@ -88,7 +88,7 @@ std::string problem_after(const std::function<void(Signature&)>& change) {
   return problem_of(signature);
 }
 
-TEST(Signature, OutOfBounds) {
+TEST(Signature, BeyondItsLimitsHasAProblem) {
   EXPECT_EQ(problem_after([](Signature& s) { s.name.clear(); }), "the name is empty");
   EXPECT_EQ(problem_after([](Signature& s) { s.name = std::string(kNameBytesMax + 1, 'x'); }),
             "the name `" + std::string(77, 'x') + "…` has 4097 bytes, at most 4096 are allowed");
@@ -108,10 +108,10 @@ TEST(Signature, OutOfBounds) {
 
 TEST(Signature, ScalesOutOfBounds) {
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
-  constexpr auto kNoNumber = std::numeric_limits<double>::quiet_NaN();
+  constexpr auto kNaN = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(problem_after([](Signature& s) { s.prescale = -kInfinity; }),
             "allreduce `w`: the prescale is -inf; it must be finite");
-  EXPECT_EQ(problem_after([](Signature& s) { s.postscale = kNoNumber; }),
+  EXPECT_EQ(problem_after([](Signature& s) { s.postscale = kNaN; }),
             "allreduce `w`: the postscale is nan; it must be finite");
   for (const auto& row : kOperations) {
     auto signature = sample();

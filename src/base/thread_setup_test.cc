@@ -40,7 +40,7 @@ TEST(TimeSlice, BecomesTheShortestForTheCallingThreadOnly) {
   EXPECT_EQ(time_slice_ns(), before);
 }
 
-TEST(TimeSlice, OfAnotherPolicyIsLeftAlone) {
+TEST(TimeSlice, IsUnchangedUnderAnotherSchedulingPolicy) {
   std::thread([] {
     const sched_param none{};
     ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);

@@ -18,7 +18,7 @@ Result<int> quarter_of(int value) {
   return *quarter;
 }
 
-Status divides_by_four(int value) {
+Status check_divisible_by_four(int value) {
   FARANDOLE_TRY(quarter_of(value).status());
   return {};
 }
@@ -26,13 +26,13 @@ Status divides_by_four(int value) {
 TEST(Try, goes_on_with_the_value) {
   ASSERT_TRUE(quarter_of(12).ok());
   EXPECT_EQ(*quarter_of(12), 3);
-  EXPECT_TRUE(divides_by_four(12).ok());
+  EXPECT_TRUE(check_divisible_by_four(12).ok());
 }
 
 TEST(Try, leaves_with_the_first_failure) {
   EXPECT_EQ(quarter_of(3).status(), Status::fix_call("odd"));
   EXPECT_EQ(quarter_of(6).status(), Status::fix_call("odd"));
-  EXPECT_EQ(divides_by_four(6), Status::fix_call("odd"));
+  EXPECT_EQ(check_divisible_by_four(6), Status::fix_call("odd"));
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ struct Case {
   }
 };
 
-// One member's side. Its output is allocated when the rows are known.
-struct Side {
-  Side(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
+// One member's part of a case. Its output is allocated when the rows of all members are known.
+struct MemberPart {
+  MemberPart(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
 
   CollectiveStep step(Group& group, std::uint32_t sequence, const Case& of) {
     return Allgather(
@@ -85,12 +85,12 @@ TEST_P(AllgatherMembers, all_members_get_all_rows_in_rank_order) {
   for (const Case& one : cases) expected.push_back(one.expected());
   group.run_in_threads([&](int member) {
     for (std::uint32_t index = 0; index < cases.size(); ++index) {
-      Side side(cases[index], member);
-      CollectiveStep step = side.step(group.group(member), index + 1, cases[index]);
+      MemberPart part(cases[index], member);
+      CollectiveStep step = part.step(group.group(member), index + 1, cases[index]);
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      EXPECT_TRUE(same_bytes(side.output, expected[index]))
+      EXPECT_TRUE(same_bytes(part.output, expected[index]))
           << "member " << member << " step " << index;
-      EXPECT_EQ(side.rows, cases[index].rows);
+      EXPECT_EQ(part.rows, cases[index].rows);
     }
   });
 }
@@ -105,17 +105,17 @@ TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
       Case one = {.rows = {}, .seed = sequence};
       for (int member = 0; member < members; ++member)
         one.rows.push_back(random() % 2 * 50 + random() % 8 * kWindowRows);
-      std::vector<Side> sides;
-      for (int member = 0; member < members; ++member) sides.emplace_back(one, member);
+      std::vector<MemberPart> parts;
+      for (int member = 0; member < members; ++member) parts.emplace_back(one, member);
       std::vector<CollectiveStep> steps;
       for (int member = 0; member < members; ++member)
         steps.push_back(
-            sides[static_cast<std::size_t>(member)].step(group.group(member), sequence, one));
+            parts[static_cast<std::size_t>(member)].step(group.group(member), sequence, one));
       group.finish_in_random_order(steps, sequence);
       ASSERT_FALSE(::testing::Test::HasFailure());
       const Buffer expected = one.expected();
-      for (const Side& side : sides)
-        ASSERT_TRUE(same_bytes(side.output, expected)) << members << " members, step " << sequence;
+      for (const MemberPart& part : parts)
+        ASSERT_TRUE(same_bytes(part.output, expected)) << members << " members, step " << sequence;
     }
   }
 }
@@ -123,8 +123,8 @@ TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
 TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const Case one = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
-  Side without_memory(one, 0);
-  Side with_memory(one, 1);
+  MemberPart without_memory(one, 0);
+  MemberPart with_memory(one, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Allgather(group.group(0), step_identity(1),
                             {.input = without_memory.input.data(),
@@ -152,7 +152,7 @@ TEST(Allgather, a_member_size_that_overflows_is_a_mismatch) {
   GroupInTest group(2);
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
-  // No member can bring that much memory, so the test writes the other entry by hand.
+  // No member can bring that much memory, so the test writes the entry of member 1 by hand.
   group.group(1).board->enter(1, 1,
                               {.identity = step_identity(1).id,
                                .declared_count = std::numeric_limits<std::int64_t>::max()});

@@ -73,8 +73,8 @@ TEST(AllreduceJoined, others_get_sums_and_joined_members_write_nothing) {
   }
 }
 
-// Reduces three members: all elements of the first are 6, all of the second are 3, and the third
-// has joined without data. Returns the elements of the result, which must be equal.
+// Runs an allreduce of three members: all elements of the first are 6, all of the second are 3, and
+// the third has joined without data. Returns the elements of the result, which must be equal.
 template <std::size_t kCount>
 float average(ReduceOp op) {
   GroupInTest group(3);
@@ -145,7 +145,7 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
 }
 
 // Two members may each reduce the whole tensor from each other's memory, but only if no output
-// overwrites an input. In place, they must not choose this way.
+// overwrites an input. A call in place must not do so.
 TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
     const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
@@ -154,7 +154,8 @@ TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   }
 }
 
-// Expects the same bits from tensors in heaps, in other memory and in both, in place and not.
+// Expects the same bits from tensors in heaps, in other memory and in both, in place and out of
+// place.
 void expect_same_bits(std::size_t members, std::int64_t count) {
   SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
   const std::vector<bool> nobody(members, false);
@@ -212,7 +213,7 @@ TYPED_TEST(BothAllreduces, different_counts_are_a_mismatch_and_nothing_is_writte
   expect_mismatch<TypeParam>({.count = 8}, {.count = 0});
 }
 
-TYPED_TEST(BothAllreduces, a_joined_member_with_another_count_or_no_data_at_all_is_a_mismatch) {
+TYPED_TEST(BothAllreduces, another_count_of_a_joined_member_or_only_joined_members_are_a_mismatch) {
   expect_mismatch<TypeParam>({.count = 8}, {.count = 9, .joined = true});
   expect_mismatch<TypeParam>({.count = 0}, {.count = 9, .joined = true});
   expect_mismatch<TypeParam>({.count = 8, .joined = true}, {.count = 8, .joined = true});

@@ -33,7 +33,7 @@ PreparedCall call_of(int members, const std::function<std::int64_t(int, int)>& s
 
 class AlltoallMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(AlltoallMembers, one_sided_splits) {
+TEST_P(AlltoallMembers, uneven_splits) {
   const int members = GetParam();
   const std::int64_t large = 2 * kWindow / 3;  // several rounds for any number of members
   std::vector<PreparedCall> calls;
@@ -113,15 +113,15 @@ TEST_P(AlltoallInvalidEntries, are_a_mismatch_for_all_and_nothing_is_written) {
 INSTANTIATE_TEST_SUITE_P(
     All, AlltoallInvalidEntries,
     ::testing::Values(InvalidEntry{"negative", 10, {-1, 0, 0}},
-                      InvalidEntry{"one_too_many", 10, {5, 5, 1}},
-                      InvalidEntry{"one_too_large", 10, {0, 11, 0}},
+                      InvalidEntry{"sum_exceeds_rows", 10, {5, 5, 1}},
+                      InvalidEntry{"split_exceeds_rows", 10, {0, 11, 0}},
                       InvalidEntry{"balanced_by_a_negative", 10, {11, -1, 0}},
                       InvalidEntry{
                           "smallest", 10, {std::numeric_limits<std::int64_t>::min(), 0, 0}},
                       InvalidEntry{"sum_wraps_around", 10, {kInt64Max, kInt64Max, 12}},
                       InvalidEntry{"bytes_overflow", kInt64Max / 4 + 1, {0, kInt64Max / 4 + 1, 0}},
                       InvalidEntry{"unsent_bytes_overflow", kInt64Max, {0, 0, 0}},
-                      InvalidEntry{"bytes_wrap_to_nothing", std::int64_t{1} << 62, {0, 0, 0}, 4}),
+                      InvalidEntry{"bytes_wrap_to_zero", std::int64_t{1} << 62, {0, 0, 0}, 4}),
     [](const auto& test) { return test.param.name; });
 
 // Each entry alone is valid, but their sum overflows.

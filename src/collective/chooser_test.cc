@@ -117,7 +117,7 @@ TEST_P(EveryOperation, alternates_between_large_and_empty_tensors) {
   }
 }
 
-TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
+TEST_P(EveryOperation, exposes_only_what_exposable_memory_returns) {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kRowsOfSeveralWindows}) {
     GroupInTest group(kMembers);
     const auto input = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();

@@ -82,16 +82,16 @@ TEST(FusionBuffer, memory_is_reused_and_doubles_up_to_its_maximum) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   FusionBuffer buffer(*heap, 1 << 20);
   std::vector<std::byte> memory(3 << 20);
-  const auto settle = [&](std::int64_t bytes) {
+  const auto memory_for = [&](std::int64_t bytes) {
     buffer.clear();
     buffer.add({memory.data(), memory.data() + 1, bytes});
     EXPECT_EQ(buffer.choose_memory(), Status());
     return buffer.memory();
   };
-  const std::byte* const first = settle(600'000);
-  EXPECT_EQ(settle(100), first);
-  EXPECT_EQ(settle(1 << 20), first);
-  (void)settle(2 << 20);
+  const std::byte* const first = memory_for(600'000);
+  EXPECT_EQ(memory_for(100), first);
+  EXPECT_EQ(memory_for(1 << 20), first);
+  (void)memory_for(2 << 20);
   EXPECT_TRUE(heap->location_of(buffer.memory(), 2 << 20));
 }
 

@@ -1,6 +1,6 @@
 // Runs whole programs on all members of a group. Each program submits and waits at its own pace and
-// in its own order; messages and steps take random times. Programs that repeat must need no
-// messages in the end.
+// in its own order; messages and steps take random times. Programs that repeat their calls must
+// need no messages in the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,11 +45,11 @@ class User {
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
 
-  // Does the next action if that is possible now. Returns true if it was.
+  // Does the next action if that is possible now. Returns whether it did it.
   bool act(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];
-    find_completed(members);
+    update_completed(members);
     if (action.kind == Action::Kind::kWait && !has_observed(action.name)) return false;
     if (action.kind == Action::Kind::kWaitForAll && !members.nothing_in_flight(member_))
       return false;
@@ -73,7 +73,7 @@ class User {
   }
 
  private:
-  void find_completed(Members& members) {
+  void update_completed(Members& members) {
     completed_.clear();
     for (const auto& name : unobserved_)
       if (!members.is_in_flight(member_, name)) completed_.insert(name);
@@ -221,7 +221,7 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// An example is a training with a regular evaluation that uses some of the same names.
+// A training with a regular evaluation makes such supersteps if both use some of the same names.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = programs_in_supersteps(
       members(), 120, 80,
@@ -293,7 +293,8 @@ TEST_P(Programs, SuperstepsThatDoNotRepeatComplete) {
   run(programs, random_, {.names_max = 1 + random_() % 12, .fusion_bytes = 100}, 5);
 }
 
-// Each program waits for a name before it submits it again, but it never waits for all names.
+// Each program waits for the last call of a name before it submits the name again, but it never
+// waits for all names.
 TEST_P(Programs, ProgramsWithoutQuiescentPointsComplete) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (auto& program : programs) {
@@ -305,13 +306,13 @@ TEST_P(Programs, ProgramsWithoutQuiescentPointsComplete) {
       }
     }
   }
-  auto sooner = programs;
+  auto variants = programs;
   run(programs, random_);
-  for (auto& program : sooner) {
+  for (auto& program : variants) {
     program.insert(program.begin(), submit("z"));
     if (random_() % 2 == 0) std::swap(program[1], program[3]);
   }
-  run(sooner, random_, {.fusion_bytes = 100}, 5);
+  run(variants, random_, {.fusion_bytes = 100}, 5);
 }
 
 // Programs that compute for longer than the grace period cause needless raises. The test only

@@ -174,8 +174,8 @@ Signature with_call_error(std::string name, std::string call_error) {
           .call_error = std::move(call_error)};
 }
 
-// This includes a call that is invalid in the same way on all members: equal entries must not count
-// as an agreement to run it.
+// A call may also be invalid in the same way on all members: equal entries must not count as an
+// agreement to run it.
 TEST(Agreement, ACallThatIsInvalidOnOneMemberIsRejectedOnAll) {
   for (const int wrong_members : {1, 3}) {
     Members members({0, 2, 5});
@@ -498,7 +498,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
 }
 
 // In part i, member i joins; the members with higher numbers submit three more names.
-TEST_P(Shuffled, JoinsAfterUnevenNumbersOfCalls) {
+TEST_P(Shuffled, EarlyJoinersTakePartInLaterCallsAndAllAreReleased) {
   const std::vector<Log> parts = {{"a0", "a1", "a2"}, {"b0", "b1", "b2"}, {"c0", "c1", "c2"}, {}};
   Members members({0, 1, 2, 3}, {.names_max = 4});
   for (int round = 0; round < 3; ++round) {

@@ -30,7 +30,7 @@ Status feed(Coordinator& coordinator, int from, const std::vector<Announcement>&
   return coordinator.receive(from, *packer.take());
 }
 
-std::vector<StreamItem> stream(Coordinator& coordinator) {
+std::vector<StreamItem> take_stream(Coordinator& coordinator) {
   const auto message = coordinator.next_message();
   if (!message) return {};
   return decode_stream(*message).value();
@@ -41,14 +41,16 @@ void learn(Coordinator& coordinator, int members) {
   ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
   for (int member = 0; member < members; ++member)
     ASSERT_EQ(feed(coordinator, member, {Report{1, 0, 0, 0, 0, 0}}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1}), StreamItem(Answer{2, 0, 0})));
+  EXPECT_THAT(take_stream(coordinator),
+              ElementsAre(StreamItem(Stop{1}), StreamItem(Answer{2, 0, 0})));
 }
 
 AnnounceInFull in_full(const Signature& signature) { return {signature, {}}; }
 AnnounceById by_id(std::uint32_t id) { return {id, {}}; }
 AnnounceAgain again(const Signature& signature) { return {signature, {}}; }
 
-// Lets both members of a group announce this name in full, so that the coordinator decides it.
+// Lets both members of a group announce the call `name` in full, so that the coordinator decides
+// it.
 void decide(Coordinator& coordinator, const std::string& name) {
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
@@ -58,9 +60,9 @@ TEST(Coordinator, IssuesCallsThatAllHaveAnnounced) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   ASSERT_EQ(feed(coordinator, 1, {in_full(named("a")), in_full(named("b"))}), Status());
-  EXPECT_THAT(stream(coordinator), IsEmpty());
+  EXPECT_THAT(take_stream(coordinator), IsEmpty());
   ASSERT_EQ(feed(coordinator, 0, {in_full(named("b")), in_full(named("a"))}), Status());
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Define{1, named("b")}), StreamItem(Issue{2, 1, 1}),
                           StreamItem(Define{2, named("a")}), StreamItem(Issue{2, 2, 2})));
 }
@@ -69,9 +71,9 @@ TEST(Coordinator, DefinesANameOnce) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   decide(coordinator, "a");
-  stream(coordinator);
+  take_stream(coordinator);
   for (const int member : {1, 0}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Issue{2, 2, 1})));
+  EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Issue{2, 2, 1})));
 }
 
 TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
@@ -80,9 +82,9 @@ TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
   decide(coordinator, "a");
   decide(coordinator, "b");
   for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
-  stream(coordinator);
+  take_stream(coordinator);
   decide(coordinator, "c");
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("c")}),
                           StreamItem(Issue{2, 4, 3})));
 }
@@ -94,11 +96,11 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before `a` is forgotten
   decide(coordinator, "b");
   ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after `a` was forgotten
-  stream(coordinator);
+  take_stream(coordinator);
   ASSERT_EQ(feed(coordinator, 1, {again(named("a"))}), Status());
-  EXPECT_THAT(stream(coordinator), IsEmpty());
+  EXPECT_THAT(take_stream(coordinator), IsEmpty());
   ASSERT_EQ(feed(coordinator, 0, {again(named("a"))}), Status());
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("a")}),
                           StreamItem(Issue{2, 3, 3})));
 }
@@ -107,12 +109,12 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
-  stream(coordinator);
+  take_stream(coordinator);
   auto changed = named("a");
   changed.operation = Operation::kAllreduce;
   ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());
   ASSERT_EQ(feed(coordinator, 1, {in_full(changed)}), Status());
-  const auto items = stream(coordinator);
+  const auto items = take_stream(coordinator);
   ASSERT_EQ(items.size(), 1U);
   EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
 }
@@ -155,12 +157,12 @@ TEST(Coordinator, TheAnswerKeepsStepsThatAllHaveEntered) {
   for (const auto& [reports, common_prefix] : cases) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 10});
     ASSERT_EQ(feed(coordinator, 2, {Raise{.generation = 1}}), Status());
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1})));
+    EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Stop{1})));
     for (int member = 0; member < 3; ++member) {
-      EXPECT_THAT(stream(coordinator), IsEmpty());
+      EXPECT_THAT(take_stream(coordinator), IsEmpty());
       ASSERT_EQ(feed(coordinator, member, {reports[static_cast<std::size_t>(member)]}), Status());
     }
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Answer{2, common_prefix, 0})));
+    EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Answer{2, common_prefix, 0})));
   }
 }
 
@@ -172,9 +174,10 @@ TEST(Coordinator, AnnouncementsBeforeTheReportAreDropped) {
   ASSERT_EQ(feed(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0, 0, 0}}),
             Status());
   ASSERT_EQ(feed(coordinator, 0, {a, raise, Report{2, 0, 0, 0, 0, 0}, a}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 0, 0})));
+  EXPECT_THAT(take_stream(coordinator),
+              ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 0, 0})));
   ASSERT_EQ(feed(coordinator, 1, {a}), Status());
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Define{1, named("a")}), StreamItem(Issue{3, 1, 1})));
 }
 
@@ -232,10 +235,11 @@ TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   for (const Case& one : {Case{{9, 7, 5}, 3}, Case{{4, 6, 5}, 5}, Case{{4, 4, 4}, 8}}) {
     for (const int member : {2, 0}) {
       ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{one.times[member]}}), Status());
-      EXPECT_THAT(stream(coordinator), IsEmpty());
+      EXPECT_THAT(take_stream(coordinator), IsEmpty());
     }
     ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{one.times[1]}}), Status());
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{2, ++sequence, one.last})));
+    EXPECT_THAT(take_stream(coordinator),
+                ElementsAre(StreamItem(ReleaseAll{2, ++sequence, one.last})));
   }
 }
 
@@ -246,10 +250,10 @@ TEST(Coordinator, AJoinCompletesPendingNames) {
   for (const int member : {0, 2}) {
     ASSERT_EQ(feed(coordinator, member, {in_full(reduced), in_full(named("a"))}), Status());
   }
-  EXPECT_THAT(stream(coordinator), IsEmpty());
+  EXPECT_THAT(take_stream(coordinator), IsEmpty());
   ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
   EXPECT_THAT(
-      stream(coordinator),
+      take_stream(coordinator),
       ElementsAre(StreamItem(Reject{2, 1, "a",
                                     "barrier `a` cannot run: rank 5 has joined and has no "
                                     "more data; until all have joined, only allreduce and "
@@ -274,14 +278,14 @@ TEST(Coordinator, AJoinCountsOnlyAfterForgottenAnnouncementsAreRepeated) {
         ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("c"))}), Status());
       ASSERT_EQ(feed(coordinator, 1, {by_id(2), AnnounceJoin{}}), Status());
     }
-    stream(coordinator);
+    take_stream(coordinator);
     const auto forgotten = joins_first ? allreduce("b") : allreduce("a");
     for (const int member : {0, 2})
       ASSERT_EQ(feed(coordinator, member, {in_full(forgotten)}), Status());
-    EXPECT_THAT(stream(coordinator), IsEmpty());
+    EXPECT_THAT(take_stream(coordinator), IsEmpty());
     ASSERT_EQ(feed(coordinator, 1, {again(forgotten)}), Status());
     const std::uint32_t id = joins_first ? 4 : 3;
-    EXPECT_THAT(stream(coordinator),
+    EXPECT_THAT(take_stream(coordinator),
                 ElementsAre(StreamItem(Forget{id - 1}), StreamItem(Define{id, forgotten}),
                             StreamItem(Issue{2, id, id})));
   }
@@ -289,48 +293,49 @@ TEST(Coordinator, AJoinCountsOnlyAfterForgottenAnnouncementsAreRepeated) {
 
 // `a` and `b` wait for member 2, which joins. The decision on `a` makes the coordinator forget the
 // id of `b`, so members must announce `b` again.
-TEST(Coordinator, ADecisionMayDropAnnouncementsOfThePendingNameAfterIt) {
+TEST(Coordinator, ADecisionMayDropTheAnnouncementsOfAnotherPendingName) {
   Coordinator coordinator({0, 1, 2}, {.names_max = 1});
   learn(coordinator, 3);
   for (const int member : {0, 1, 2})
     ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {by_id(1), in_full(allreduce("a"))}), Status());
-  stream(coordinator);
+  take_stream(coordinator);
   ASSERT_EQ(feed(coordinator, 2, {AnnounceJoin{}}), Status());
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{1}), StreamItem(Define{2, allreduce("a")}),
                           StreamItem(Issue{2, 2, 2})));
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {again(allreduce("b"))}), Status());
-  EXPECT_THAT(stream(coordinator),
+  EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, allreduce("b")}),
                           StreamItem(Issue{2, 3, 3})));
 }
 
 // Member 1 has announced a call by an id that is forgotten, and the group replans before the member
 // repeats the announcement. After the answer the members announce all calls afresh.
-TEST(Coordinator, AfterAnAnswerNoRepetitionIsDue) {
+TEST(Coordinator, AfterAnAnswerForgottenAnnouncementsNeedNoRepetition) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
   ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());
   decide(coordinator, "b");
-  stream(coordinator);
+  take_stream(coordinator);
   ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 2}}), Status());
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {Report{2, 2, 0, 0, 0, 0}}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 2, 0})));
+  EXPECT_THAT(take_stream(coordinator),
+              ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 2, 0})));
   for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{1}}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
+  EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
 }
 
-// Otherwise plans that fail immediately could follow one another forever.
+// Without a step between them, plans that fail immediately could follow one another forever.
 TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   Coordinator coordinator({0, 1}, {});
   learn(coordinator, 2);
   std::uint32_t quiescent_points = 0;
-  // Lets both members announce the name after a synchronization point. Returns whether a plan
+  // Lets both members announce `a` after a synchronization point. Returns whether a plan
   // begins.
   const auto announce_and_see_plan = [&] {
     const SubmissionContext context{.quiescent_points = ++quiescent_points};
@@ -339,7 +344,7 @@ TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
                                               : Announcement(AnnounceById{1, context});
       EXPECT_EQ(feed(coordinator, member, {item}), Status());
     }
-    return std::ranges::any_of(stream(coordinator), [](const StreamItem& item) {
+    return std::ranges::any_of(take_stream(coordinator), [](const StreamItem& item) {
       return std::holds_alternative<Follow>(item);
     });
   };
@@ -352,7 +357,7 @@ TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
     for (const int member : {0, 1})
       ASSERT_EQ(feed(coordinator, member, {Report{generation, steps, 0, 0, quiescent_points, 0}}),
                 Status());
-    stream(coordinator);
+    take_stream(coordinator);
   }
 }
 

@@ -60,7 +60,7 @@ class TestFollower {
     return follower_.receive(*packer.take(), now_);
   }
 
-  std::vector<Announcement> sent() {
+  std::vector<Announcement> take_sent() {
     const auto message = follower_.next_message();
     if (!message) return {};
     return decode_announcements(*message).value();
@@ -79,14 +79,14 @@ class TestFollower {
   // Switches the follower to learn mode, in generation 2.
   void learn() {
     ASSERT_EQ(feed({Stop{1}, Answer{2, 0, 0}}), Status());
-    ASSERT_THAT(sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
+    ASSERT_THAT(take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
   }
 
   // Switches to learn mode and runs step 1, `a` with id 1.
   void run_one_step() {
     learn();
     submit(named("a"), {1, 2, 3});
-    EXPECT_THAT(sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
+    EXPECT_THAT(take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
     ASSERT_EQ(feed({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
     EXPECT_THAT(run(), ElementsAre(Decision(step_of({2, 1}, {named("a")}, {1}))));
   }
@@ -109,7 +109,7 @@ TEST(Follower, RunsItsOwnQueueAtFirstWithoutMessages) {
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   member.follower().completed();
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
 TEST(Follower, FusesCallsOfABatchWithEqualKeysUpToTheLimit) {
@@ -150,14 +150,14 @@ TEST(Follower, AMispredictionIsRaisedOnceAndReportedWhenAllStop) {
   ASSERT_NE(member.follower().next_decision(), nullptr);
   member.follower().mispredicted();
   member.follower().mispredicted();
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
   ASSERT_EQ(member.feed({Stop{1}}), Status());
   member.follower().mispredicted();
-  EXPECT_THAT(member.sent(),
+  EXPECT_THAT(member.take_sent(),
               ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
   member.submit(named("b"));
   EXPECT_EQ(member.follower().next_decision(), nullptr);
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
 TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
@@ -170,7 +170,7 @@ TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   EXPECT_TRUE(member.follower().take_rollback());
   EXPECT_FALSE(member.follower().take_rollback());
-  const auto sent = member.sent();
+  const auto sent = member.take_sent();
   ASSERT_EQ(sent.size(), 4U);  // the report comes first
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
   EXPECT_EQ(sent[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
@@ -187,7 +187,7 @@ TEST(Follower, AStepThatAllHaveEnteredGoesOnThroughAReplan) {
   ASSERT_EQ(member.feed({Stop{1}, Answer{2, 1, 0}}), Status());
   EXPECT_FALSE(member.follower().take_rollback());
   EXPECT_EQ(member.follower().next_decision(), nullptr);
-  const auto sent = member.sent();
+  const auto sent = member.take_sent();
   ASSERT_EQ(sent.size(), 2U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("b"), {}}));
   member.follower().completed();
@@ -212,13 +212,13 @@ TEST(Follower, IssuedCallsThatWereNotEnteredAreAnnouncedAfresh) {
   member.learn();
   member.submit(named("a"));
   member.submit(named("b"));
-  member.sent();
+  member.take_sent();
   ASSERT_EQ(member.feed({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"}, Stop{2},
                          Answer{3, 0, 0}}),
             Status());
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
-                                         Announcement(AnnounceInFull{named("a"), {}}),
-                                         Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
+                                              Announcement(AnnounceInFull{named("a"), {}}),
+                                              Announcement(AnnounceById{1, {}})));
   EXPECT_THAT(member.run(), IsEmpty());
 }
 
@@ -226,27 +226,27 @@ TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
   TestFollower member;
   member.submit(named("a"));
   member.submit(join("j"));
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
   ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
-                                         Announcement(AnnounceInFull{named("a"), {}}),
-                                         Announcement(AnnounceJoin{})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
+                                              Announcement(AnnounceInFull{named("a"), {}}),
+                                              Announcement(AnnounceJoin{})));
 }
 
 TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
   TestFollower member;
   member.learn();
   ASSERT_EQ(member.feed({Stop{2}}), Status());
-  member.sent();
+  member.take_sent();
   member.submit(named("a"));
   member.submit(join("j"));
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
   ASSERT_EQ(member.feed({Answer{3, 0, 0}}), Status());
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
-                                         Announcement(AnnounceJoin{})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
+                                              Announcement(AnnounceJoin{})));
 }
 
-// This holds whether or not this member has entered the release.
+// Tests a member that has entered the release, and one that has not.
 TEST(Follower, ARolledBackReleaseDoesNotCount) {
   for (const bool entered : {false, true}) {
     TestFollower member;
@@ -256,10 +256,10 @@ TEST(Follower, ARolledBackReleaseDoesNotCount) {
     if (entered) {
       ASSERT_NE(member.follower().next_decision(), nullptr);
     }
-    member.sent();
+    member.take_sent();
     ASSERT_EQ(member.feed({Stop{2}, Answer{3, 0, 0}}), Status());
     EXPECT_EQ(member.follower().take_rollback(), entered);
-    EXPECT_THAT(member.sent(),
+    EXPECT_THAT(member.take_sent(),
                 ElementsAre(Announcement(
                                 Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0, 0, 0}),
                             Announcement(AnnounceJoin{})));
@@ -273,25 +273,25 @@ TEST(Follower, AnnouncesByIdOnceTheSignatureHasOne) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"));
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceById{1, {}})));
 }
 
 TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"), {7, 8, 9});
-  member.sent();
+  member.take_sent();
   ASSERT_EQ(member.feed({Forget{1}}), Status());
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
 }
 
 TEST(Follower, DoesNotAnnounceADecidedCallAgain) {
   TestFollower member;
   member.run_one_step();
   member.submit(named("a"));
-  member.sent();
+  member.take_sent();
   ASSERT_EQ(member.feed({Issue{2, 2, 1}, Forget{1}}), Status());
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
 TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
@@ -300,9 +300,9 @@ TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
   auto changed = named("a");
   changed.dimensions = {2};
   member.submit(changed);
-  member.sent();
+  member.take_sent();
   ASSERT_EQ(member.feed({Forget{1}}), Status());
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
 TEST(Follower, AContradictoryStreamIsAnError) {
@@ -363,14 +363,16 @@ TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
   member.submit(named("c"));
   member.submit(named("b"));
   EXPECT_THAT(member.run(), IsEmpty());
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
   member.submit(named("a"));
   EXPECT_THAT(member.run(),
               ElementsAre(Decision(step_of({2, 2}, {named("a"), named("b")}, {4, 3}))));
   member.submit(join("j"));
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
+  EXPECT_THAT(member.take_sent(),
+              ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
   ASSERT_EQ(member.feed({Stop{2}, Answer{3, 2, 1}}), Status());
-  const auto sent = member.sent();  // the report, the call outside the plan, and the join again
+  const auto sent =
+      member.take_sent();  // the report, the call outside the plan, and the join again
   ASSERT_EQ(sent.size(), 3U);
   EXPECT_EQ(std::get<Report>(sent[0]).fragments_run, 1U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("c"), {}}));
@@ -387,14 +389,14 @@ TEST(Follower, RaisesWhenAPlannedCallWaitsTooLong) {
   ASSERT_TRUE(deadline.has_value());
   EXPECT_EQ(*deadline - TimePoint(), std::chrono::milliseconds(10));
   member.follower().tick(*deadline - std::chrono::milliseconds(1));
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
   member.follower().tick(*deadline);
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 2,
-                                                            .completed = 1,
-                                                            .cause = Raise::Cause::kBucket,
-                                                            .fragment = 1,
-                                                            .bucket = 0,
-                                                            .ready = {2}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 2,
+                                                                 .completed = 1,
+                                                                 .cause = Raise::Cause::kBucket,
+                                                                 .fragment = 1,
+                                                                 .bucket = 0,
+                                                                 .ready = {2}})));
   EXPECT_EQ(member.follower().deadline(), std::nullopt);
 }
 
@@ -413,7 +415,7 @@ TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
   }
 }
 
-// SubmissionTable rejects such calls before they reach a follower.
+// SubmissionTable rejects these submissions before they reach a follower.
 TEST(FollowerDeathTest, SubmissionsThatBreakTheContractAbort) {
   TestFollower member;
   EXPECT_DEATH(member.submit(named("")), "has checked the signature");
@@ -429,21 +431,22 @@ TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
   member.learn();
   const auto reduced = allreduce("j");  // only our own join uses this name
   member.submit(join("j"));
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceJoin{})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceJoin{})));
   ASSERT_EQ(member.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
                          Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
             Status());
   EXPECT_THAT(member.run(),
               ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
                           joined_step({2, 3}, allreduce("b")), Release{{2, 4}, 1, 0}));
-  EXPECT_THAT(member.sent(), IsEmpty());
+  EXPECT_THAT(member.take_sent(), IsEmpty());
   member.submit(allreduce("b"));
-  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceById{2, {}})));
+  EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceById{2, {}})));
 }
 
-// The others have completed the step of this name and announced the name again. Since this member
-// has joined, the coordinator issues the step without an announcement of this member.
-TEST(Follower, EntersAStepWithoutDataAfterItsOwnStepOfThatName) {
+// This member has submitted `a`, then joined. The others have completed the step of `a` and
+// announced another call named `a`. The coordinator issues the second step without an announcement
+// of this member, because it has joined.
+TEST(Follower, AJoinedMemberEntersALaterStepOfItsOwnNameWithoutData) {
   TestFollower member;
   member.learn();
   member.submit(allreduce("a"));

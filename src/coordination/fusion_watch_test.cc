@@ -12,8 +12,9 @@ InternedSignature tensor(const std::string& name) {
 }
 
 // Runs a superstep in steps of one submission each. Returns true if the group should learn a plan.
-bool should_learn(FusionWatch& watch, std::uint32_t quiescent_points,
-                  std::initializer_list<const char*> names, std::uint32_t waits_between = 0) {
+bool learns_after_superstep(FusionWatch& watch, std::uint32_t quiescent_points,
+                            std::initializer_list<const char*> names,
+                            std::uint32_t waits_between = 0) {
   bool result = false;
   std::uint32_t waits = 0;
   for (const auto* name : names) {
@@ -26,11 +27,11 @@ bool should_learn(FusionWatch& watch, std::uint32_t quiescent_points,
 
 TEST(FusionWatch, ReportsOnceThatARepeatedSuperstepCouldBeFused) {
   FusionWatch watch(100);
-  EXPECT_FALSE(should_learn(watch, 1, {"a", "b"}));
-  EXPECT_FALSE(should_learn(watch, 2, {"b", "a"}));
-  EXPECT_TRUE(should_learn(watch, 3, {"a", "b"}));
-  EXPECT_FALSE(should_learn(watch, 4, {"a", "b"}));
-  EXPECT_FALSE(should_learn(watch, 5, {"a", "b"}));
+  EXPECT_FALSE(learns_after_superstep(watch, 1, {"a", "b"}));
+  EXPECT_FALSE(learns_after_superstep(watch, 2, {"b", "a"}));
+  EXPECT_TRUE(learns_after_superstep(watch, 3, {"a", "b"}));
+  EXPECT_FALSE(learns_after_superstep(watch, 4, {"a", "b"}));
+  EXPECT_FALSE(learns_after_superstep(watch, 5, {"a", "b"}));
 }
 
 TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
@@ -39,10 +40,10 @@ TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
   FusionWatch changing(100);
   FusionWatch alone(100);
   for (std::uint32_t round = 1; round < 10; ++round) {
-    EXPECT_FALSE(should_learn(small, round, {"a", "b"}));
-    EXPECT_FALSE(should_learn(waiting, round, {"a", "b"}, 1));
-    EXPECT_FALSE(should_learn(changing, round, {"a", std::to_string(round).c_str()}));
-    EXPECT_FALSE(should_learn(alone, round, {"a"}));
+    EXPECT_FALSE(learns_after_superstep(small, round, {"a", "b"}));
+    EXPECT_FALSE(learns_after_superstep(waiting, round, {"a", "b"}, 1));
+    EXPECT_FALSE(learns_after_superstep(changing, round, {"a", std::to_string(round).c_str()}));
+    EXPECT_FALSE(learns_after_superstep(alone, round, {"a"}));
   }
 }
 

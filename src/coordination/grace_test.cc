@@ -7,8 +7,8 @@ namespace {
 
 constexpr auto kShort = std::chrono::milliseconds(10);
 
-// Returns how long the grace period is now.
-Duration length(Grace& grace) {
+// Restarts the grace period and returns how long it is now.
+Duration length_after_restart(Grace& grace) {
   const TimePoint now(std::chrono::hours(1));
   grace.restart(now);
   return grace.end() - now;
@@ -34,21 +34,21 @@ TEST(Grace, ARestartAtAnUnknownTimeBeginsAtTheNextCheck) {
   EXPECT_TRUE(grace.is_over(start + 6 * kShort));
 }
 
-TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterAnother) {
+TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterANeededOne) {
   Grace grace(kShort);
-  EXPECT_EQ(length(grace), kShort);
+  EXPECT_EQ(length_after_restart(grace), kShort);
   for (int doubled = 2; doubled <= 16; doubled *= 2) {
     grace.raised(7);
     grace.submitted(7);
     grace.submitted(7);  // counts only once
-    EXPECT_EQ(length(grace), doubled * kShort);
+    EXPECT_EQ(length_after_restart(grace), doubled * kShort);
   }
   grace.raised(7);
   grace.submitted(7);
-  EXPECT_EQ(length(grace), 16 * kShort);
+  EXPECT_EQ(length_after_restart(grace), 16 * kShort);
   grace.raised(7);
   grace.submitted(8);
-  EXPECT_EQ(length(grace), kShort);
+  EXPECT_EQ(length_after_restart(grace), kShort);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class LearnerOfTwo : public testing::Test {
   }
 
   // Issues a superstep after a quiescent point. Returns whether a plan may begin before it.
-  bool superstep(const Ids& ids) {
+  bool issue_superstep(const Ids& ids) {
     ++quiescent_points_;
     return issue(ids);
   }
@@ -65,11 +65,11 @@ class LearnerOfTwo : public testing::Test {
 };
 
 TEST_F(LearnerOfTwo, ARepeatedSuperstepBecomesAFragment) {
-  EXPECT_FALSE(superstep({9}));
-  EXPECT_TRUE(superstep({1, 2, 3}));
-  EXPECT_TRUE(superstep({3, 1, 2}));
+  EXPECT_FALSE(issue_superstep({9}));
+  EXPECT_TRUE(issue_superstep({1, 2, 3}));
+  EXPECT_TRUE(issue_superstep({3, 1, 2}));
   EXPECT_THAT(fragments(), IsEmpty());
-  EXPECT_TRUE(superstep({4}));
+  EXPECT_TRUE(issue_superstep({4}));
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
 }
 
@@ -80,14 +80,14 @@ TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id)
     names_.define(
         id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
-  superstep({9});
-  superstep({8});
+  issue_superstep({9});
+  issue_superstep({8});
   for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id) {
     issue({id});
     ASSERT_LE(learner_.history_bytes(), kHistoryBytesMax);
   }
   EXPECT_THAT(fragments(), IsEmpty());
-  for (int round = 0; round < 3; ++round) EXPECT_TRUE(superstep({1, 2, 3}));
+  for (int round = 0; round < 3; ++round) EXPECT_TRUE(issue_superstep({1, 2, 3}));
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
 }
 
@@ -102,10 +102,10 @@ TEST_F(LearnerOfTwo, ATooLongSuperstepIsNotLearned) {
     all.push_back(id);
   }
   for (int round = 0; round < 4; ++round) {
-    superstep({9});
-    superstep(all);
+    issue_superstep({9});
+    issue_superstep(all);
   }
-  superstep({9});
+  issue_superstep({9});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{9})));
 }
 
@@ -120,12 +120,12 @@ TEST_F(LearnerOfTwo, CallsAreNotFusedAcrossAWaitOfAnyMember) {
       learner_.record(id, contexts);
     }
   }
-  superstep({9});
+  issue_superstep({9});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1}, Ids{2, 3})));
 }
 
 TEST_F(LearnerOfTwo, EditsUpdateACopyOfThePlan) {
-  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
+  for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   Plan copy(names_);
   for (const auto& item : learner_.take_edits()) {
     if (const auto* bucket = std::get_if<AddBucket>(&item)) {
@@ -144,41 +144,42 @@ TEST_F(LearnerOfTwo, EditsUpdateACopyOfThePlan) {
 TEST_F(LearnerOfTwo, AnIncompleteSuperstepIsNotLearned) {
   for (int round = 0; round < 3; ++round) {
     learner_.restart();
-    superstep({1, 2});
-    superstep({3, 4, std::uint32_t(5 + round)});
+    issue_superstep({1, 2});
+    issue_superstep({3, 4, std::uint32_t(5 + round)});
   }
-  superstep({9});
+  issue_superstep({9});
   EXPECT_THAT(fragments(), IsEmpty());
 }
 
 TEST_F(LearnerOfTwo, AfterARestartTheFirstStepMayBeASynchronizationPoint) {
   learner_.restart({0, 0});
-  EXPECT_TRUE(superstep({1}));
+  EXPECT_TRUE(issue_superstep({1}));
   learner_.restart({1, 5});
-  EXPECT_FALSE(superstep({1}));
+  EXPECT_FALSE(issue_superstep({1}));
 }
 
 TEST_F(LearnerOfTwo, SuccessiveFragmentsBecomeEdges) {
-  superstep({9});
+  issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
-    superstep({1, 2});
-    superstep({3});
+    issue_superstep({1, 2});
+    issue_superstep({3});
   }
-  superstep({1, 2});
-  superstep({9});
+  issue_superstep({1, 2});
+  issue_superstep({9});
   EXPECT_THAT(successors(1, EdgeKind::kNextSuperstep), ElementsAre(2));
   EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), ElementsAre(1));
   EXPECT_THAT(successors(1, EdgeKind::kSameSuperstep), IsEmpty());
 }
 
-// The shared part comes first, because the learner does not know yet which superstep it begins.
+// The shared part comes first, because before it the learner cannot know which superstep
+// begins.
 TEST_F(LearnerOfTwo, OverlappingSuperstepsAreCut) {
-  superstep({9});
+  issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
-    superstep({1, 2, 3});
-    superstep({4, 2});
+    issue_superstep({1, 2, 3});
+    issue_superstep({4, 2});
   }
-  superstep({9});
+  issue_superstep({9});
   EXPECT_THAT(fragments(),
               ElementsAre(ElementsAre(Ids{2}), ElementsAre(Ids{1}, Ids{3}), ElementsAre(Ids{4})));
   EXPECT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3, 4));
@@ -196,13 +197,13 @@ TEST_F(LearnerOfTwo, WithoutSynchronizationPointsASequenceIsLearnedTheThirdTime)
 }
 
 TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
-  superstep({9});
+  issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
-    superstep({1, 2, 3});
-    superstep({4, 2});
+    issue_superstep({1, 2, 3});
+    issue_superstep({4, 2});
   }
-  superstep({1, 2, 3});
-  EXPECT_TRUE(superstep({2}));
+  issue_superstep({1, 2, 3});
+  EXPECT_TRUE(issue_superstep({2}));
   EXPECT_EQ(learner_.choose_start(5, {}), 0U);
   EXPECT_EQ(learner_.choose_start(2, {4}), 2U);
   EXPECT_EQ(learner_.choose_start(4, {2}), 2U);
@@ -210,8 +211,8 @@ TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
 }
 
 TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
-  superstep({9});
-  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
+  issue_superstep({9});
+  for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
   learner_.learn_wait(1, 0, {2});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
@@ -231,8 +232,8 @@ TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
 }
 
 TEST_F(LearnerOfTwo, WaitsForDifferentBucketsAreCountedSeparately) {
-  superstep({9});
-  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
+  issue_superstep({9});
+  for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
   learner_.learn_wait(1, 0, {});
   learner_.learn_wait(1, 1, {});
@@ -242,10 +243,10 @@ TEST_F(LearnerOfTwo, WaitsForDifferentBucketsAreCountedSeparately) {
 }
 
 TEST_F(LearnerOfTwo, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
-  superstep({9});
-  for (int round = 0; round < 3; ++round) superstep({1, 2, 3});
-  for (int round = 0; round < 3; ++round) superstep({2, 3});
-  superstep({1, 2, 3});
+  issue_superstep({9});
+  for (int round = 0; round < 3; ++round) issue_superstep({1, 2, 3});
+  for (int round = 0; round < 3; ++round) issue_superstep({2, 3});
+  issue_superstep({1, 2, 3});
   ASSERT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3));
   ASSERT_EQ(learner_.choose_start(1, {2}), 2U);
   for (int time = 0; time < 2; ++time) learner_.learn_order(2, {2, 77});  // nothing to learn
@@ -260,10 +261,10 @@ TEST_F(LearnerOfTwo, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
 }
 
 TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
-  superstep({9});
-  for (int round = 0; round < 3; ++round) superstep({1, 2});
-  for (int round = 0; round < 3; ++round) superstep({3});
-  superstep({9});
+  issue_superstep({9});
+  for (int round = 0; round < 3; ++round) issue_superstep({1, 2});
+  for (int round = 0; round < 3; ++round) issue_superstep({3});
+  issue_superstep({9});
   EXPECT_EQ(learner_.add_edge_to_one_of(2, {77, 1}, EdgeKind::kNextSuperstep), 1U);
   EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), testing::Contains(1));
   EXPECT_EQ(learner_.add_edge_to_one_of(2, {77}, EdgeKind::kSameSuperstep), 0U);
@@ -271,13 +272,13 @@ TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
 }
 
 TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
-  superstep({9});
-  for (int round = 0; round < 3; ++round) superstep({1, 2});
+  issue_superstep({9});
+  for (int round = 0; round < 3; ++round) issue_superstep({1, 2});
   ASSERT_THAT(fragments(), SizeIs(1));
   learner_.forget(1);
   EXPECT_THAT(fragments(), IsEmpty());
   learner_.forget(8);
-  EXPECT_FALSE(superstep({1}));  // the learner has forgotten the steps before
+  EXPECT_FALSE(issue_superstep({1}));  // the learner has forgotten the steps before
 }
 
 }  // namespace

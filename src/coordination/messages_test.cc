@@ -90,7 +90,7 @@ TEST(Messages, ManyItemsBecomeSeveralMessagesInOrder) {
     for (const auto& item : *items) EXPECT_EQ(std::get<Issue>(item).sequence, ++expected);
   }
   EXPECT_EQ(expected, 10000U);
-  EXPECT_EQ(messages, 8);  // 130,000 bytes in 16,384 each
+  EXPECT_EQ(messages, 8);  // 130,000 bytes, at most 16,384 in each
 }
 
 TEST(Messages, ScalesKeepTheirBits) {
@@ -153,12 +153,12 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
 TEST(Messages, AnInvalidSignatureIsNotAccepted) {
   auto signature = sample();
   signature.dtype = static_cast<DType>(77);
-  auto endless = sample();
-  endless.postscale = std::numeric_limits<double>::infinity();
+  auto infinite = sample();
+  infinite.postscale = std::numeric_limits<double>::infinity();
   auto join = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
   const std::pair<Signature, std::string> cases[] = {
       {signature, "`grad/ä`: this number is not an element type (77)"},
-      {endless, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
+      {infinite, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
       {join, "the join `x` comes with a signature"},
   };
   for (const auto& [wrong, text] : cases) {

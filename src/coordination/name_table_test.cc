@@ -13,7 +13,7 @@ Signature named(const std::string& name) {
   return signature;
 }
 
-TEST(NameTable, FindsBothWays) {
+TEST(NameTable, FindsSignaturesByIdAndIdsByDigest) {
   NameTable names;
   names.define(7, named("a"));
   EXPECT_EQ(names.id_of(digest_of(named("a"))), 7U);

@@ -144,12 +144,12 @@ TEST_F(PlanOfThreeFragments, DescribesAWait) {
   in_flight_.remove(in_flight_.first());
   submit(5);
   submit(4);
-  Raise elsewhere;
-  elsewhere.cause = Raise::Cause::kMissingEdge;
-  elsewhere.fragment = 1;
-  elsewhere.ready = {3, 2};
-  elsewhere.edge_kind = EdgeKind::kSameSuperstep;
-  EXPECT_EQ(walk_.raise_for_wait(), elsewhere);
+  Raise missing_edge;
+  missing_edge.cause = Raise::Cause::kMissingEdge;
+  missing_edge.fragment = 1;
+  missing_edge.ready = {3, 2};
+  missing_edge.edge_kind = EdgeKind::kSameSuperstep;
+  EXPECT_EQ(walk_.raise_for_wait(), missing_edge);
 
   while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
   for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
@@ -159,10 +159,10 @@ TEST_F(PlanOfThreeFragments, DescribesAWait) {
   EXPECT_EQ(walk_.raise_for_wait(), bucket(1, 0, {2}));
   in_flight_.remove(in_flight_.first());
   submit(5, 1);
-  elsewhere.bucket = 2;
-  elsewhere.ready = {3};
-  elsewhere.edge_kind = EdgeKind::kNextSuperstep;
-  EXPECT_EQ(walk_.raise_for_wait(), elsewhere);
+  missing_edge.bucket = 2;
+  missing_edge.ready = {3};
+  missing_edge.edge_kind = EdgeKind::kNextSuperstep;
+  EXPECT_EQ(walk_.raise_for_wait(), missing_edge);
 }
 
 // The plan begins with the id 1. After it come more ids than a raise can list. All submissions are

@@ -64,7 +64,7 @@ T converted(From value) {
     return static_cast<T>(value);
 }
 template <class T>
-long double number(T value) {
+long double as_long_double(T value) {
   if constexpr (std::is_floating_point_v<T>)
     return value;
   else
@@ -86,7 +86,7 @@ Vector decoded(const Buffer& buffer) {
   for (std::size_t begin = 0; begin < buffer.size(); begin += sizeof(T)) {
     T element;
     std::memcpy(&element, &buffer[begin], sizeof(T));
-    values.push_back(number(element));
+    values.push_back(as_long_double(element));
   }
   return values;
 }
