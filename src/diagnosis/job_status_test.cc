@@ -27,7 +27,7 @@ JobStatus job_with(std::vector<RankStatus> ranks) {
           .ranks = std::move(ranks)};
 }
 
-RankStatus waits_for(int rank, const std::string& name) {
+RankStatus status_of_waiting_rank(int rank, const std::string& name) {
   RankStatus status;
   status.pid = 4720;
   status.state = RankState::kWaits;
@@ -55,7 +55,8 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
   ended.state = RankState::kEnded;
   ended.reason = "exited with code 0";
   ended.counts = {.calls = 7, .bytes = 800, .blocked = seconds(7200)};
-  const auto job = job_with({waits_for(2, "grad"), waits_for(2, "grad"), late, ended});
+  const auto job =
+      job_with({status_of_waiting_rank(2, "grad"), status_of_waiting_rank(2, "grad"), late, ended});
   EXPECT_THAT(
       job_table(job, {}),
       ElementsAre("job 4711 on node7: 4 ranks, for 2 min 3 s", "  python train.py",
@@ -68,7 +69,7 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
 }
 
 TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {
-  auto job = job_with({waits_for(2, std::string(60, 'n') + "\x1b[31m")});
+  auto job = job_with({status_of_waiting_rank(2, std::string(60, 'n') + "\x1b[31m")});
   job.command = "sh -c 'echo \x1b]0;title\a'" + std::string(200, 'x');
   job.ranks[0].waits_for = {1, 3, 5, 7, 9, 11, 13};
   job.ranks[0].counts = {.calls = 9'999'999, .bytes = 1ULL << 60U, .blocked = seconds(5000)};
@@ -82,8 +83,8 @@ TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {
             "   0    4720  9,999,999  1.0 EiB   83 min 100 %  waits 3.2 s for ranks 1, 3, 5,…");
 }
 
-TEST(JobStatus, ColorsForWaitingAndMissingRanks) {
-  auto job = job_with({waits_for(1, "x")});
+TEST(JobStatus, ColorsForWaitingAndStoppedRanks) {
+  auto job = job_with({status_of_waiting_rank(1, "x")});
   job.ranks[0].counts = {};
   job.ranks[0].time_in_job = Duration();
   EXPECT_EQ(job_table(job, {.colors = true})[3],

@@ -17,14 +17,14 @@ std::optional<std::string> file_for(const std::string& groups, const std::string
   return memory_counter_file(group_lines, mount_lines);
 }
 
-TEST(MemoryKills, FindsTheCounterOfVersion1) {
+TEST(MemoryKills, FindsTheCounterOfCgroupV1) {
   EXPECT_EQ(file_for("9:name=systemd:/\n4:cpu,memory:/jobs/a:b\n0::/unified\n",
                      "25 1 0:2 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
                      "30 25 0:26 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"),
             "/sys/fs/cgroup/memory/jobs/a:b/memory.oom_control");
 }
 
-TEST(MemoryKills, FindsTheCounterOfVersion2) {
+TEST(MemoryKills, FindsTheCounterOfCgroupV2) {
   EXPECT_EQ(file_for("0::/user.slice/job\n",
                      "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"),
             "/sys/fs/cgroup/user.slice/job/memory.events");
@@ -42,26 +42,26 @@ TEST(MemoryKills, AnInvisibleCgroupHasNoFile) {
   EXPECT_EQ(file_for("nonsense\n", "nonsense - \n"), std::nullopt);
 }
 
-TEST(MemoryKills, NoProcessWasKilledByThisTest) {
+TEST(MemoryKills, CountsNoKillsAtFirst) {
   const MemoryKillCounter counter(own_memory_counter_file());
   EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
 }
 
 TEST(MemoryKills, OnlyRecentKillsCount) {
   const std::string file = ::testing::TempDir() + "memory.events." + std::to_string(::getpid());
-  const auto killed = [&](int count) {
+  const auto write_kills = [&](int count) {
     std::ofstream(file) << "oom 9\noom_kill " << count << "\n";
   };
-  killed(5);
+  write_kills(5);
   MemoryKillCounter counter(file);
   EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
-  killed(7);
+  write_kills(7);
   EXPECT_EQ(counter.recent_kills().in_cgroup, 2);
   counter.sample();  // between the kill and the end of the process
   EXPECT_EQ(counter.recent_kills().in_cgroup, 2);
   counter.sample();
   EXPECT_EQ(counter.recent_kills().in_cgroup, 0);
-  killed(8);
+  write_kills(8);
   EXPECT_EQ(counter.recent_kills().in_cgroup, 1);
   std::filesystem::remove(file);
 }

@@ -53,7 +53,7 @@ TEST(StackText, CutsDeepStacksInTheMiddle) {
                   "    f (x.py:97)", "    f (x.py:98)", "    f (x.py:99)", "    f (x.py:100)"));
 }
 
-TEST(StackText, CountsFramesOfFarandole) {
+TEST(StackText, ReplacesFramesOfFarandoleByTheirNumber) {
   const std::string dump =
       "Thread 42 (active)\n    wait (farandole/handle.py:9)\n    step (farandole/torch/a.py:1)\n"
       "    hook (torch/autograd.py:5)\n    run (farandole/calls.py:7)\n    <module> (train.py:3)\n";

@@ -272,7 +272,7 @@ TEST_F(StallVerdictTest, AJoinedRankWaitsForTheOthersData) {
   EXPECT_THAT(lines()[0], "stalled: join `join` waits for ranks 1, 2");
 }
 
-TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsWithoutJoin) {
+TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsThatNeedItsData) {
   add_wait(0, "join", 60).operation = Operation::kJoin;
   add_wait(1, "x", 30);
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));

@@ -62,7 +62,7 @@ TEST_F(StallWatchTest, ReportsThatTheCallContinued) {
   EXPECT_EQ(watch_.interval(), std::chrono::milliseconds(2500));
 }
 
-TEST_F(StallWatchTest, ACallWithoutALineHasContinued) {
+TEST_F(StallWatchTest, ACallWhoseLineWasReusedHasContinued) {
   ASSERT_FALSE(tick_after(10).lines.empty());
   call().handle = 7 + kFlightCalls;
   call().submitted = now_;

@@ -200,7 +200,7 @@ TEST(Completions, RunWithAnUnknownHandleForADroppedCall) {
 }
 
 TEST(Completions, BlockingCallsAreRejectedInACompletion) {
-  struct Inside {
+  struct CompletionContext {
     Engine* engine = nullptr;
     std::vector<Status> statuses;
     bool waited = true;
@@ -209,13 +209,13 @@ TEST(Completions, BlockingCallsAreRejectedInACompletion) {
     std::latch done{1};
   };
   run_job(2, {}, [](Engine& engine) {
-    Inside inside;
+    CompletionContext inside;
     inside.engine = &engine;
     Submission submission;
     submission.completion = {
         .function =
             [](void* context, Handle) noexcept {
-              auto& all = *static_cast<Inside*>(context);
+              auto& all = *static_cast<CompletionContext*>(context);
               Engine& own = *all.engine;
               all.second = own.submit(allreduce_of(all.values, "inside"), kHangGuard);
               if (all.second.ok()) all.waited = own.wait(*all.second, kHangGuard);

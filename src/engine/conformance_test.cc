@@ -46,8 +46,8 @@ class Member {
     return all;
   }
 
-  // Runs the call on a copy of `input` and returns the result. If it is not in place, the input
-  // must not change. Every second call is polled instead of waited for.
+  // Runs the call on a copy of `input` and returns the result. If the call is not in place, the
+  // input must not change. Every second call is polled instead of waited for.
   Values run(Submission submission, const Values& input, std::size_t results, bool in_place) {
     const DType dtype = submission.dtype;
     auto source = encoded(dtype, input);

@@ -93,7 +93,7 @@ TEST(Death, TheReasonOfALeaveIsPassedOn) {
   EXPECT_EQ(WEXITSTATUS(statuses[2]), kPassed);
 }
 
-// A call of this operation, with tensors of several windows.
+// A call of `operation`, with tensors of several windows.
 Submission call_of(Operation operation, int size, std::vector<float>& input,
                    std::vector<float>& output) {
   Submission submission;

@@ -1,5 +1,5 @@
-// A rank ends in the middle of a call. The call must have the same outcome on all ranks. After it
-// has failed, no other rank may write to its memory.
+// A rank ends in the middle of a call. The call must have the same outcome on all ranks. After the
+// call has failed, no rank may write to the tensors of other ranks.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -179,7 +179,7 @@ bool is_stopped(pid_t pid) {
 // Shared state of the processes of a test.
 struct SharedState {
   std::atomic<pid_t> pids[3];
-  std::atomic<int> filled;    // how many processes have stored new values in their memory
+  std::atomic<int> stage;     // raised when rank 2 may leave, and by each rank that has refilled
   std::atomic<bool> resumed;  // the call of the stopped process has ended
 };
 
@@ -202,7 +202,8 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
                            MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SharedState{}) {}
   ~MemoryOfAStoppedSurvivor() override { ::munmap(shared_, sizeof(SharedState)); }
 
-  // Rank 1: is stopped in the middle of its slice, which it stores in the memory of all ranks.
+  // Runs rank 1. It is stopped in the middle of its slice, whose result it stores in the memory of
+  // all ranks.
   int run_stopped_rank(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
@@ -214,7 +215,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   // them when it goes on.
   int refill(SharedTensor& tensor, float value) {
     tensor.fill(value);
-    ++shared_->filled;
+    ++shared_->stage;
     if (!wait_until([&] { return shared_->resumed.load(); })) return 3;
     return tensor.count_not_equal(value) == 0 ? kPassed : 4;
   }
@@ -231,14 +232,14 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     const auto handle = engine.submit(tensor.allreduce("all"));
     const ContinueGuard continues{shared_};
     if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
-    ++shared_->filled;  // lets rank 2 leave
+    ++shared_->stage;  // lets rank 2 leave
     if (!other_leaves) ::kill(shared_->pids[2], SIGKILL);
     if (const int result = exit_code_for(finish(engine, handle).status, "rank 2 (pid ");
         result != kPassed)
       return result;
-    if (other_leaves && !wait_until([&] { return shared_->filled == 2; })) return 5;
-    std::thread resume([&, fills = shared_->filled.load()] {
-      wait_until([&] { return shared_->filled > fills; });
+    if (other_leaves && !wait_until([&] { return shared_->stage == 2; })) return 5;
+    std::thread resume([&, stage_before = shared_->stage.load()] {
+      wait_until([&] { return shared_->stage > stage_before; });
       ::kill(shared_->pids[1], SIGCONT);
     });
     const int result = refill(tensor, 7);
@@ -248,7 +249,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
 
   int run_ending_rank(Engine& engine, SharedTensor& tensor, bool leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    if (!wait_until([&] { return shared_->filled == 1; })) return 2;
+    if (!wait_until([&] { return shared_->stage == 1; })) return 2;
     if (!leaves)
       return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills this rank meanwhile
     (void)engine.shutdown("enough");
@@ -326,7 +327,7 @@ TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
     tensor.fill(1);
     if (rank == 2) return run_ending_rank(engine, tensor, false);
     if (rank == 1) return run_stopped_rank(engine, tensor);
-    ++shared_->filled;
+    ++shared_->stage;
     return fill_all_memory_of_the_next_engine(engine, tensor);
   });
   for (const std::size_t rank : {0U, 1U})

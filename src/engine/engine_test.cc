@@ -732,7 +732,8 @@ TEST(Formation, AnInvalidGroupOnOneRankIsAnErrorOnAll) {
   });
 }
 
-// A rank that comes too late finds the failure of that formation. The next formation works.
+// A rank that comes after a formation has failed gets the error of that formation. The next
+// formation works.
 TEST(Formation, AfterAFailureTheNextOneWorks) {
   const auto store = std::make_shared<MemoryStore>();
   auto hasty = options_of(0, 2);
@@ -750,9 +751,9 @@ TEST(Formation, AfterAFailureTheNextOneWorks) {
 
 TEST(Formation, AnInterruptionEndsTheWait) {
   const auto store = std::make_shared<MemoryStore>();
-  std::atomic<int> questions = 0;
+  std::atomic<int> checks = 0;
   auto options = options_of(0, 2);
-  options.interrupted = [&] { return ++questions > 1; };
+  options.interrupted = [&] { return ++checks > 1; };
   const auto engine = assemble(options, store);
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), StatusCode::kRetry);

@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-struct BadCall {
+struct InvalidCall {
   std::function<void(Submission&)> make_invalid;  // makes an allreduce `x` of three floats invalid
   std::string text;
 };
@@ -26,7 +26,7 @@ Submission with_operation(Submission submission, Operation operation) {
   return submission;
 }
 
-std::vector<BadCall> bad_calls() {
+std::vector<InvalidCall> calls_rejected_on_the_own_rank() {
   return {
       {[](Submission& s) { s.dtype = static_cast<DType>(200); },
        "operation 0, dtype 200, device 1 and reduce op 1: one of these numbers is unknown; do "
@@ -56,7 +56,7 @@ std::vector<BadCall> bad_calls() {
 }
 
 // These errors must reach all ranks, because the other ranks wait for the call.
-std::vector<BadCall> invalid_calls() {
+std::vector<InvalidCall> calls_rejected_on_all_ranks() {
   return {
       {[](Submission& s) { s.call_error = "this is what the frontend says"; },
        "this is what the frontend says"},
@@ -88,7 +88,7 @@ std::vector<BadCall> invalid_calls() {
   };
 }
 
-std::vector<BadCall> invalid_calls_with_rows() {
+std::vector<InvalidCall> calls_with_rows_rejected_on_all_ranks() {
   return {
       {[](Submission& s) {
          s = with_operation(s, Operation::kBroadcast);
@@ -129,11 +129,11 @@ std::vector<BadCall> invalid_calls_with_rows() {
   };
 }
 
-TEST(ErrorTexts, OfBadCalls) {
+TEST(ErrorTexts, OfCallsRejectedOnTheOwnRank) {
   run_job(2, {{0}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     if (engine.topology().rank == 1) {
-      for (const BadCall& bad : bad_calls()) {
+      for (const InvalidCall& bad : calls_rejected_on_the_own_rank()) {
         Submission submission = allreduce_of(values, "x");
         bad.make_invalid(submission);
         EXPECT_EQ(engine.submit(submission).status(), Status::fix_call("rank 1: " + bad.text));
@@ -143,12 +143,12 @@ TEST(ErrorTexts, OfBadCalls) {
   });
 }
 
-TEST(ErrorTexts, OfInvalidCallsOnAllRanks) {
+TEST(ErrorTexts, OfCallsRejectedOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
-    std::vector<BadCall> calls = invalid_calls();
-    for (const BadCall& call : invalid_calls_with_rows()) calls.push_back(call);
-    for (const BadCall& bad : calls) {
+    std::vector<InvalidCall> calls = calls_rejected_on_all_ranks();
+    for (const InvalidCall& call : calls_with_rows_rejected_on_all_ranks()) calls.push_back(call);
+    for (const InvalidCall& bad : calls) {
       Submission submission = allreduce_of(values, "x");
       if (engine.topology().rank == 1) bad.make_invalid(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
@@ -163,7 +163,7 @@ TEST(ErrorTexts, OfInvalidCallsOnAllRanks) {
   });
 }
 
-// This calls the check alone, because a group of 256 ranks is too large for a test.
+// The test only calls the check, because a group of 256 ranks is too large for a test.
 TEST(ErrorTexts, OfAdasumInALargeGroup) {
   std::vector<float> values(3, 1.0F);
   Submission submission = allreduce_of(values, "x");
@@ -230,7 +230,7 @@ TEST(ErrorTexts, OfImpossibleTopologies) {
       << text;
 }
 
-// Starts rank 0 with `first` and rank 1 with `second`, and expects these errors.
+// Starts rank 0 with `first` and rank 1 with `second`, and expects the error text of each.
 void expect_rejections(EngineOptions first, EngineOptions second, const std::string& text_of_first,
                        const std::string& text_of_second) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
@@ -284,7 +284,7 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
             Status::fix_call("32 groups are too many; at most 31 are possible"));
 }
 
-// In this test, our parent has rank 1 already, but has not begun its formation.
+// The parent process of this test already has rank 1, but has not begun its formation.
 TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
   ByteWriter writer;

@@ -90,8 +90,8 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   EXPECT_FALSE(watch_.has_changed());
 }
 
-// A rank that leaves draws a ticket before it stores that it has left. Between the two, a read must
-// not count.
+// A rank that leaves draws a ticket before it stores that it has left. A read between the two
+// must be repeated.
 TEST_F(FailureWatchTest, AnUnfinishedLeaveIsReadAgain) {
   header().leavers.store(1);
   EXPECT_TRUE(watch_.has_changed());

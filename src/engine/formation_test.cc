@@ -135,8 +135,8 @@ TEST(Formation, ARankMayHaveAnotherProcessWhenItsFormerOneHasEnded) {
   EXPECT_EQ(assemble(options_of(0, 1), store).status(), Status());
 }
 
-// The requests of a job of this size, from its formation to its end.
-int requests_of(int size) {
+// Runs a job of this size and counts its requests, from its formation to its end.
+int count_requests_of_job(int size) {
   const auto store = std::make_shared<WatchedStore>();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank)
@@ -152,11 +152,11 @@ int requests_of(int size) {
 // Each rank publishes itself, and waits once for all others and once for their end. The last rank
 // removes a key for each rank.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
-  const int few = requests_of(2);
-  const int more = requests_of(8);
+  const int few = count_requests_of_job(2);
+  const int more = count_requests_of_job(8);
   const int per_rank = (more - few) / (8 - 2);
   EXPECT_LE(per_rank, 10);
-  EXPECT_EQ(requests_of(32), more + (32 - 8) * per_rank);
+  EXPECT_EQ(count_requests_of_job(32), more + (32 - 8) * per_rank);
 }
 
 // Rank 0 fails while rank 1 waits for it and for rank 2, which never comes.

@@ -202,7 +202,8 @@ Status not_waited_for(int rank, int calls) {
                           "of its calls was dropped)");
 }
 
-// Finished calls count too, because the time at which a call finishes differs between the ranks.
+// Finished calls keep the group too, because the time at which a call finishes differs between the
+// ranks.
 TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);

@@ -243,8 +243,8 @@ struct Scales {
   double after;
 };
 
-// No scaling; scales that are exact; scales that round; overflow in every type; underflow; a scale
-// of 0.
+// The pairs scale by 1, exactly, with rounding, with overflow in every type, with underflow, and by
+// 0.
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
@@ -271,7 +271,9 @@ class GuardedTensor {
     std::ranges::copy(kGuard, first() + bytes);
   }
   std::byte* first() { return memory_.data() + offset_; }
-  bool is_guarded() { return std::ranges::equal(kGuard, std::span(memory_).last(kGuard.size())); }
+  bool guard_is_intact() {
+    return std::ranges::equal(kGuard, std::span(memory_).last(kGuard.size()));
+  }
   Buffer content() { return {first(), first() + bytes_}; }
 
  private:
@@ -296,7 +298,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
             .prescale = scales.before,
             .postscale = scales.after};
   }
-  // Reduces into two outputs that are not inputs.
+  // Reduces into two outputs that are not inputs, and compares them with the reference.
   void expect_reference(const Reduction& reduction, int inputs, std::size_t count) const {
     SCOPED_TRACE(testing::Message()
                  << inputs << " inputs, " << count << " elements, divisor " << reduction.divisor
@@ -346,7 +348,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
     reduce_with(set(), reduction, read, written,
                 static_cast<std::int64_t>(layout.bytes / row().bytes));
     for (GuardedTensor& output : to) {
-      ASSERT_TRUE(output.is_guarded());
+      ASSERT_TRUE(output.guard_is_intact());
       expect_equal(row().dtype, output.content(), expected);
     }
   }
@@ -434,7 +436,7 @@ TEST(ReduceRules, halves_are_rounded_once) {
   EXPECT_EQ(to_float(reduced(DType::kFloat16, ReduceOp::kSum, values)), 2052.0F);
 }
 
-TEST(ReduceRules, integers_wrap_and_averages_do_not_overflow) {
+TEST(ReduceRules, integers_wrap_and_averages_wrap_only_in_64_bits) {
   constexpr std::int8_t kMost = std::numeric_limits<std::int8_t>::max();
   EXPECT_EQ(reduced<std::int8_t>(DType::kInt8, ReduceOp::kSum, {kMost, 1}), -128);
   EXPECT_EQ(reduced<std::int8_t>(DType::kInt8, ReduceOp::kAverage, {kMost, kMost}), kMost);
@@ -493,7 +495,7 @@ TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
 }
 
-// float64 cannot represent this value, so any scaling would change it.
+// float64 cannot represent kNotInFloat64, so any scaling would change it.
 TEST(ReduceRules, a_scale_of_one_changes_no_bits) {
   constexpr std::int64_t kNotInFloat64 = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kNotInFloat64}), kNotInFloat64);
