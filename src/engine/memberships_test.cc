@@ -1,4 +1,4 @@
-// Tests that need no other rank. death_test.cc and ending_test.cc test groups with real members.
+// These tests need no other rank. death_test.cc and ending_test.cc test groups with real members.
 #include "engine/memberships.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class MembershipsTest : public testing::Test {
   std::vector<std::byte> flight_{FlightRecorder::bytes_needed() + kFlagLineBytes};
   SystemClock clock_;
   Doorbells doorbells_{aligned(bells_), 0, 2};
-  Doorbells theirs_{aligned(bells_), 1, 2};
+  Doorbells peer_doorbells_{aligned(bells_), 1, 2};
   FlightRecorder recorder_{aligned(flight_)};
   Memberships memberships_{doorbells_, recorder_, clock_, {100, 101}};
   std::vector<Record*> finished_;
@@ -42,7 +42,7 @@ TEST_F(MembershipsTest, ACallOfARemovedGroupFinishesImmediately) {
 
 TEST_F(MembershipsTest, ALeaveIsReadOnce) {
   EXPECT_FALSE(memberships_.advance(finished_));
-  theirs_.leave("enough");
+  peer_doorbells_.leave("enough");
   EXPECT_TRUE(memberships_.advance(finished_));
   EXPECT_FALSE(memberships_.advance(finished_));
   EXPECT_FALSE(memberships_.some_have_ended());
@@ -52,13 +52,13 @@ TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsPublished) {
   memberships_.give_up({Status::stop("broken"), "first"}, finished_);
   memberships_.give_up({Status::stop("broken again"), "second"}, finished_);
   memberships_.end_by_shutdown("third", finished_);
-  ASSERT_TRUE(theirs_.leaver(0));
-  EXPECT_EQ(theirs_.leaver(0)->reason, "first");
+  ASSERT_TRUE(peer_doorbells_.leaver(0));
+  EXPECT_EQ(peer_doorbells_.leaver(0)->reason, "first");
 }
 
 TEST_F(MembershipsTest, WithoutAReasonTheEndIsNotPublished) {
   memberships_.end_by_shutdown({}, finished_);
-  EXPECT_FALSE(theirs_.has_left(0));
+  EXPECT_FALSE(peer_doorbells_.has_left(0));
 }
 
 TEST_F(MembershipsTest, WithoutGroupsTheDeadlineIsThatOfTheCaller) {

@@ -167,28 +167,28 @@ TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
   run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
     const auto context = make_process_context();
     const auto all = value_or_abort(assemble(options_with(context, rank, 3), store));
-    Tensor here(*all);
+    Tensor tensor_of_all(*all);
     std::jthread pair([&] {
       if (rank == 1) return;
       // In the job of two, the ranks are swapped.
       const auto two =
           value_or_abort(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
-      Tensor there(*two);
-      EXPECT_TRUE(there.is_shared_in(*all));
-      EXPECT_TRUE(here.is_shared_in(*two));
+      Tensor tensor_of_pair(*two);
+      EXPECT_TRUE(tensor_of_pair.is_shared_in(*all));
+      EXPECT_TRUE(tensor_of_all.is_shared_in(*two));
       for (int round = 0; round < kRounds; ++round) {
-        there.fill(static_cast<float>(rank + round));
-        ASSERT_EQ(there.allreduce(*two, "x"), Status());
-        ASSERT_TRUE(there.all_are(static_cast<float>(2 + 2 * round))) << round;
+        tensor_of_pair.fill(static_cast<float>(rank + round));
+        ASSERT_EQ(tensor_of_pair.allreduce(*two, "x"), Status());
+        ASSERT_TRUE(tensor_of_pair.all_are(static_cast<float>(2 + 2 * round))) << round;
       }
     });
     for (int round = 0; round < kRounds; ++round) {
-      here.fill(static_cast<float>(rank + round));
-      ASSERT_EQ(here.allreduce(*all, "x"), Status());
-      ASSERT_TRUE(here.all_are(static_cast<float>(3 + 3 * round))) << round;
+      tensor_of_all.fill(static_cast<float>(rank + round));
+      ASSERT_EQ(tensor_of_all.allreduce(*all, "x"), Status());
+      ASSERT_TRUE(tensor_of_all.all_are(static_cast<float>(3 + 3 * round))) << round;
     }
     pair.join();
-    ASSERT_EQ(here.allreduce(*all, "the other engine is gone"), Status());
+    ASSERT_EQ(tensor_of_all.allreduce(*all, "the other engine is gone"), Status());
   });
 }
 
@@ -256,7 +256,7 @@ TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
   EXPECT_EQ(calls(), 3u);
 }
 
-// What a forked child allocates and frees must not change the parent's memory.
+// If a forked child allocates or frees memory, the parent's memory must not change.
 TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
   const auto context = make_process_context();
   auto engine = value_or_abort(Engine::create(options_with(context, 0, 1)));

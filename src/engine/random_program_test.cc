@@ -41,7 +41,7 @@ struct CallPlan {
   const OperationRow& row() const { return row_of(prepared.call.operation); }
 };
 
-// A drawn element of a range.
+// A random element of a range.
 template <class Range>
 const auto& one_of(Random& random, const Range& range) {
   return range[static_cast<std::size_t>(between(random, 0, static_cast<int>(range.size()) - 1))];
@@ -225,7 +225,7 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   ASSERT_EQ(steps[static_cast<std::size_t>(outcome.last_joined)], *std::ranges::max_element(steps));
 }
 
-// The calls of one round, and how many more tensors each rank has at its end.
+// The calls of one round, and how many more tensors each rank has after these calls.
 struct Round {
   std::vector<CallPlan> plans;
   std::vector<int> steps;

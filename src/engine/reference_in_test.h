@@ -121,7 +121,7 @@ inline Values reduced(DType dtype, ReduceOp op, const std::vector<Values>& input
   return result;
 }
 
-// Rounds the values as storing them in a tensor of that dtype does.
+// Rounds the values as a tensor of `dtype` does.
 inline Values rounded_to(DType dtype, const Values& values) {
   return decoded(dtype, encoded(dtype, values).data(), values.size());
 }

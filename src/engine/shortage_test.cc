@@ -39,7 +39,8 @@
 namespace farandole {
 namespace {
 
-// Which call of a function fails, and with which error. All threads of a process share it.
+// Which call of a function fails, and with which error. All threads of a process share one
+// Injection.
 struct Injection {
   std::atomic<const char*> kind = nullptr;  // the function; null: no call fails
   std::atomic<int> calls_left = 0;          // its calls up to and including the one that fails
@@ -308,12 +309,13 @@ class ShortageTest : public ::testing::Test {
         const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
         job_.errors = errors.get();
         const auto statuses = run_with_failure({kind, nth, error}, failing_rank, job_);
-        const auto mine = static_cast<std::size_t>(failing_rank);
-        const bool reached = job_.reports[mine].fired || !WIFEXITED(statuses[mine]);
+        const auto failing_index = static_cast<std::size_t>(failing_rank);
+        const bool reached =
+            job_.reports[failing_index].fired || !WIFEXITED(statuses[failing_index]);
         SCOPED_TRACE(format_text("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
-                                 failing_rank, job_.reports[mine].text.data(),
-                                 job_.reports[1 - mine].text.data()));
-        check_endings(statuses, mine);
+                                 failing_rank, job_.reports[failing_index].text.data(),
+                                 job_.reports[1 - failing_index].text.data()));
+        check_endings(statuses, failing_index);
         if (HasFailure()) return;
         if (!reached) break;
         ++failures_;
@@ -323,26 +325,26 @@ class ShortageTest : public ::testing::Test {
   }
 
   void check_endings(const std::array<int, 2>& statuses, std::size_t failing_rank) {
-    const int mine = statuses[failing_rank];
-    const int other = statuses[1 - failing_rank];
-    if (WIFSIGNALED(mine)) {
+    const int failing_status = statuses[failing_rank];
+    const int other_status = statuses[1 - failing_rank];
+    if (WIFSIGNALED(failing_status)) {
       // The rank has aborted for lack of memory, and must have reported that on standard error.
-      EXPECT_EQ(WTERMSIG(mine), SIGABRT);
+      EXPECT_EQ(WTERMSIG(failing_status), SIGABRT);
       EXPECT_THAT(text_in(job_.errors), ::testing::HasSubstr("has no memory left (malloc failed)"));
       ++endings_["abort"];
     } else {
-      ASSERT_THAT(WEXITSTATUS(mine), ::testing::AnyOf(kSuccess, kError));
-      ++endings_[WEXITSTATUS(mine) == kSuccess ? "success" : "error"];
-      if (WEXITSTATUS(mine) == kError) {
+      ASSERT_THAT(WEXITSTATUS(failing_status), ::testing::AnyOf(kSuccess, kError));
+      ++endings_[WEXITSTATUS(failing_status) == kSuccess ? "success" : "error"];
+      if (WEXITSTATUS(failing_status) == kError) {
         EXPECT_STRNE(job_.reports[failing_rank].text.data(), "");
       }
     }
-    if (WIFSIGNALED(other)) {
-      EXPECT_EQ(WTERMSIG(other), SIGTERM);
+    if (WIFSIGNALED(other_status)) {
+      EXPECT_EQ(WTERMSIG(other_status), SIGTERM);
       EXPECT_FALSE(job_.reports[1 - failing_rank].formed);
       ++endings_["other ended by the launcher"];
     } else {
-      ASSERT_THAT(WEXITSTATUS(other), ::testing::AnyOf(kSuccess, kError));
+      ASSERT_THAT(WEXITSTATUS(other_status), ::testing::AnyOf(kSuccess, kError));
     }
   }
 

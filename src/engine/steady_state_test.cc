@@ -171,8 +171,8 @@ TEST(Replan, OverlappingGroupsInDifferentOrders) {
   });
 }
 
-// While the members follow a plan, they announce nothing that the coordinator could compare. So the
-// mismatch is a misprediction first.
+// While the members follow a plan, they announce nothing that the coordinator could compare. So a
+// mismatch is at first a misprediction.
 TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-Descriptor handle_of(pid_t pid) {
+Descriptor pidfd_of(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
@@ -36,8 +36,8 @@ int run(const JobOptions& options, pid_t foreground_process) {
   ::sigprocmask(SIG_BLOCK, &taken, nullptr);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  const Descriptor handle = handle_of(foreground_process);
-  return run_agent({options, state, handle, signals});
+  const Descriptor pidfd = pidfd_of(foreground_process);
+  return run_agent({options, state, pidfd, signals});
 }
 
 // By default, the test is the foreground process of the agent.
@@ -105,7 +105,7 @@ TEST(Agent, WarnsIfNoWorkerHasJoined) {
   EXPECT_THAT(failed.output(), Not(HasSubstr("init()")));
 }
 
-// Only execve() finds that this file is not a program.
+// The file is executable, so only execve() finds that it is not a program.
 TEST(Agent, AProgramThatCannotBeExecutedFailsTheJob) {
   std::string path = "/tmp/farandole-agent-test-XXXXXX";
   Descriptor(::mkstemp(path.data())).reset();
@@ -221,9 +221,9 @@ TEST(Agent, EndsTheJobWhenTheForegroundProcessIsKilled) {
 
 TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
   const pid_t caller = start_bystander();
-  const Descriptor handle = handle_of(caller);
+  const Descriptor pidfd = pidfd_of(caller);
   JobOptions options = shell_job(1, waiting_script("trap 'echo hung up; exit 0' HUP"));
-  options.caller.pidfd = handle.get();
+  options.caller.pidfd = pidfd.get();
   LauncherInTest agent(agent_of(options));
   agent.read_until("is ready");
   ::kill(caller, SIGKILL);

@@ -18,14 +18,14 @@ class ExitReportTest : public ::testing::Test {
   std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
 };
 
-TEST_F(ExitReportTest, AWorkerThatNeverBeganFailsTheFirstFormation) {
+TEST_F(ExitReportTest, AWorkerThatBeganNoFormationFailsTheFirst) {
   report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::complete(1)));
   EXPECT_FALSE(exists(keys::complete(0)));
   EXPECT_FALSE(exists(keys::complete(2)));
 }
 
-TEST_F(ExitReportTest, AWorkerThatHadBegunFailsThatFormationAndTheNext) {
+TEST_F(ExitReportTest, AWorkerThatEndsInAFormationFailsItAndTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
   report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::complete(1)));

@@ -76,7 +76,7 @@ TEST(LineSplitter, DoesNotCutInsideACharacter) {
   }
 }
 
-// These bytes are not UTF-8, but none of them may be lost.
+// Bytes that are not UTF-8 must not be lost either.
 TEST(LineSplitter, CutsInvalidUtf8WithoutLoss) {
   LineSplitter splitter;
   const std::string bytes(kLineBytesMax, '\x80');

@@ -59,7 +59,7 @@ TEST(StoreMessages, ForeignBytesAreRejected) {
   Bytes unknown_code = reply().encode();
   unknown_code[sizeof(std::uint64_t)] = std::byte{200};
   EXPECT_FALSE(StoreReply::decode(unknown_code));
-  // The places of the number of keys and of the length of the first key.
+  // `at` is the offset of the number of keys, then that of the length of the first key.
   for (const std::size_t at : {1 + sizeof(std::uint64_t), 5 + sizeof(std::uint64_t)}) {
     Bytes absurd = request().encode();
     for (std::size_t i = 0; i < 4; ++i) absurd[at + i] = std::byte{255};

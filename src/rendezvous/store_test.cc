@@ -34,12 +34,12 @@ const std::function<bool()> kNotInterrupted;
 class Job {
  public:
   virtual ~Job() = default;
-  virtual Store& member(int rank) = 0;
+  virtual Store& store_of(int rank) = 0;
 };
 
 class MemoryJob final : public Job {
  public:
-  Store& member(int) override { return store_; }
+  Store& store_of(int) override { return store_; }
 
  private:
   MemoryStore store_;
@@ -54,7 +54,7 @@ class ServedJob final : public Job {
       clients_.push_back(std::move(client).value());
     }
   }
-  Store& member(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
+  Store& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
 
  private:
   ServingThread serving_;
@@ -68,7 +68,7 @@ struct Implementation {
 
 class StoreSuite : public ::testing::TestWithParam<Implementation> {
  protected:
-  Store& store(int rank = 0) { return job_->member(rank); }
+  Store& store(int rank = 0) { return job_->store_of(rank); }
   std::unique_ptr<Job> job_ = GetParam().make();
 };
 
@@ -189,7 +189,7 @@ TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
   ASSERT_TRUE(store(0).set("a", text("new")).ok());
 }
 
-// The descriptors of all these values do not fit into one message, and neither do the bytes.
+// All values together have too many descriptors and too many bytes for one message.
 TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
   constexpr int kKeys = 200;
   constexpr std::size_t kLong = 20'000;
@@ -236,7 +236,7 @@ TEST_P(StoreSuite, AKeyIsWrittenOnce) {
   EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "1");
 }
 
-TEST_P(StoreSuite, RemovingMakesRoomForAnother) {
+TEST_P(StoreSuite, ARemovedKeyCanBeWrittenAgain) {
   EXPECT_TRUE(store(0).remove("never set").ok());
   ASSERT_TRUE(store(0).set("key", text("1")).ok());
   ASSERT_TRUE(store(1).remove("key").ok());

@@ -16,7 +16,7 @@ Submission unnamed(Operation operation = Operation::kAllreduce) {
   return submission;
 }
 
-std::string name_of_next(SubmissionTable& table) {
+std::string add_and_get_name(SubmissionTable& table) {
   const Result<Record*> record = table.add(unnamed());
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
@@ -31,9 +31,9 @@ TEST(SubmissionTable, AnAutomaticNameHasTheLowestFreeIndex) {
     table.finish(record);
     EXPECT_TRUE(table.take(record.handle).status.ok());
   }
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.1");
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.2");
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.4");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.2");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.4");
 }
 
 TEST(SubmissionTable, AutomaticNamesRepeat) {
@@ -67,7 +67,7 @@ TEST(SubmissionTable, DroppedCallsLeaveOnlyTheirIndices) {
     ASSERT_EQ(table.find(handle), nullptr);
   }
   EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(name_of_next(table), "allreduce.noname." + std::to_string(kDropped));
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname." + std::to_string(kDropped));
 }
 
 Submission named(const std::string& name, GroupId group = kWorld) {
@@ -121,7 +121,7 @@ TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
 
 // Runs a random program. `timing` decides when each call finishes, and when a handle that is never
 // waited for is dropped. Returns the names of its submissions, or their errors.
-std::vector<std::string> names_in(unsigned program, unsigned timing) {
+std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
   const auto below = [](std::mt19937& random, std::size_t end) { return random() % end; };
@@ -164,7 +164,8 @@ std::vector<std::string> names_in(unsigned program, unsigned timing) {
 
 TEST(SubmissionTable, NamesDependOnTheProgramAndNotOnTiming) {
   for (unsigned program = 0; program < 200; ++program)
-    ASSERT_EQ(names_in(program, 1), names_in(program, 2)) << "program " << program;
+    ASSERT_EQ(run_random_program(program, 1), run_random_program(program, 2))
+        << "program " << program;
 }
 
 TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
@@ -175,7 +176,7 @@ TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
   EXPECT_EQ(table.not_taken(7), 0U);
 }
 
-// One call of a thousand stays in flight while many newer ones come and go.
+// One call in every thousand stays in flight while many newer ones come and go.
 TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
   SubmissionTable table;
   constexpr Handle kInterval = 1000;
@@ -205,7 +206,7 @@ TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   SubmissionTable table;
   table.roll_back(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
   EXPECT_EQ(table.not_taken(kWorld), 1U);
   EXPECT_EQ(table.not_taken(7), 0U);
 }
@@ -233,7 +234,7 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
   table.finish(join);
   (void)table.take(join.handle);
 
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
   EXPECT_TRUE(table.add(named).ok());
   named.name = "x";
   EXPECT_TRUE(table.add(named).ok());
@@ -241,7 +242,7 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
   // The old results can still be taken; that frees no name a second time.
   for (const Handle handle : {first, first_named, elsewhere})
     EXPECT_TRUE(table.take(handle).status.ok());
-  EXPECT_EQ(name_of_next(table), "allreduce.noname.1");
+  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
   EXPECT_FALSE(table.add(named).ok());
   EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.0");
 }
