@@ -20,7 +20,7 @@ Submission call(std::string name, std::vector<std::int64_t> shape = {}) {
   return submission;
 }
 
-std::vector<TraceEvent> all_of(const TraceBuffer& buffer) {
+std::vector<TraceEvent> events_of(const TraceBuffer& buffer) {
   std::vector<TraceEvent> events;
   std::size_t place = 0;
   while (const auto event = buffer.next(place)) events.push_back(*event);
@@ -35,7 +35,7 @@ TEST(TraceBuffer, ReturnsTheRecordedEvents) {
   buffer.submitted(8, call(""), at(3));
   buffer.changed(7, TraceEvent::Kind::kFailed, at(4));
   EXPECT_FALSE(buffer.empty());
-  const auto events = all_of(buffer);
+  const auto events = events_of(buffer);
   ASSERT_EQ(events.size(), 4U);
   EXPECT_EQ(events[0].kind, TraceEvent::Kind::kSubmitted);
   EXPECT_EQ(events[0].handle, 7U);
@@ -54,7 +54,7 @@ TEST(TraceBuffer, ReturnsTheRecordedEvents) {
   EXPECT_EQ(events[3].handle, 7U);
   buffer.clear();
   EXPECT_TRUE(buffer.empty());
-  EXPECT_TRUE(all_of(buffer).empty());
+  EXPECT_TRUE(events_of(buffer).empty());
 }
 
 TEST(TraceBuffer, DropsAllEventsAfterTheFirstThatDidNotFit) {
@@ -69,21 +69,21 @@ TEST(TraceBuffer, DropsAllEventsAfterTheFirstThatDidNotFit) {
   // This event would fit, but it comes after one that did not fit.
   buffer.changed(1, TraceEvent::Kind::kDone, at(4));
   buffer.submitted(4, call("d"), at(5));
-  EXPECT_EQ(all_of(buffer).size(), 2U);
+  EXPECT_EQ(events_of(buffer).size(), 2U);
   EXPECT_EQ(buffer.lost_since(), at(3));
   EXPECT_EQ(buffer.lost_calls(), 2U);
   buffer.clear();
   EXPECT_FALSE(buffer.lost_since());
   EXPECT_EQ(buffer.lost_calls(), 0U);
   buffer.submitted(5, call("e"), at(6));
-  EXPECT_EQ(all_of(buffer).size(), 1U);
+  EXPECT_EQ(events_of(buffer).size(), 1U);
 }
 
 TEST(TraceBuffer, WithoutAnyRoomLosesEverything) {
   TraceBuffer buffer(0);
   buffer.changed(1, TraceEvent::Kind::kDone, at(1));
   EXPECT_FALSE(buffer.empty());
-  EXPECT_TRUE(all_of(buffer).empty());
+  EXPECT_TRUE(events_of(buffer).empty());
   EXPECT_EQ(buffer.lost_since(), at(1));
   EXPECT_EQ(buffer.lost_calls(), 0U);
 }

@@ -131,11 +131,12 @@ TEST_F(TraceFileTest, NoLineCrossesAPage) {
   for (std::size_t border = 4096; border < text.size(); border += 4096)
     EXPECT_TRUE(text[border - 1] == '\n' || text[border] == 'b' || text[border - 1] == 'b')
         << border;
-  std::string without;
+  std::string without_padding;
   std::istringstream rows(text);
   for (std::string row; std::getline(rows, row);)
-    if (row.find_first_not_of(' ') != std::string::npos) without += row + '\n';
-  EXPECT_EQ(without, head_of("one").text() + lines + large + lines + std::string(kTraceEnd));
+    if (row.find_first_not_of(' ') != std::string::npos) without_padding += row + '\n';
+  EXPECT_EQ(without_padding,
+            head_of("one").text() + lines + large + lines + std::string(kTraceEnd));
 }
 
 TEST_F(TraceFileTest, AnIncompleteEndMarkIsCutOff) {
@@ -153,7 +154,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   int stop_pipe[2] = {-1, -1};
   ASSERT_EQ(::pipe(stop_pipe), 0);
   const pid_t child = ::fork();
-  if (child == 0) {  // this child keeps the file open without using it
+  if (child == 0) {  // this child keeps the file open without_padding using it
     char none = 0;
     ::close(stop_pipe[1]);
     _exit(static_cast<int>(::read(stop_pipe[0], &none, 1)));

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kHangGuard = std::chrono::seconds(30);  // guards against hanging
+constexpr auto kHangGuard = std::chrono::seconds(30);
 
 TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + kHangGuard; }
 

@@ -38,19 +38,19 @@ void ControlWatch::write_key(ByteWriter& key) const {
 void ControlWatch::run() {
   if (stage_ == 0) {
     job_->stop.await(1);
-    tell(1);
+    pass_on(1);
     if (job_->has(Bug::kReportByWatch)) {
       const auto me = static_cast<std::size_t>(member_);
       job_->reports[me].send(std::max(job_->progress[me].get(), packed(Report{})));
     }
   } else {
     job_->answer.await(1);
-    tell(2);
+    pass_on(2);
   }
   ++stage_;
 }
 
-void ControlWatch::tell(Value message) {
+void ControlWatch::pass_on(Value message) {
   job_->inbox[static_cast<std::size_t>(member_)].send(message);
   if (!job_->has(Bug::kStopWithoutBell)) job_->doorbells(member_).ring_self();
 }

@@ -39,7 +39,7 @@ class ControlWatch final : public CopiedThread<ControlWatch> {
   void run() override;
 
  private:
-  void tell(Value message);
+  void pass_on(Value message);
 
   Job* job_;  // borrowed
   int member_;

@@ -83,8 +83,8 @@ class Search {
     }
     const auto lost = std::find(can_end.begin(), can_end.end(), false);
     if (lost != can_end.end())
-      found(Verdict::kLivelock, "the end cannot be reached any more",
-            static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
+      record(Verdict::kLivelock, "the end cannot be reached any more",
+             static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
   }
 
   void expand(const Pending& from) {
@@ -95,21 +95,21 @@ class Search {
     const bool ended = machine_.all_finished(from.state);
     if (ended && limits_.must_end) ends_.push_back(from.number);
     if (!moves && !ended) {
-      found(Verdict::kDeadlock, machine_.describe_stuck(from.state), from.number, nullptr);
+      record(Verdict::kDeadlock, machine_.describe_stuck(from.state), from.number, nullptr);
       return;
     }
     for (const Choice& choice : choices_) {
       ++finding_.transitions;
       MachineState next = from.state;
       if (const auto broken = machine_.apply(choice, next)) {
-        found(Verdict::kViolation, *broken, from.number, &choice);
+        record(Verdict::kViolation, *broken, from.number, &choice);
         return;
       }
       visit(next, from.number, choice);
     }
   }
 
-  void found(Verdict verdict, std::string text, std::uint32_t at, const Choice* last) {
+  void record(Verdict verdict, std::string text, std::uint32_t at, const Choice* last) {
     finding_.verdict = verdict;
     finding_.text = std::move(text);
     std::vector<Choice> path;

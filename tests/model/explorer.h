@@ -30,7 +30,7 @@ struct Finding {
   std::string text;  // what broke, or which threads are stuck and where
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
-  std::string trace;  // the moves that lead there, one per line
+  std::string trace;  // the moves that lead to the error, one per line
 };
 
 Finding explore(const Scenario& scenario, const Limits& limits);

@@ -125,7 +125,7 @@ TEST(Explorer, AThreadSeesItsOwnStores) {
   EXPECT_EQ(litmus.explore_it(true).verdict, Verdict::kHolds);
 }
 
-TEST(Explorer, AdditionsAreNotTornApart) {
+TEST(Explorer, AdditionsAreAtomic) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
   const Ghost ended(litmus.arena(), "ended");

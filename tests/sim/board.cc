@@ -52,12 +52,12 @@ bool SimulatedBoard::settle(int member) {
   const auto word = line.word;
   const auto done = line.done;
   apply(line, write);
-  if (write.kind == Write::Kind::kWord) return count(words_[write.slot], word, line.word);
-  if (write.kind == Write::Kind::kDone) return count(dones_[write.slot], done, line.done);
+  if (write.kind == Write::Kind::kWord) return update_tally(words_[write.slot], word, line.word);
+  if (write.kind == Write::Kind::kDone) return update_tally(dones_[write.slot], done, line.done);
   return false;
 }
 
-bool SimulatedBoard::count(Tally& tally, std::uint64_t before, std::uint64_t now) const {
+bool SimulatedBoard::update_tally(Tally& tally, std::uint64_t before, std::uint64_t now) const {
   if (--tally[before] == 0) tally.erase(before);
   return ++tally[now] == members();
 }

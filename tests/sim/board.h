@@ -71,7 +71,8 @@ class SimulatedBoard {
   MemberLines& lines(int member) { return lines_[static_cast<std::size_t>(member)]; }
   static void apply(Line& line, const Write& write);
   void write(int member, Write write);
-  bool count(Tally& tally, std::uint64_t before, std::uint64_t now) const;
+  // Moves one member from one value to another. Returns whether all members now have `now`.
+  bool update_tally(Tally& tally, std::uint64_t before, std::uint64_t now) const;
 
   std::vector<MemberLines> lines_;
   std::array<Tally, 2> words_;

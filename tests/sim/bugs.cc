@@ -68,7 +68,7 @@ void never_forget(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Forget>(item); });
 }
 
-// Gives the next new name the id that was forgotten last.
+// The state of reuse_ids(), which gives the next new name the id that was forgotten last.
 struct Reuse {
   std::optional<std::uint32_t> free;
   std::map<std::uint32_t, std::uint32_t> instead;
@@ -423,7 +423,7 @@ std::vector<NamedBug> replan_bugs() {
        {roll_back_what_stays, {}},
        "is entered by all, rank"},
       {"A1: generations are not compared on the board",
-       {{}, {.ignores_generations = true, .identity_without_word = true}},
+       {{}, {.ignores_generations = true, .identity_without_step_number = true}},
        "is not in it"},
       {"A2: a report does not say what was entered",
        {on_announcements<NoState>(report_no_entry), {}},

@@ -64,7 +64,7 @@ class JobWriter {
     for (; phases_left_ > 0; --phases_left_) {
       auto& calls = loop[phases.size() % loop.size()];
       if (random_.chance(10)) calls = write_template(random_.between(1, calls_max));
-      phases.push_back(instance_of(calls));
+      phases.push_back(make_phase(calls));
     }
     return phases;
   }
@@ -90,11 +90,11 @@ class JobWriter {
   struct Joining {
     int call = -1;
     int phases_left = 0;             // 0: no member is joining
-    std::map<int, int> joins_in;     // by worker: how many phases from now it joins
+    std::map<int, int> joins_in;     // by worker: in how many phases it joins
     std::map<int, int> joins_after;  // by worker: how many calls of that phase it makes first
   };
 
-  Phase instance_of(const std::vector<Template>& templates) {
+  Phase make_phase(const std::vector<Template>& templates) {
     Phase phase{.in_one_order = random_.chance(20)};
     for (std::size_t group = 0; group < joining_.size(); ++group)
       if (joining_[group].phases_left == 0 && random_.chance(joins_percent_))
@@ -223,7 +223,7 @@ class ProgramWriter {
 
   // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes
   // directly after them. A phase in which all programs use one order needs this, because other
-  // programs may already wait for a call that needs it.
+  // programs may already wait for a call that needs the join.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -250,7 +250,7 @@ class ProgramWriter {
     calls = std::move(ordered);
   }
 
-  // Moves the calls of a batch to its first call. A worker that makes one call of the
+  // Moves the calls of a batch behind its first call. A worker that makes one call of the
   // batch makes all of them.
   static void gather(std::vector<int>& calls, const std::vector<int>& batch) {
     const auto first = std::ranges::find(calls, batch.front());

@@ -17,7 +17,7 @@ namespace {
 enum class Style : std::uint8_t {
   kAllThenWait,  // submit all calls, then wait for all
   kInTurn,       // wait after each call; the same order on all workers
-  kWindow,       // stay about one call ahead of the waits; the same order on all workers
+  kWindow,       // leave two calls open after each submission; the same order on all workers
   kOverlapping,  // wait for the iteration before this one, so there are no quiescent points
 };
 
@@ -37,7 +37,7 @@ using Unit = std::vector<Template>;
 using Stage = std::vector<Unit>;
 using Variant = std::vector<Stage>;
 
-// The units of one iteration, as numbers of calls.
+// The units of one stage, as numbers of calls.
 using Units = std::vector<std::vector<int>>;
 struct Iteration {
   std::vector<Units> stages;
@@ -296,8 +296,8 @@ class LoopWriter {
     for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
   }
 
-  // Whether each pair of successive variants that comes from this iteration on has come at least
-  // four times before it.
+  // Whether each pair of successive variants that ends in `iteration` or later has come at least
+  // four times before.
   bool is_all_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
@@ -323,7 +323,7 @@ class LoopWriter {
   int disturbed_iterations_ = 0;  // iterations in which something unpredictable may happen
   bool is_disturbed_ = false;
   bool has_polls_ = false;
-  // What concerns only the program that is being written.
+  // These members concern only the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for
   std::vector<int> last_;  // those of open_ that belong to the previous iteration

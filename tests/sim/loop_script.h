@@ -7,7 +7,7 @@
 
 namespace farandole::sim {
 
-// Enough iterations to learn what repeats, for up to four variants.
+// Enough iterations to learn what repeats, if up to four iterations make a period.
 inline constexpr int kIterationsToLearn = 40;
 
 // Adds the calls and the programs to a script that already has workers, groups and options.

@@ -28,7 +28,7 @@ struct Arguments {
   std::uint64_t first = 1;
   std::uint64_t seeds = SIM_SEEDS;
   Kind kind = Kind::kAny;
-  bool tells_all = false;
+  bool prints_events = false;
   bool scale = false;
   bool workloads = false;
   int members_max = 8192;
@@ -58,7 +58,7 @@ bool take_option(Arguments& arguments, std::string_view flag, std::string_view t
   } else if (flag == "--seed") {
     arguments.first = number;
     arguments.seeds = 1;
-    arguments.tells_all = true;
+    arguments.prints_events = true;
   } else if (flag == "--members") {
     arguments.members_max = static_cast<int>(std::min<std::uint64_t>(number, 8192));
   } else {
@@ -136,9 +136,9 @@ int run(const Arguments& arguments) {
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
     remember(seed, arguments.kind);
     const auto findings =
-        simulate({seed, arguments.kind}, arguments.tells_all ? kPrintsAtOnce : kLastLines);
+        simulate({seed, arguments.kind}, arguments.prints_events ? kPrintsAtOnce : kLastLines);
     if (findings.problem) {
-      if (!arguments.tells_all) print(join_text(findings.lines, "\n") + "\n");
+      if (!arguments.prints_events) print(join_text(findings.lines, "\n") + "\n");
       print(format_text("FAILED: {}\n{}", *findings.problem, last_words.data()));
       return 1;
     }

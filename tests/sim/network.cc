@@ -35,13 +35,13 @@ void Network::send(Envelope envelope) {
   if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
     referee_.report_problem(problem);
   if (!tap_) {
-    put(std::move(envelope));
+    enqueue(std::move(envelope));
     return;
   }
-  for (auto& instead : tap_(std::move(envelope))) put(std::move(instead));
+  for (auto& instead : tap_(std::move(envelope))) enqueue(std::move(instead));
 }
 
-void Network::put(Envelope envelope) {
+void Network::enqueue(Envelope envelope) {
   ++messages_;
   auto& channel = channels_[{envelope.group, envelope.from, envelope.to}];
   const Time arrival = timeline_.now() + random_.between(0, delay_max_);

@@ -93,7 +93,7 @@ class Network {
     Time last_arrival = 0;
   };
 
-  void put(Envelope envelope);
+  void enqueue(Envelope envelope);
 
   WireWatch& watch(int group) { return watches_[static_cast<std::size_t>(group)]; }
 

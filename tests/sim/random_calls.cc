@@ -10,7 +10,7 @@
 
 namespace farandole::sim {
 
-int random_workers(Random& random) {
+int random_worker_count(Random& random) {
   const int kind = random.below(100);
   if (kind < 65) return random.between(2, 5);
   if (kind < 90) return random.between(6, 12);
@@ -59,7 +59,8 @@ Operation random_operation(Random& random) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  // At least 30 % are allreduces, the only operation that runs if a member has joined.
+  // At least 30 % are allreduces; of the other operations, only allgather runs if a member has
+  // joined.
   if (!random.chance(30))
     signature.operation = random_operation(random);
   else

@@ -11,7 +11,7 @@
 
 namespace farandole::sim {
 
-int random_workers(Random& random);
+int random_worker_count(Random& random);
 std::vector<std::vector<int>> random_groups(Random& random, int workers);
 AgreementOptions random_options(Random& random, Time delay_max);
 Signature random_signature(Random& random, std::string name);

@@ -31,7 +31,7 @@ Script random_script(std::uint64_t seed, Kind kind) {
   Script script;
   script.workers = kind == Kind::kLarge  ? random.between(100, random.chance(30) ? 1024 : 300)
                    : kind == Kind::kLoop ? random.between(2, random.chance(80) ? 5 : 16)
-                                         : random_workers(random);
+                                         : random_worker_count(random);
   script.groups = random_groups(random, script.workers);
   script.delay_max = random.chance(20) ? 2 : random.between(10, 200);
   for (std::size_t group = 0; group < script.groups.size(); ++group)

@@ -128,14 +128,14 @@ Referee::Member& Referee::member_of(int group, int worker) {
 }
 
 void Referee::submitted(int worker, int number) {
-  auto& part = of(number, worker);
+  auto& part = part_of(number, worker);
   if (part.outcome != Outcome::kNone)
     report_problem(format_text("worker {} submits call {} twice", worker, number));
   part = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
 }
 
 void Referee::observed(int worker, int number) {
-  auto& part = of(number, worker);
+  auto& part = part_of(number, worker);
   if (part.outcome == Outcome::kInFlight)
     report_problem(
         format_text("worker {} sees the end of call {}, which is in flight", worker, number));
@@ -297,7 +297,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
-      if (of(number, maker).waits != of(what.calls.front(), maker).waits)
+      if (part_of(number, maker).waits != part_of(what.calls.front(), maker).waits)
         report_problem(format_text("{} of group {}: worker {} has waited between its calls {}",
                                    text_of(what.step_number), call_of(number).group, maker,
                                    join_text(what.calls, " ")));
@@ -399,7 +399,7 @@ void Referee::lost(int worker, int call) {
 }
 
 void Referee::end(int worker, int call, Outcome outcome) {
-  auto& current = of(call, worker).outcome;
+  auto& current = part_of(call, worker).outcome;
   if (current != Outcome::kInFlight)
     report_problem(format_text("worker {}: call {} ends, which was not in flight", worker, call));
   current = outcome;

@@ -67,7 +67,7 @@ class Referee {
   void released(int worker, int call);
   void lost(int worker, int call);
 
-  Outcome outcome(int worker, int call) const { return of(call, worker).outcome; }
+  Outcome outcome(int worker, int call) const { return part_of(call, worker).outcome; }
   // Checks that all calls are done. Call it when no events are left, if no worker has died.
   void check_end();
 
@@ -116,10 +116,10 @@ class Referee {
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
   Member& member_of(int group, int worker);
   const Call& call_of(int number) const { return script_.call(number); }
-  Part& of(int call, int worker) {
+  Part& part_of(int call, int worker) {
     return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
-  const Part& of(int call, int worker) const {
+  const Part& part_of(int call, int worker) const {
     return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 

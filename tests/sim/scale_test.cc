@@ -17,7 +17,7 @@ int log2_rounded_up(int members) {
 
 class Scale : public testing::TestWithParam<int> {};
 
-TEST_P(Scale, WhatIsPredictedCostsNoMessage) {
+TEST_P(Scale, PredictedStepsCostNoMessage) {
   const auto costs = measure_scale(GetParam(), kTensors);
   for (const auto& cost : {costs.predicted, costs.planned}) {
     EXPECT_EQ(cost.messages, 0U);
@@ -47,7 +47,7 @@ TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
 INSTANTIATE_TEST_SUITE_P(Members, Scale, testing::Values(2, 8, 64, 1024),
                          testing::PrintToStringParamName());
 
-TEST(HorovodModel, CountsWhatItsCollectivesTake) {
+TEST(HorovodModel, CountsTheHopsAndBytesOfItsCollectives) {
   EXPECT_EQ(horovod_cached_mpi(1024).hops, 10U);
   EXPECT_EQ(horovod_cached_gloo(1024).hops, 2046U);
   EXPECT_EQ(horovod_uncached_mpi(1024, 161).hops, 40U);

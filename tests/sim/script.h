@@ -23,7 +23,7 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // By worker: the signature that it submits instead of `common`, for which the call is rejected.
+  // By worker: the signature that it submits instead of `common`, so that the call is rejected.
   // In a join only the name differs, which is no error.
   std::map<int, Signature> odd = {};
   std::vector<int> makers = {};  // ascending, not empty
@@ -70,7 +70,7 @@ struct SubmitRejected {  // submit under a name in use, which must be rejected
   int group;
   std::string name;
 };
-struct Poll {  // ask whether the call is done; the program does not depend on it
+struct Poll {  // ask whether the call is done; the program ignores the answer
   int call;
 };
 struct Drop {  // drop the handle: the program never waits for the call

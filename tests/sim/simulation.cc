@@ -35,7 +35,7 @@ class Simulation {
   }
 
   Findings run() {
-    tell_job();
+    add_job_to_story();
     for (int worker = 0; worker < script_.workers; ++worker)
       timeline_.add(random_.between(0, static_cast<int>(script_.delay_max)), Run{worker});
     for (const auto& [worker, time] : script_.deaths) timeline_.add(time, Die{worker});
@@ -69,7 +69,7 @@ class Simulation {
   }
 
  private:
-  void tell_job() {
+  void add_job_to_story() {
     story_.tell(0, "{} workers, {} calls, delays up to {} µs", script_.workers,
                 script_.calls.size(), script_.delay_max);
     for (std::size_t group = 0; group < script_.groups.size(); ++group)

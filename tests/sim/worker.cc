@@ -61,7 +61,7 @@ void SimulatedWorker::run() {
   const Time now = dependencies_.timeline.now();
   // a Run event for the end of the SIGSTOP is already queued
   if (!alive_ || now < stopped_until_) return;
-  while (progress()) {
+  while (make_progress()) {
   }
   const bool pausing = now < resume_at_;
   if (!pausing && !finished() && step_program()) wake();
@@ -98,7 +98,7 @@ void SimulatedWorker::learn(const EndedRanks& ended) {
     membership.enters = ended.dead_rank.has_value();
   }
   if (failures.empty()) return;
-  while (!dependencies_.flaws.loses_what_all_have_entered && progress()) {
+  while (!dependencies_.flaws.loses_what_all_have_entered && make_progress()) {
   }
   for (const auto& [membership, failure] : failures) {
     dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
@@ -121,7 +121,7 @@ void SimulatedWorker::end(Membership& membership, const Status& status) {
   membership.in_flight.clear();
 }
 
-bool SimulatedWorker::progress() {
+bool SimulatedWorker::make_progress() {
   bool again = false;
   for (auto& [group, membership] : memberships_) {
     if (is_over(membership)) continue;
@@ -129,7 +129,7 @@ bool SimulatedWorker::progress() {
     if (dependencies_.random.chance(50)) send_messages(membership);
     if (membership.agreement->take_rollback()) roll_back(membership);
     again = enter(membership) || again;
-    again = look(membership) || again;
+    again = read_board(membership) || again;
     again = finish(membership) || again;
   }
   return again && !dependencies_.referee.problem();
@@ -195,7 +195,7 @@ bool SimulatedWorker::enter(Membership& membership) {
       attempt.identity +=
           static_cast<std::uint64_t>(dependencies_.script.call(call).declared_count(call, number_));
   dependencies_.referee.entered(membership.group, number_, attempt.entered);
-  tell_entry(membership, attempt);
+  add_entry_to_story(membership, attempt);
   membership.attempt = std::move(attempt);
   write(membership);
   return true;
@@ -220,7 +220,7 @@ bool SimulatedWorker::find_calls(const Membership& membership, const Decision& d
   return true;
 }
 
-void SimulatedWorker::tell_entry(const Membership& membership, const Attempt& attempt) {
+void SimulatedWorker::add_entry_to_story(const Membership& membership, const Attempt& attempt) {
   const Time now = dependencies_.timeline.now();
   const auto step_number = text_of(attempt.entered.step_number());
   const auto calls = join_text(attempt.entered.calls, " ");
@@ -247,7 +247,7 @@ void SimulatedWorker::tell_entry(const Membership& membership, const Attempt& at
 // The identity as the board holds it: mixed with the step number, so that a repeated entry never
 // looks like an earlier one.
 std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
-  if (dependencies_.flaws.identity_without_word) return attempt.identity;
+  if (dependencies_.flaws.identity_without_step_number) return attempt.identity;
   return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.step_number());
 }
 
@@ -302,8 +302,8 @@ bool SimulatedWorker::has_our_word(const Membership& membership, const Attempt& 
 
 // Reads all words, then all identities; other members may write between any two of these reads.
 // Returns true if it found an agreement or a misprediction.
-bool SimulatedWorker::look(Membership& membership) {
-  if (!membership.attempt || membership.attempt->state != Attempt::State::kLooking) return false;
+bool SimulatedWorker::read_board(Membership& membership) {
+  if (!membership.attempt || membership.attempt->state != Attempt::State::kReading) return false;
   auto& attempt = *membership.attempt;
   const int members = board(membership).members();
   const int end = 2 * members;
@@ -513,7 +513,7 @@ bool SimulatedWorker::act(const Leave& action) {
   if (!action.in_the_middle && submissions_.in_flight() > 0) return false;
   if (action.in_the_middle) dependencies_.referee.leaves_early(number_);
   for (auto& [group, membership] : memberships_) membership.enters = false;
-  while (progress()) {
+  while (make_progress()) {
   }
   const auto is_running = [](const auto& entry) {
     const auto& attempt = entry.second.attempt;

@@ -34,7 +34,7 @@ struct Flaws {
   bool the_joined_bring_data = false;
   bool releases_name_the_first_member = false;
   bool ignores_generations = false;
-  bool identity_without_word = false;
+  bool identity_without_step_number = false;
   bool never_ticks = false;
   bool identity_holds_the_rows = false;
   bool each_chooses_its_algorithm = false;
@@ -74,7 +74,7 @@ class SimulatedWorker {
   // the calls that are in flight there are lost.
   void learn(const EndedRanks& ended);
 
-  // Has neither died nor left the job.
+  // Whether this worker has neither died nor left the job.
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
   // Says what the worker waits for, to describe a deadlock.
@@ -88,11 +88,11 @@ class SimulatedWorker {
   };
   // A decision that this member has entered, and neither completed nor rolled back.
   struct Attempt {
-    enum class State : std::uint8_t { kLooking, kMispredicted, kAgreed };
+    enum class State : std::uint8_t { kReading, kMispredicted, kAgreed };
     Entered entered;
     std::uint64_t identity = 0;  // as this worker writes it to the board
-    State state = State::kLooking;
-    int reads = 0;  // how many reads look() has made: first the words, then the identities
+    State state = State::kReading;
+    int reads = 0;  // how many reads read_board() has made: first the words, then the identities
     bool identity_differs = false;
     bool says_done = false;
   };
@@ -113,13 +113,13 @@ class SimulatedWorker {
     return dependencies_.boards[static_cast<std::size_t>(membership.group)];
   }
   void wake(Time at_least = 0);
-  bool progress();
+  bool make_progress();
   bool take_messages(Membership& membership);
   void send_messages(Membership& membership);
   void tick_if_due(Membership& membership);
 
   bool enter(Membership& membership);
-  void tell_entry(const Membership& membership, const Attempt& attempt);
+  void add_entry_to_story(const Membership& membership, const Attempt& attempt);
   bool find_calls(const Membership& membership, const Decision& decision, std::vector<int>& calls);
   std::uint64_t mixed_identity(const Attempt& attempt) const;
   Entry entry_of(const Attempt& attempt) const;
@@ -127,7 +127,7 @@ class SimulatedWorker {
   void roll_back(Membership& membership);
   void end(Membership& membership, const Status& status);
   bool is_over(const Membership& membership) const { return membership.agreement == nullptr; }
-  bool look(Membership& membership);
+  bool read_board(Membership& membership);
   bool has_our_word(const Membership& membership, const Attempt& attempt, int member);
   bool finish(Membership& membership);
   bool say_done_and_check_all(Membership& membership, Attempt& attempt);

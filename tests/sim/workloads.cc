@@ -50,7 +50,7 @@ class Job {
     return add({group, signature, {}, script_.members(group)});
   }
   // A call that is not fused with the others, because of its dtype.
-  int count(std::string name) {
+  int unfused_call(std::string name) {
     const int number = call(std::move(name), 1);
     script_.calls.back().common.dtype = DType::kInt64;
     return number;
@@ -212,7 +212,7 @@ void counting(Job& job) {
     const auto gradients = job.calls("gradient", 8);
     const Calls first(gradients.begin(), gradients.begin() + 4);
     const Calls second(gradients.begin() + 4, gradients.end());
-    const int count = job.count("count");
+    const int count = job.unfused_call("count");
     job.submit({count});
     job.compute();
     job.submit_in_any_order(first);
@@ -249,7 +249,7 @@ void printing_once_per_epoch(Job& job) {
 void count_moves_to_the_front(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto calls = job.calls("gradient", 8);
-    const int count = job.count("count");
+    const int count = job.unfused_call("count");
     job.compute();
     if (step >= 10) {
       job.submit({count});

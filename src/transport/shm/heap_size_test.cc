@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr std::size_t kAddressSpaceBytes = std::size_t{1} << 47;
 
-TEST(HeapSize, IsTheMachinesMemoryInHugePages) {
+TEST(HeapSize, EqualsTheMachinesMemoryRoundedUpToHugePages) {
   EXPECT_EQ(heap_bytes({24 * kGiB, kAddressSpaceBytes, kAddressSpaceBytes}, 8), 24 * kGiB);
   EXPECT_EQ(heap_bytes({24 * kGiB - 5, kAddressSpaceBytes, kAddressSpaceBytes}, 8), 24 * kGiB);
 }

@@ -236,7 +236,7 @@ TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   std::memset(block.get() + 10'000, 6, 2'000'000);
   std::memset(peer->at(location, kBytes), 7, kBytes);
   EXPECT_TRUE(all_are(part.data(), part.size(), std::byte{6}));
-  // Only its pages become private: the peer still sees the memory beside them.
+  // Only the pages of `part` become private: the peer still sees the memory beside them.
   const auto pages = SharedHeap::pages_of(part);
   EXPECT_EQ(pages.data(), block.get() + 8192);
   EXPECT_TRUE(all_are(block.get() + 8192, 10'000 - 8192, std::byte{5}));

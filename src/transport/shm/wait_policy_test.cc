@@ -19,7 +19,7 @@ struct Counts {
 
 // Runs one wait until the policy returns kSleep. On the simulated clock, a check of the flags takes
 // 10 ns, a poll takes 1 µs, and a yield takes `yield`.
-Counts one_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = microseconds(3)) {
+Counts run_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = microseconds(3)) {
   Counts counts;
   policy.begin_wait(clock);
   for (;;) {
@@ -43,16 +43,16 @@ Counts one_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = micr
   }
 }
 
-int waits_without_yield(WaitPolicy& policy, SimulatedClock& clock) {
+int count_waits_until_yield(WaitPolicy& policy, SimulatedClock& clock) {
   int waits = 0;
-  while (one_wait(policy, clock).yields == 0) ++waits;
+  while (run_wait(policy, clock).yields == 0) ++waits;
   return waits;
 }
 
 TEST(WaitPolicy, SpinsWhenEveryRankHasACore) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;
-  const auto counts = one_wait(policy, clock);
+  const auto counts = run_wait(policy, clock);
   EXPECT_EQ(counts.checks, WaitPolicy::kChecks);
   EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
   EXPECT_LE(counts.polls, 100 + 2 * WaitPolicy::kPollsPerReading);
@@ -62,7 +62,7 @@ TEST(WaitPolicy, SpinsWhenEveryRankHasACore) {
 TEST(WaitPolicy, SpinsAgainAfterASleep) {
   WaitPolicy policy(1, 2);
   SimulatedClock clock;
-  one_wait(policy, clock);
+  run_wait(policy, clock);
   EXPECT_EQ(policy.next(clock), Action::kCheck);
 }
 
@@ -70,7 +70,7 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait) {
-    const auto counts = one_wait(policy, clock);
+    const auto counts = run_wait(policy, clock);
     EXPECT_EQ(counts.checks, 0);
     EXPECT_EQ(counts.polls, WaitPolicy::kPolls);
     EXPECT_EQ(counts.yields, WaitPolicy::kYields);
@@ -89,24 +89,24 @@ TEST(WaitPolicy, WaitAwakeFollowsThePolicyUntilItSleeps) {
 TEST(WaitPolicy, OneLongYieldEndsYieldingForAWhile) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
-  EXPECT_EQ(one_wait(policy, clock, milliseconds(3)).yields, 1);
-  EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
+  EXPECT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
+  EXPECT_EQ(count_waits_until_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
 TEST(WaitPolicy, YieldsToWorkingRanksDoNotEndYielding) {
   WaitPolicy policy(8, 2);
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait)
-    EXPECT_EQ(one_wait(policy, clock, microseconds(400)).yields, WaitPolicy::kYields);
+    EXPECT_EQ(run_wait(policy, clock, microseconds(400)).yields, WaitPolicy::kYields);
 }
 
-TEST(WaitPolicy, AWaitThatEndsDuringALongYieldCountsToo) {
+TEST(WaitPolicy, ALongYieldCountsAlsoIfTheWaitEndsDuringIt) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   policy.begin_wait(clock);
   while (policy.next(clock) != Action::kYield) clock.advance(microseconds(1));
   clock.advance(milliseconds(3));  // the wait ends during this yield
-  EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
+  EXPECT_EQ(count_waits_until_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
 TEST(WaitPolicy, SkippedWaitsDoubleUpToALimitAndShrinkAfterShortYields) {
@@ -114,16 +114,16 @@ TEST(WaitPolicy, SkippedWaitsDoubleUpToALimitAndShrinkAfterShortYields) {
   SimulatedClock clock;
   int skipped = 0;
   for (int expected = 16; expected <= 4096; expected *= 2) {
-    ASSERT_EQ(one_wait(policy, clock, milliseconds(3)).yields, 1);
+    ASSERT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
     skipped = 0;
-    while (skipped < expected && one_wait(policy, clock, milliseconds(3)).yields == 0) ++skipped;
+    while (skipped < expected && run_wait(policy, clock, milliseconds(3)).yields == 0) ++skipped;
     EXPECT_EQ(skipped, expected);
   }
-  ASSERT_EQ(one_wait(policy, clock, milliseconds(3)).yields, 1);
-  EXPECT_EQ(waits_without_yield(policy, clock), 4096);
-  for (int wait = 0; wait < 10; ++wait) one_wait(policy, clock);  // short yields
-  ASSERT_EQ(one_wait(policy, clock, milliseconds(3)).yields, 1);
-  EXPECT_LT(waits_without_yield(policy, clock), 64);
+  ASSERT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
+  EXPECT_EQ(count_waits_until_yield(policy, clock), 4096);
+  for (int wait = 0; wait < 10; ++wait) run_wait(policy, clock);  // short yields
+  ASSERT_EQ(run_wait(policy, clock, milliseconds(3)).yields, 1);
+  EXPECT_LT(count_waits_until_yield(policy, clock), 64);
 }
 
 }  // namespace

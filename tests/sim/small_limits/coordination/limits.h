@@ -1,5 +1,5 @@
 // Replaces src/coordination/limits.h in sim_with_small_limits. The limits are just large enough for
-// a loop script: at most 16 names per group, and four variants of two stages.
+// a loop script: at most 16 names per group, and three variants of two stages.
 #pragma once
 
 #include <cstddef>
