@@ -1,7 +1,7 @@
 """The contenders and the commands that run them: ours, the limits, MPI with many settings, Gloo.
 
-Every program prints JSON with the keys of bench/measure.cc. Which setting of a peer is best depends
-on the size and on the machine, so we list the candidates and try them.
+Every program prints JSON with the keys of bench/measure.cc. The best setting of a peer depends on
+the size and on the machine, so we list the candidates and try them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. Then the run is not repeated, unlike after a time-out."""
+    """A result is wrong. Such a run is not repeated, unlike one that timed out."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from farandole import calls
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 2
-HUNDRED = 100
+SAMPLE_CYCLES = 100
 
 
 def worker(cycles: int) -> None:
@@ -56,7 +56,7 @@ def measure(cycles: int) -> dict[str, object]:
     )
     line = next(line for line in job.stdout.splitlines() if line.startswith("[0] "))
     microseconds = json.loads(line.removeprefix("[0] "))
-    second, last = microseconds[HUNDRED : 2 * HUNDRED], microseconds[-HUNDRED:]
+    second, last = microseconds[SAMPLE_CYCLES : 2 * SAMPLE_CYCLES], microseconds[-SAMPLE_CYCLES:]
     # On a busy machine, the first quartile is more reliable than the median.
     quartiles = [statistics.quantiles(hundred, n=4) for hundred in (second, last)]
     return {

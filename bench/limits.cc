@@ -25,12 +25,12 @@ int ping_pong() {
   auto& ball = reinterpret_cast<Table*>(segment->data())->ball;
   const bool good = run_in_processes(2, [&ball](int rank) {
     pin_to_core(rank);
-    const auto side = static_cast<std::uint64_t>(rank);
+    const auto player = static_cast<std::uint64_t>(rank);
     auto begin = std::chrono::steady_clock::now();
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       if (round == kRounds / 2) begin = std::chrono::steady_clock::now();
-      while (ball.load() != 2 * round + side) cpu_pause();
-      ball.store(2 * round + side + 1);
+      while (ball.load() != 2 * round + player) cpu_pause();
+      ball.store(2 * round + player + 1);
     }
     const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
     if (rank == 0) std::printf("{\"ping_pong_ns\": %.1f}\n", time.count() * 2 / kRounds);

@@ -29,9 +29,10 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // about so many bytes in all calls of a row
+constexpr std::size_t kTightBytes =
+    4 << 20;  // about so many bytes in all calls of a tight repetition
 constexpr std::size_t kTightCallsMax = 2000;
-// The most if ranks share cores, because a call may then take 8 ms.
+// The most tight calls if ranks share cores, because a call may then take 8 ms.
 constexpr std::size_t kTightCallsShared = 50;
 
 struct Result {
@@ -89,7 +90,7 @@ class Measurement {
     const std::uint64_t wrong_before = bench_rank_.shared_results->wrong[index()].load();
     const int repetitions = repeat();
     const std::uint64_t wrong = bench_rank_.shared_results->wrong[index()].load() - wrong_before;
-    return {bytes, slowest(repetitions), wrong == 0};
+    return {bytes, times_of_slowest_ranks(repetitions), wrong == 0};
   }
 
  private:
@@ -154,7 +155,7 @@ class Measurement {
     }
   }
 
-  std::vector<float> slowest(int repetitions) {
+  std::vector<float> times_of_slowest_ranks(int repetitions) {
     bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
     std::vector<float> times(static_cast<std::size_t>(repetitions));
     for (std::size_t repetition = 0; repetition < times.size(); ++repetition)
@@ -230,14 +231,14 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
                     options.library, options.operation, bench_rank.ranks,
                     row_of(options.dtype).name, options.consume ? " consume" : "", "bytes",
                     "p50 us", "p99 us", "algbw GB/s", "busbw GB/s", "repeats"));
-  const char* before = "[";
+  const char* separator = "[";
   for (const std::size_t bytes : options.sizes) {
     Result result = measurement.measure_size(bytes);
     for (int rank = 0; rank < bench_rank.ranks; ++rank)
       result.verified &=
           bench_rank.shared_results->wrong[static_cast<std::size_t>(rank)].load() == 0;
     good &= result.verified;
-    if (prints && options.json) print_now(std::exchange(before, ",\n"));
+    if (prints && options.json) print_now(std::exchange(separator, ",\n"));
     if (prints) print_now(row_of_result(options, bench_rank, result));
   }
   if (prints && options.json) print_now("]\n");

@@ -30,10 +30,10 @@ struct BenchRank {
 bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
              const Allocate& allocate);
 
-// Allocates pages that nobody has touched, so the first rank that writes a page determines its
-// place.
+// Allocates pages that nobody has touched, so the first rank that writes a page determines on which
+// memory node it lies.
 std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes);
-// Pins this process to core number `rank` of those that it may use, modulo their number.
+// Pins this process to core number `rank` of the usable cores, modulo the number of these cores.
 void pin_to_core(int rank);
 
 }  // namespace farandole::bench

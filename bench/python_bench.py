@@ -2,9 +2,10 @@
 """Measure Farandole from Python on torch tensors, and print the JSON of bench/measure.cc.
 
 `python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts its own job of two workers.
-Each worker splits a tensor of that many bytes into 1000 pieces, submits them with
+Each worker splits a tensor of 1024000 bytes into 1000 pieces, submits them with
 `allreduce_async_`, or with --grouped as one grouped call, and waits for all of them. The program
-measures the time of this. It rewrites the values before each repetition, and checks every result.
+measures how long these calls take. It rewrites the values before each repetition, and checks every
+result.
 """
 
 from __future__ import annotations

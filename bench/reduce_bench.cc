@@ -46,16 +46,16 @@ double best_rate(const InstructionSet& set, DType dtype, const Memory& inputs, M
 }
 
 int run(std::size_t inputs, std::size_t outputs) {
-  const char* before = "[";
+  const char* separator = "[";
   for (const InstructionSet& set : instruction_sets()) {
     for (const DType dtype : kMeasured) {
       for (const long bytes : kSizes) {
         const Memory read = memory_of(inputs, bytes);
         Memory written = memory_of(outputs, bytes);
-        std::printf(R"(%s{"set": "%s", "dtype": "%s", "inputs": %zu, "outputs": %zu, )", before,
+        std::printf(R"(%s{"set": "%s", "dtype": "%s", "inputs": %zu, "outputs": %zu, )", separator,
                     set.name, row_of(dtype).name.data(), inputs, outputs);
         std::printf(R"("bytes": %ld, "GB/s": %.1f})", bytes, best_rate(set, dtype, read, written));
-        before = ",\n ";
+        separator = ",\n ";
       }
     }
   }

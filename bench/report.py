@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contenders import Result
-from goals import TAIL_MOON, Bar, Part
+from goals import TAIL_STRETCH, Bar, Part
 from ratios import Interval, bootstrap, mean_speedup, speedup
 from rounds import Entry, Round
 
@@ -41,8 +41,8 @@ class Judgement:
         return self.reached(self.bar.must, self.bar.must_worst)
 
     @property
-    def moon(self) -> bool | None:
-        return self.reached(self.bar.moon, self.bar.moon_worst)
+    def stretch(self) -> bool | None:
+        return self.reached(self.bar.stretch, self.bar.stretch_worst)
 
 
 @dataclass
@@ -119,7 +119,7 @@ def judgement_line(one: Judgement) -> str:
     return (
         f"Against {bar.rival}: geometric mean {one.mean}{size}"
         f"{verdict('must', bar.must, bar.must_worst, one.must)}"
-        f"{verdict('moon', bar.moon, bar.moon_worst, one.moon)}."
+        f"{verdict('stretch', bar.stretch, bar.stretch_worst, one.stretch)}."
     )
 
 
@@ -156,8 +156,8 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     yield ""
     yield from (judgement_line(one) for one in outcome.judgements)
     if outcome.tail:
-        good = "**reached**" if outcome.tail.middle <= TAIL_MOON else "not reached"
-        yield f"Our p99 / p50 is {outcome.tail}; moon ≤ {TAIL_MOON}: {good}."
+        good = "**reached**" if outcome.tail.middle <= TAIL_STRETCH else "not reached"
+        yield f"Our p99 / p50 is {outcome.tail}; stretch ≤ {TAIL_STRETCH}: {good}."
     yield machine_line(outcome)
 
 
@@ -193,7 +193,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
                 "mean": interval(one.mean),
                 "worst": [one.worst.size, *interval(one.worst.speedup)],
                 "must": one.must,
-                "moon": one.moon,
+                "stretch": one.stretch,
                 "rows": [vars(row) | {"speedup": interval(row.speedup)} for row in one.rows],
             }
             for one in outcome.judgements

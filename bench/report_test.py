@@ -30,13 +30,13 @@ def text_of(part: Part, times: list[list[float]]) -> str:
 
 
 def test_the_best_peer_of_each_size_counts() -> None:
-    part = Part("G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, moon_worst=2.5),))
+    part = Part("G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, stretch_worst=2.5),))
     text = text_of(part, [[1, 1], [3, 9], [9, 2]])
     assert "| fast | 3.00 [3.00, 3.00] |" in text
     assert "| slow | 2.00 [2.00, 2.00] |" in text
     assert "mean 2.45 [2.45, 2.45], worst 2.00 [2.00, 2.00] at 1 KiB" in text
     assert "must ≥ 1.3: **reached**" in text
-    assert "moon ≥ 2, no size below 2.5: not reached" in text
+    assert "stretch ≥ 2, no size below 2.5: not reached" in text
     assert "7 rounds, 1 dropped" in text
 
 
@@ -44,7 +44,7 @@ def test_tails_are_compared_where_the_goal_says_so() -> None:
     part = Part("G0", "it", Task(sizes=(8,)), (Bar("mpi", 1.0),), tail=True)
     text = text_of(part, [[1], [5], [5]])
     assert "mean 1.00" in text
-    assert "Our p99 / p50 is 3.00 [3.00, 3.00]; moon ≤ 1.5: not reached." in text
+    assert "Our p99 / p50 is 3.00 [3.00, 3.00]; stretch ≤ 1.5: not reached." in text
 
 
 def test_settings_run_the_sizes_at_which_they_may_win() -> None:

@@ -132,7 +132,7 @@ def new_round() -> Round:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Run processes that compute all the time, with the usual priority, in the meantime."""
+    """Run processes that compute all the time, with the usual priority, while the block runs."""
     spin = [sys.executable, "-c", BUSY_PROGRAM]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
@@ -149,7 +149,7 @@ def merged(first: Result, second: Result) -> Result:
     return first | {key: (first[key] + second[key]) / 2 for key in keys}
 
 
-def one_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
+def run_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
     """Run A-B-B-A: all contenders once, then again in the opposite order. Gloo runs only once,
     because it is slow."""
     current = new_round()
@@ -174,13 +174,13 @@ def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
 
 
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:
-    """Run rounds until `count` of them were quiet, but at most half as many more."""
+    """Run rounds until `count` of them were quiet, but at most one and a half times `count`."""
     rounds: list[Round] = []
     for number in range(1, count + (count + 1) // 2 + 1):
         if rounds and len(quiet_rounds(rounds)) == count:
             break
         try:
-            rounds.append(one_round(entries, busy, functools.partial(say_round, say, number)))
+            rounds.append(run_round(entries, busy, functools.partial(say_round, say, number)))
         except WrongResultError:
             raise
         except RuntimeError as failure:

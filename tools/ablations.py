@@ -6,7 +6,7 @@ sources each name switches off, and which constants can have other values. The s
 workloads of the simulator (tests/sim/workloads.cc) with everything on, and with one switch at a
 time, and prints the tables of docs/simulator.md. The shipped sources do not contain the switches.
 
-It needs the simulator of the preset dev (`./dev build`).
+The script needs the simulator of the preset dev (`./dev build`).
 """
 
 from __future__ import annotations
@@ -249,8 +249,10 @@ def tables(
     program: Path, heuristics: list[Heuristic], constants: list[Constant], values: dict[str, int]
 ) -> dict[str, str]:
     """Return the generated parts of the page by name, and print which heuristics are not useful."""
-    others = [f"{name}={n}" for name, value in values.items() for n in (value // 2, 2 * value)]
-    names = ["", *(heuristic.name for heuristic in heuristics), *others]
+    constant_settings = [
+        f"{name}={n}" for name, value in values.items() for n in (value // 2, 2 * value)
+    ]
+    names = ["", *(heuristic.name for heuristic in heuristics), *constant_settings]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = dict(zip(names, pool.map(lambda name: costs(program, name), names), strict=True))
     on = found[""]

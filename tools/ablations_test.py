@@ -63,7 +63,7 @@ def test_a_heuristic_is_useful_by_messages_steps_time_or_rules() -> None:
     assert is_useful(on, Cost(100, 1, 100, 100, 1))
 
 
-def test_a_row_says_what_is_worse_without_the_rule() -> None:
+def test_a_row_shows_what_changes_without_the_heuristic() -> None:
     on = Cost(100, 1, 100, 100, 0)
     assert ablations.row_text("r", "w", on, Cost(150, 1, 100, 90, 0)) == (
         "| r | w | 100 → 150 | 1 | 100 | 100 → 90 |"

@@ -59,7 +59,7 @@ def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorR
         first, last = (source.count("\n", 0, place) + 1 for place in (match.start(), end))
         text = re.sub(r"\s+", " ", source[source.rfind("\n", 0, match.start()) + 1 : end]).strip()
         own = [lines[number] for number in range(first, last + 1) if number in lines]
-        # Code before the error on its line also runs if the error does not happen.
+        # If other code stands on the line before the error, the line also runs without the error.
         shared = not text.startswith(("return Status::", "Status::"))
         reached = any(line.count > 0 and (line.whole or not shared) for line in own)
         yield ErrorReturn(path, first, text, reached)

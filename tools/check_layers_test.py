@@ -102,7 +102,7 @@ def test_accepts_what_the_page_allows(tmp_path: Path) -> None:
         ("python/horovod/a.py", "import yaml", "package horovod may not import yaml"),
     ],
 )
-def test_rejects(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+def test_each_defect_is_reported(tmp_path: Path, name: str, text: str, complaint: str) -> None:
     found = check(tmp_path, {name: text})
     assert len(found) == 1
     assert complaint in found[0]

@@ -65,7 +65,7 @@ def depth_of(node: ast.AST, depth: int) -> int:
 
 
 def is_elif(node: ast.If) -> bool:
-    """Tell an `elif` from an `else: if` by its column, which is that of its `if`."""
+    """Tell an `elif` from an `else: if`: an `elif` has the same column as the `if` before it."""
     rest = node.orelse
     return len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset
 

@@ -51,7 +51,7 @@ def test_accepts_what_is_at_the_limits(tmp_path: Path) -> None:
         ("tools/a.py", "def f(a, b, *, c, d, e, g, h): ...", "parameters"),
     ],
 )
-def test_rejects(tmp_path: Path, name: str, text: str, what: str) -> None:
+def test_each_excess_is_reported(tmp_path: Path, name: str, text: str, what: str) -> None:
     (found,) = check(tmp_path, {name: text})
     assert found.what == what
     assert found.where.startswith(name)

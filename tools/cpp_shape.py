@@ -95,7 +95,7 @@ class Scanner:
     def body_after(self, header: list[Token]) -> list[Token]:
         """Scan the body of a function, a namespace or a class up to its `}`.
 
-        If the `{` begins an initializer instead, return the header with it.
+        If the `{` begins an initializer instead, return the header with the initializer.
         """
         first = without_templates(header)
         if is_function(first) and not is_container(first):
@@ -129,7 +129,7 @@ class Scanner:
             self.found.append(Function(name_of(first), line, line, parameters, 0))
 
     def group(self) -> list[Token]:
-        """Return the tokens from an opening bracket to the closing one, and move past that."""
+        """Return the tokens from an opening bracket to the closing one, and move past both."""
         start = self.at
         waiting: list[str] = []
         while self.word:
@@ -239,7 +239,7 @@ def is_access(header: list[Token]) -> bool:
 
 
 def without_templates(header: list[Token]) -> list[Token]:
-    """Drop `template <…>`, `requires …` before the declaration, and attributes from the header."""
+    """Drop `template <…>` and attributes from the beginning of the header."""
     rest = header
     while rest and (rest[0].text == "template" or rest[0].text == "["):
         skip = 1 + angle_length(rest[1:]) if rest[0].text == "template" else group_length(rest)
@@ -295,8 +295,7 @@ def parameter_group(header: list[Token]) -> tuple[int, int] | None:
 
 
 def is_function(header: list[Token]) -> bool:
-    """Tell whether a `{` after this header opens a function body (or a `;` ends its
-    declaration)."""
+    """Tell whether the header declares a function; a `{` or a `;` comes after the header."""
     place = parameter_group(header)
     if place is None or place[0] == 0:
         return False

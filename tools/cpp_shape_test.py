@@ -87,7 +87,7 @@ def nesting_of_body(text: str) -> int:
         ("return A{1, [&] { while (a) g(); }};", 1),
     ],
 )
-def test_nesting(text: str, nesting: int) -> None:
+def test_nesting_counts_control_statements(text: str, nesting: int) -> None:
     assert nesting_of_body(text) == nesting
 
 

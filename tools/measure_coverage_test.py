@@ -6,7 +6,7 @@ from line_counts import Line
 from measure_coverage import table
 
 
-def test_rooms_and_src_as_a_whole() -> None:
+def test_the_table_has_each_room_and_src_as_a_whole() -> None:
     counts = {
         "src/base/a.cc": {1: Line(1), 2: Line(0)},
         "src/engine/b.cc": {1: Line(7), 2: Line(1)},

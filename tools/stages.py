@@ -21,7 +21,7 @@ OUTPUT_WAIT_S = 5
 def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
     """Run all stages even if one fails, and print a table of outcomes and wall times.
 
-    Return how many failed. The output of each goes to a file of its name in `logs`.
+    Return how many failed. The output of each stage goes to a file with its name in `logs`.
     """
     rows, failed = [], []
     for name, stage in stages.items():

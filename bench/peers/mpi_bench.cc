@@ -1,5 +1,5 @@
-// Measures MPI's operations with bench/measure.cc, like ours. It is compiled once with each MPI
-// library.
+// Measures MPI's operations with bench/measure.cc, as collective_bench measures Farandole's. It is
+// compiled once with each MPI library.
 #include <mpi.h>
 
 #include <cstdio>

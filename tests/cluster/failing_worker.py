@@ -44,7 +44,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def is_killed() -> None:  # at any point, because the main thread goes on meanwhile
+    def kills_itself() -> None:  # at any point, because the main thread goes on meanwhile
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod
@@ -63,7 +63,7 @@ class Failures:
             hoard.append(bytearray(b"x" * 8_000_000))
 
     @staticmethod
-    def is_stopped_and_killed() -> None:
+    def stops_itself_before_a_kill() -> None:
         pid = os.getpid()
         if os.fork() == 0:
             while "(stopped)" not in Path(f"/proc/{pid}/status").read_text():

@@ -53,13 +53,13 @@ def takes_another_branch() -> None:
     train()
 
 
-def has_another_order() -> None:
+def calls_in_another_order() -> None:
     train()
     for name in ("ab", "ba")[farandole.rank() == 1]:
         allreduce(name)
 
 
-def has_another_order_but_waits_later() -> None:
+def starts_in_another_order_and_waits_later() -> None:
     """No hang: asynchronous calls may come in any order."""
     train()
     names = ("ab", "ba")[farandole.rank() == 1]
@@ -86,7 +86,7 @@ def sleeps() -> None:
     train()
 
 
-def has_fewer_batches() -> None:
+def runs_out_of_batches() -> None:
     train(STEPS if farandole.rank() == 1 else STEPS + 1)
 
 

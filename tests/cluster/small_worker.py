@@ -102,7 +102,7 @@ def use_up_descriptors() -> None:
     taken = take_all_descriptors() if is_short else []
     for _ in range(20):
         allreduce(numbers(1000))
-    for ranks in ([0, 1], [1]):  # rank 1 cannot receive rank 0's memory; then not make its own
+    for ranks in ([0, 1], [1]):  # rank 1 can neither receive rank 0's memory nor make its own
         try:
             engine.add_group(ranks)
         except farandole.FarandoleError as error:

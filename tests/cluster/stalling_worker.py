@@ -24,7 +24,7 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def is_late(folder: Path) -> None:
+def comes_late(folder: Path) -> None:
     farandole.init()
     calls.barrier()
     if RANK == 1:
@@ -32,7 +32,7 @@ def is_late(folder: Path) -> None:
     calls.barrier()
 
 
-def is_late_in_init(folder: Path) -> None:
+def comes_late_to_init(folder: Path) -> None:
     if RANK == 1:
         wait_for(folder / "go")
     farandole.init()

@@ -37,7 +37,9 @@ def bus_factor(operation: str, ranks: int) -> float:
         (4, ["--dtype", "int8", "--consume", "--memory", "ordinary"]),
     ],
 )
-def test_results(tmp_path: Path, operation: str, ranks: int, words: list[str]) -> None:
+def test_every_result_is_complete_and_verified(
+    tmp_path: Path, operation: str, ranks: int, words: list[str]
+) -> None:
     file = tmp_path / "result.json"
     arguments = ["-n", str(ranks), "--sizes", "1,24K", "--json", str(file), *words]
     launched = run("bench", operation, *arguments)
@@ -58,7 +60,7 @@ def test_results(tmp_path: Path, operation: str, ranks: int, words: list[str]) -
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * bus_factor(operation, ranks))
 
 
-def test_buffers_that_rotate() -> None:
+def test_large_sizes_rotate_buffers() -> None:
     """For sizes above that of any L2 cache, the bench uses several buffers in turn."""
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "16M", "--consume")
     assert launched.process.returncode == 0, launched.errors
@@ -143,7 +145,7 @@ def test_heap_memory_is_the_shared_heap(monkeypatch: pytest.MonkeyPatch) -> None
     assert "FARANDOLE_HEAP_BYTES" in launched.errors
 
 
-def test_on_a_terminal() -> None:
+def test_a_terminal_shows_progress_and_colors() -> None:
     pid, descriptor = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "100"}

@@ -118,7 +118,7 @@ def test_the_affinity_is_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("limit", "code"), [(33, 0), (20, 1)])
-def test_few_descriptors(limit: int, code: int) -> None:
+def test_a_low_descriptor_limit_is_reported(limit: int, code: int) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
@@ -157,7 +157,7 @@ def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
         group.rmdir()
 
 
-def test_the_memory_limit_of_a_control_group() -> None:
+def test_the_memory_limit_of_a_control_group_is_reported() -> None:
     with control_group("memory", "memory.limit_in_bytes", 512 << 20) as group:
         code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert code == 0
@@ -166,7 +166,7 @@ def test_the_memory_limit_of_a_control_group() -> None:
     assert f"the limit is in {group}/memory.limit_in_bytes" in rows["memory"]["to_do"]
 
 
-def test_the_process_limit_of_a_control_group() -> None:
+def test_the_process_limit_of_a_control_group_is_reported() -> None:
     with control_group("pids", "pids.max", 12) as group:
         code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert code == 1
@@ -188,7 +188,7 @@ def test_a_limit_of_locked_memory_is_reported() -> None:
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
 
 
-def test_limits_that_make_heaps_small() -> None:
+def test_limits_that_make_heaps_small_are_reported() -> None:
     def little() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
@@ -206,14 +206,15 @@ def test_limits_that_make_heaps_small() -> None:
     assert "raise `ulimit -v` and `ulimit -f`" in rows["shared heap"]["to_do"]
 
 
-def test_a_heap_that_was_chosen() -> None:
+def test_a_chosen_heap_size_is_shown() -> None:
     row = doctor({"FARANDOLE_HEAP_BYTES": str(64 << 20)})["shared heap"]
     assert row["state"] == "works"
     assert row["found"].startswith("64 MiB for each rank (FARANDOLE_HEAP_BYTES); only")
 
 
 ENOSYS = 38
-# Numbers of system calls on x86-64, what does not work without each, and whether jobs can run.
+# For each system call: its number on x86-64, the checks that fail without it, and the exit code of
+# the command.
 SYSTEM_CALLS = {
     "pidfd_open": (434, ["process handles"], 1),
     "memfd_create": (319, ["shared memory", "wake-ups", "descriptor passing", "python3"], 1),
@@ -238,7 +239,7 @@ def block_system_call(number: int) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers here")
 @pytest.mark.parametrize("call", SYSTEM_CALLS)
-def test_a_container_that_rejects_a_call(call: str) -> None:
+def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
     number, names, expected = SYSTEM_CALLS[call]
     code, rows = doctor_with(lambda: block_system_call(number))
     assert code == expected
@@ -249,7 +250,7 @@ def test_a_container_that_rejects_a_call(call: str) -> None:
     assert "seccomp" in rows[names[0]]["to_do"]
 
 
-def test_without_python(tmp_path: Path) -> None:
+def test_a_missing_python_is_not_installed(tmp_path: Path) -> None:
     rows = doctor({"PATH": str(tmp_path)})
     assert rows["python3"]["found"] == "python3 is not in PATH"
     for name in ("python3", "farandole for Python", *FRAMEWORKS):

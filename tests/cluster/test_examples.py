@@ -46,7 +46,7 @@ def test_fashion_mnist_with_four_workers() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
-def test_ddp(launcher: str) -> None:
+def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
     ours = launcher == "farandole"
     words = command(2, *program) if ours else command_elsewhere(launcher, 2, *program)

@@ -29,9 +29,9 @@ FAILURES = {
         1, "its program ended", "ended with exit code 0 while others still needed it"
     ),
     "exits_at_once": Expected(3, "died", "exited with code 3"),
-    "is_killed": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "kills_itself": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
     "crashes": Expected(139, "died", "was killed by signal 11 (SIGSEGV)"),
-    "is_stopped_and_killed": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "stops_itself_before_a_kill": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
     "leaves": Expected(1, "it called shutdown()", "has left the job while others still needed it"),
 }
 
@@ -65,7 +65,7 @@ def check_survivors(job: Launched, failed_rank: int, ranks: range, error: str) -
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("how", FAILURES)
-def test_a_worker_fails(how: str, size: int) -> None:
+def test_survivors_and_the_box_name_the_failed_worker(how: str, size: int) -> None:
     expected, failed_rank = FAILURES[how], size - 1
     job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(failed_rank))
     assert job.process.returncode == expected.code, job.errors
@@ -78,7 +78,7 @@ def test_a_worker_fails(how: str, size: int) -> None:
     assert re.match(rf"the others: (rank.*: ({ends})(; )?)+", box.splitlines()[-1]), box
 
 
-def test_the_box_shows_where_it_was_raised() -> None:
+def test_the_box_shows_the_traceback_of_an_exception() -> None:
     job = run("run", "-n", "2", sys.executable, str(WORKER), "raises", "1")
     box = box_of(job)
     assert "Traceback (most recent call last):" in box, box
@@ -176,7 +176,7 @@ WAITS = {"init": r"lifecycle\.py\", line \d+, in init", "call": r"handle\.py\", 
 
 
 @pytest.mark.parametrize("where", WAITS)
-def test_interrupt_during_a_wait(where: str) -> None:
+def test_an_interrupt_ends_a_job_that_waits(where: str) -> None:
     with Launched("run", "-n", "2", sys.executable, str(HERE / "waiting_worker.py"), where) as job:
         job.read_until("[0] waiting")
         os.killpg(job.process.pid, signal.SIGINT)

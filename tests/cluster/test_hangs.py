@@ -1,4 +1,5 @@
-"""Programs that hang on Horovod. Each ends with a verdict: which rank, and what that rank does.
+"""Programs that hang on Horovod. Each ends with a verdict: which rank is missing, and what
+that rank does.
 
 test_stalls.py tests ranks that are stopped; test_failures.py tests ranks that are killed or crash.
 """
@@ -76,7 +77,7 @@ def test_a_branch_that_only_one_rank_takes() -> None:
 
 
 def test_blocking_calls_in_another_order() -> None:
-    with job("has_another_order", 2) as launched:
+    with job("calls_in_another_order", 2) as launched:
         expect(
             launched,
             "stalled: ranks 0, 1 wait for each other:",
@@ -87,7 +88,7 @@ def test_blocking_calls_in_another_order() -> None:
 
 
 def test_asynchronous_calls_in_another_order_are_no_hang() -> None:
-    with job("has_another_order_but_waits_later", 2) as launched:
+    with job("starts_in_another_order_and_waits_later", 2) as launched:
         assert launched.end() == 0, launched.errors
     assert launched.output.count("went well") == 2
 
@@ -117,8 +118,8 @@ def test_a_rank_that_raises_is_named_on_all_ranks() -> None:
     assert re.search(r"│ rank 1 \(pid \d+\) raised ValueError: no label", launched.errors)
 
 
-def test_fewer_batches_without_join() -> None:
-    with job("has_fewer_batches") as launched:
+def test_a_rank_that_runs_out_of_batches_without_join_is_named() -> None:
+    with job("runs_out_of_batches") as launched:
         assert launched.end() == 1
         assert launched.remaining_processes() == []
     for other in (0, 2):
@@ -178,7 +179,7 @@ STACKS = {
 
 @needs_py_spy
 @pytest.mark.parametrize("how", STACKS)
-def test_the_line_in_which_a_rank_hangs(how: str) -> None:
+def test_the_line_in_which_a_rank_hangs_is_shown(how: str) -> None:
     function, text = STACKS[how]
     with job(how) as launched:
         read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")

@@ -95,7 +95,7 @@ def test_check_build_shows_what_works() -> None:
     assert "    [X] Gloo\n\nAvailable Tensor Operations:\n    [ ] NCCL\n" in done.stdout
 
 
-def test_versions() -> None:
+def test_version_names_horovods_version_and_ours() -> None:
     text = horovodrun("--version").stdout
     assert text == f"0.28.1 (farandole {farandole.__version__})\n"
 

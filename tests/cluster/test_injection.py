@@ -21,7 +21,7 @@ from launched import Launched, run
 
 HERE = Path(__file__).parent
 SHORT = (sys.executable, str(HERE / "small_worker.py"), "short")
-ROUNDS = 8  # a test tries so many faults, out of some hundred calls; the printed seed chooses them
+ROUNDS = 8  # how many faults a test tries, out of some hundred calls; the printed seed chooses them
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def inject(shim: Path, tmp_path: Path) -> Inject:
     )
 
 
-def numbers_of(calls: int) -> list[int]:
+def random_call_numbers(calls: int) -> list[int]:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     return sorted(random.Random(seed).sample(range(1, calls + 1), min(ROUNDS, calls)))
@@ -84,7 +84,7 @@ def test_an_interrupted_call_changes_nothing(inject: Inject, target: str, kind: 
     assert undisturbed.calls > 0, f"{target} never makes a call that can fail with {kind}"
     assert len(undisturbed.results()) == 2
     faults = 0
-    for number in numbers_of(undisturbed.calls):
+    for number in random_call_numbers(undisturbed.calls):
         disturbed = inject(target, kind, number)
         faults += disturbed.faults
         assert disturbed.job.process.returncode == 0, disturbed.what
@@ -102,7 +102,7 @@ REASONS = (
 def test_a_rejected_call_is_reported(inject: Inject, target: str) -> None:
     undisturbed = inject(target, "LIMIT", 0)
     faults = 0
-    for number in numbers_of(undisturbed.calls):
+    for number in random_call_numbers(undisturbed.calls):
         rejected = inject(target, "LIMIT", number)
         faults += rejected.faults
         code = rejected.job.process.returncode

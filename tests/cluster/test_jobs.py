@@ -63,7 +63,7 @@ def test_results_are_ordered_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
     assert shown.err == ""
 
 
-def test_more_ranks_than_cores_a_lambda_and_a_closure() -> None:
+def test_a_lambda_and_a_closure_run_on_more_ranks_than_cores() -> None:
     base = [100]
     assert farandole.run(lambda: base[0] + rank(), n=5, env=QUIET) == [100, 101, 102, 103, 104]
     assert farandole.run(lambda *words: words, ["a", "b"]) == [("a", "b")]
@@ -249,18 +249,18 @@ print([point.x for point in points], all(type(point) is Point for point in point
 SHOWN = ["[0] in the worker", "[15, 15] True", "[1] in the worker"]  # sorted
 
 
-def test_in_an_interactive_interpreter_with_a_stdout_of_its_own() -> None:
+def test_functions_of_an_interpreter_with_a_stdout_of_its_own_run() -> None:
     interpreter = code.InteractiveInterpreter({"__name__": "__main__"})
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         interpreter.runcode(compile(CELLS, "<cell>", "exec"))
     assert sorted(out.getvalue().splitlines()) == SHOWN
-    assert err.getvalue().startswith("farandole: no worker of this job called")  # they do not
+    assert err.getvalue().startswith("farandole: no worker of this job called")  # init()
     assert err.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [("-c", CELLS), ("-i",), ("-",)])
-def test_in_a_program_without_a_file(words: tuple[str, ...]) -> None:
+def test_functions_of_a_program_without_a_file_run(words: tuple[str, ...]) -> None:
     typed = CELLS.replace("\ndef work", "\n\ndef work").replace("\npoints", "\n\npoints")
     caller = subprocess.run(
         [sys.executable, *words], input=typed, check=False, capture_output=True, text=True
@@ -283,11 +283,11 @@ def test_a_function_beside_the_script_is_found(tmp_path: Path) -> None:
 def wait_until_gone(pids: list[int]) -> None:
     for pid in pids:
         try:
-            handle = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
-        select.select([handle], [], [])  # SIGALRM guards against hanging
-        os.close(handle)
+        select.select([pidfd], [], [])  # SIGALRM guards against hanging
+        os.close(pidfd)
 
 
 @pytest.mark.parametrize("options", ["run", "run stubborn", "launch", "launch stubborn"])

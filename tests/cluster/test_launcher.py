@@ -205,7 +205,7 @@ RANK_1_NEVER_JOINED = (
     ("joining", "notice"), [("-", NONE_JOINED), ("0", RANK_1_NEVER_JOINED), ("01", "")]
 )
 def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
-    """A job of independent processes succeeds; the launcher only reports it."""
+    """A job of independent processes succeeds; the launcher only names those ranks."""
     program = (
         "import contextlib, os, farandole\n"
         f"if os.environ['FARANDOLE_RANK'] in '{joining}':\n"

@@ -202,7 +202,7 @@ def test_a_wrong_command_is_explained(words: str, message: str) -> None:
     assert job.process.returncode == 2
 
 
-def script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
+def make_script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
     path = folder / name
     path.write_text(text)
     path.chmod(mode)
@@ -211,11 +211,11 @@ def script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
 
 def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     text = "print(1)\n"
-    locked = script(tmp_path, "locked", text, 0o644)
-    plain = script(tmp_path, "plain", text)
-    python = script(tmp_path, "train.py", text)
-    lost = script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
-    broken = script(tmp_path, "broken", "\x7fELF\0\0\0")
+    locked = make_script(tmp_path, "locked", text, 0o644)
+    plain = make_script(tmp_path, "plain", text)
+    python = make_script(tmp_path, "train.py", text)
+    lost = make_script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
+    broken = make_script(tmp_path, "broken", "\x7fELF\0\0\0")
     hint = f"; to run a Python script, use `farandole run -n N python {python} …`"
     first_line = (
         "is a text file whose first line does not name its interpreter, such as "
@@ -241,19 +241,19 @@ def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
 
 
 def test_a_script_with_a_first_line_runs(tmp_path: Path) -> None:
-    path = script(tmp_path, "fine", "#! /bin/sh -e\necho fine\n")
+    path = make_script(tmp_path, "fine", "#! /bin/sh -e\necho fine\n")
     assert run("run", "-n", "1", path).output == "[0] fine\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; see the next test")
-def test_an_output_folder_without_permission(tmp_path: Path) -> None:
+def test_an_output_folder_without_permission_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     job = run("run", "-n", "2", "--output-dir", str(tmp_path), "true")
     assert f"cannot make the folder `{tmp_path}/rank.0`: Permission denied" in job.errors
 
 
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    in_the_way = script(tmp_path, "file", "")
+    in_the_way = make_script(tmp_path, "file", "")
     job = run("run", "-n", "2", "--output-dir", in_the_way, "sh", "-c", f"echo ran >> {in_the_way}")
     assert job.process.returncode == 1
     assert job.errors == (

@@ -64,7 +64,7 @@ def test_the_prefix_shows_the_time() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\|\n", job.output)
 
 
-def test_an_empty_prefix_is_none() -> None:
+def test_an_empty_prefix_prints_plain_lines() -> None:
     assert run_with("--prefix", "", "echo hello", workers=1).output == "hello\n"
 
 
@@ -148,7 +148,7 @@ def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
 
 
 def run_in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command with a disk of 64 kB mounted at the folder, and print how full it is then.
+    """Run a command with a disk of 64 kB at the folder; print how full the disk is afterwards.
 
     Only the command sees the disk, because it has a mount namespace of its own.
     """

@@ -136,7 +136,7 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
 
 @needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
-def test_few_processes_and_threads(control_group: ControlGroup) -> None:
+def test_a_low_process_limit_is_reported(control_group: ControlGroup) -> None:
     """Foreground process, agent, and two workers with two further threads each make eight."""
     codes = []
     for limit in range(1, 10):
@@ -196,7 +196,7 @@ def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
     assert codes[-1] == 0, codes
 
 
-def test_following_the_advice_helps() -> None:
+def test_a_job_that_follows_the_advice_succeeds() -> None:
     limit, steps = 16, 0
     while True:
         job = run_job(
@@ -245,7 +245,7 @@ def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
         assert f"[{rank}] went on" in job.output, job.output
 
 
-def test_little_address_space() -> None:
+def test_too_little_address_space_is_reported() -> None:
     codes = []
     for megabytes in (60, 120, 200, 300, 400, 500, 700, 1500):
         limit = f'ulimit -v {megabytes * 1024}; exec "$0" "$@"'
@@ -266,7 +266,7 @@ def test_little_address_space() -> None:
 SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
 
 
-def test_one_rank_with_little_address_space() -> None:
+def test_one_rank_with_little_address_space_needs_small_heaps() -> None:
     """Without FARANDOLE_HEAP_BYTES, the heap of the other rank is too large for rank 1 to map."""
     limited = LIMITED_RANK.format(f"-v {1500 * 1024}")
     job = run_job(2, "sh", "-c", limited, *SMALL_WORKER, "short")
@@ -294,7 +294,7 @@ def test_a_result_that_does_not_fit_is_an_error_on_that_rank() -> None:
 
 
 @pytest.mark.parametrize("victims", ["all", "launcher", "some"])
-def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
+def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     generator = random.Random(seed)
@@ -344,7 +344,7 @@ def test_a_busy_machine_causes_no_false_death() -> None:
     assert job.output.count("all 400 right") == 8, job.output
 
 
-def test_a_program_with_its_own_handlers_and_children() -> None:
+def test_a_program_keeps_its_own_handlers_and_children() -> None:
     job = run_job(2, sys.executable, str(HERE / "worker_with_handlers.py"))
     assert code_of(job) == 0, job.errors
     assert job.errors.count("nothing was changed") == 2, job.errors

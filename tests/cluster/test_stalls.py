@@ -49,11 +49,11 @@ def end_well(launched: Launched, folder: Path) -> None:
 
 # How a rank makes the others wait: the call, and what the launcher says about that rank.
 STALLS = {
-    "is_late": (
+    "comes_late": (
         r"barrier `[^`]+`",
         r"has not called it; its last call, barrier `[^`]+`, finished \d+\.\d s ago",
     ),
-    "is_late_in_init": (r"init\(\)", r"has not called init\(\)"),
+    "comes_late_to_init": (r"init\(\)", r"has not called init\(\)"),
     "keeps_a_group_waiting": (
         r"barrier `[^`]+` \(group 1\)",
         r"has not called it; it has made no call since init\(\), \d+\.\d s ago",
@@ -78,14 +78,14 @@ def test_a_stall_and_its_end_are_reported(how: str, tmp_path: Path) -> None:
 
 
 def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
-    with job("is_late", 2, tmp_path) as launched:
+    with job("comes_late", 2, tmp_path) as launched:
         for _ in range(2):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
         go_on(launched, tmp_path)
 
 
-def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
+def test_ranks_that_wait_for_each_other_are_named(tmp_path: Path) -> None:
     with job("waits_elsewhere", 2, tmp_path) as launched:
         read_errors_until(launched, "ranks 0, 1 wait for each other:")
         waiting = r"has been waiting for .* in barrier"
@@ -110,7 +110,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         'test "$1 $2 $3" = "dump --nonblocking --pid" || exit 1\n'
         "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
     )
-    with job("is_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
+    with job("comes_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
         read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
         read_errors_until(launched, r"farandole:     evaluate \(eval\.py:88\)")
         go_on(launched, tmp_path)
@@ -118,7 +118,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
 
 def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> None:
     rejection = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
-    with job("is_late", 2, tmp_path, fake_py_spy(tmp_path, rejection)) as launched:
+    with job("comes_late", 2, tmp_path, fake_py_spy(tmp_path, rejection)) as launched:
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
@@ -130,7 +130,7 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
 
 def test_a_hanging_stack_printer_does_not_disturb_the_job(tmp_path: Path) -> None:
     environment = fake_py_spy(tmp_path, "exec sleep 1000")
-    with job("is_late", 2, tmp_path, environment) as launched:
+    with job("comes_late", 2, tmp_path, environment) as launched:
         read_errors_until(launched, "stalled: barrier")
         go_on(launched, tmp_path)  # go_on() also checks that no process is left
 
@@ -158,7 +158,7 @@ def end_the_job(launched: Launched, pid: int) -> None:
 
 
 @pytest.mark.parametrize(("end", "code"), [(kill_rank, 137), (end_the_job, 143)])
-def test_a_stopped_rank_ends(
+def test_a_stopped_rank_can_be_ended(
     end: Callable[[Launched, int], None], code: int, tmp_path: Path
 ) -> None:
     with job("runs_until_go", 2, tmp_path) as launched:
@@ -202,7 +202,7 @@ def ticks_of(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_a_stopped_job_costs_nothing() -> None:
+def test_a_stopped_job_uses_no_processor_time() -> None:
     """While a job is stopped, the launcher's checks are overdue, but it must not poll for them."""
     words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
     with Launched(*words, environment=ONE_SECOND) as launched:

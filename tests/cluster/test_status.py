@@ -1,4 +1,4 @@
-"""`farandole status`: what it shows of jobs that compute, wait or are stopped, and without jobs."""
+"""`farandole status`: what it shows of computing, waiting and stopped jobs, and if no job runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def states(found: Job) -> list[str]:
 
 
 def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> None:
-    with job("is_late", 3, tmp_path, NEVER) as launched:
+    with job("comes_late", 3, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         # On a busy machine, rank 0 may still be in the first call, which the others have finished.
         found = look_until(
@@ -83,7 +83,7 @@ def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> N
         assert [row["pid"] for row in found["ranks"]] == [
             pid_of_rank(launched, r) for r in range(3)
         ]
-        assert "stalling_worker.py is_late" in found["command"]
+        assert "stalling_worker.py comes_late" in found["command"]
         later = look_until(
             launched, lambda f: f["ranks"][0]["waited_seconds"] > waiting["waited_seconds"]
         )
@@ -111,7 +111,7 @@ def check_table(launched: Launched) -> None:
 
 
 def test_a_rank_before_init_is_shown(tmp_path: Path) -> None:
-    with job("is_late_in_init", 2, tmp_path, NEVER) as launched:
+    with job("comes_late_to_init", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         found = look_until(launched, lambda f: states(f) == ["init", "outside"])
         assert found["ranks"][0]["in_job_seconds"] is None
@@ -144,7 +144,10 @@ def test_a_rank_that_has_ended_is_shown(tmp_path: Path) -> None:
 
 
 def test_several_jobs_are_listed(tmp_path: Path) -> None:
-    with job("is_late", 2, tmp_path, NEVER) as first, job("is_late", 2, tmp_path, NEVER) as second:
+    with (
+        job("comes_late", 2, tmp_path, NEVER) as first,
+        job("comes_late", 2, tmp_path, NEVER) as second,
+    ):
         first.read_until("waits for go")
         second.read_until("waits for go")
         output, _ = status("--json")
@@ -161,7 +164,7 @@ def test_several_jobs_are_listed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_the_jobs_of_others_are_not_shown(tmp_path: Path) -> None:
     nobody = 65534
-    with command_for_all_users() as program, job("is_late", 2, tmp_path, NEVER) as launched:
+    with command_for_all_users() as program, job("comes_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         message = "farandole status: no job of yours runs on this host\n"
         assert status(code=1, user=nobody, program=program) == ("", message)
@@ -181,12 +184,12 @@ sys.stdin.read()
 """
 
 
-def test_a_process_that_only_looks_like_a_launcher(tmp_path: Path) -> None:
+def test_a_process_that_only_looks_like_a_launcher_is_reported(tmp_path: Path) -> None:
     words = [sys.executable, "-c", STRANGER]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
         assert stranger.stdout is not None
         stranger.stdout.readline()
-        with job("is_late", 2, tmp_path, NEVER) as launched:
+        with job("comes_late", 2, tmp_path, NEVER) as launched:
             launched.read_until("waits for go")
             output, errors = status("--json")
             assert launched.process.pid in [found["pid"] for found in json.loads(output)]
@@ -213,7 +216,7 @@ def test_wrong_arguments_are_explained() -> None:
 
 
 def test_the_table_on_a_terminal_has_colors(tmp_path: Path) -> None:
-    with job("is_late", 2, tmp_path, NEVER) as launched:
+    with job("comes_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         look_until(launched, lambda f: states(f) == ["waits", "computes"])
         ours, theirs = pty.openpty()

@@ -15,7 +15,7 @@ WORKER = str(Path(__file__).with_name("traced_worker.py"))
 GRAD = "allreduce.grad/fc"
 
 
-def trace_of(size: int, path: Path, action: str, *options: str) -> tuple[Trace, Launched]:
+def record_trace(size: int, path: Path, action: str, *options: str) -> tuple[Trace, Launched]:
     job = run(
         *("run", "-n", str(size), "--timeline", str(path), *options, sys.executable, WORKER, action)
     )
@@ -26,7 +26,7 @@ def trace_of(size: int, path: Path, action: str, *options: str) -> tuple[Trace, 
 def test_every_rank_records_every_call(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
-    trace, job = trace_of(3, path, "calls")
+    trace, job = record_trace(3, path, "calls")
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
@@ -47,7 +47,7 @@ def test_every_rank_records_every_call(tmp_path: Path) -> None:
 
 
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
-    trace, _ = trace_of(2, tmp_path / "trace.json", "calls")
+    trace, _ = record_trace(2, tmp_path / "trace.json", "calls")
     # No rank may finish a call before the other rank has begun it.
     for name in (GRAD, "barrier.noname.0"):
         begins = [trace.slices[rank, name][0].begin for rank in range(2)]
@@ -56,7 +56,7 @@ def test_ranks_have_one_clock(tmp_path: Path) -> None:
     assert trace.start["start_time_since_epoch_in_micros"] > 1_700_000_000_000_000
 
 
-def test_files_may_follow_each_other(tmp_path: Path) -> None:
+def test_a_job_writes_two_files_one_after_another(tmp_path: Path) -> None:
     paths = tmp_path / "one.json", tmp_path / "two.json"
     job = run("run", "-n", "2", sys.executable, WORKER, "twice", *map(str, paths))
     assert job.process.returncode == 0, job.output + job.errors
@@ -65,7 +65,7 @@ def test_files_may_follow_each_other(tmp_path: Path) -> None:
         assert set(trace.slices) == {(rank, f"allreduce.{name}") for rank in range(2)}
 
 
-def test_a_relative_path_and_the_old_name_of_the_knob(tmp_path: Path) -> None:
+def test_horovods_variable_may_hold_a_relative_path(tmp_path: Path) -> None:
     script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" calls'
     job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "trace.json"})
     assert job.process.returncode == 0, job.output + job.errors
@@ -79,8 +79,8 @@ def test_dynamic_does_not_name_a_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
 
 
-def test_many_tensors(tmp_path: Path) -> None:
-    trace, _ = trace_of(2, tmp_path / "trace.json", "many")
+def test_tensors_beyond_the_limit_share_a_track(tmp_path: Path) -> None:
+    trace, _ = record_trace(2, tmp_path / "trace.json", "many")
     for rank in range(2):
         done = [s for key, all_ in trace.slices.items() if key[0] == rank for s in all_]
         assert sum(s.name == "ALLREDUCE" for s in done) == 6000
@@ -92,7 +92,7 @@ def test_many_tensors(tmp_path: Path) -> None:
 
 def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    trace, _ = trace_of(2, path, "busy", "--timeline-bytes", "100000")
+    trace, _ = record_trace(2, path, "busy", "--timeline-bytes", "100000")
     assert 80_000 < path.stat().st_size < 110_000
     names = [(event["pid"], event["name"]) for event in trace.notices]
     expected = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
@@ -139,7 +139,7 @@ def test_a_wrong_path_is_reported_once_and_the_job_goes_on(tmp_path: Path, size:
 
 def test_missing_room_is_reported_once_and_the_job_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    _, job = trace_of(1, path, "full_disk", "--log-hide-time")
+    _, job = record_trace(1, path, "full_disk", "--log-hide-time")
     assert "went on" in job.output
     assert job.errors.count("File too large; the job goes on without it") == 1, job.errors
     assert path.stat().st_size <= 2000
@@ -158,7 +158,7 @@ def test_wrong_paths_raise_errors_in_python(tmp_path: Path) -> None:
     ]
 
 
-def test_a_forked_child_does_not_matter(tmp_path: Path) -> None:
+def test_a_forked_child_neither_holds_nor_closes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     job = run("run", "-n", "2", "--prefix", "", sys.executable, WORKER, "forked", str(path))
     assert job.process.returncode == 0, job.output + job.errors

@@ -24,7 +24,7 @@ FlowJob::FlowJob(const Flow& flow, const Options& options)
       slices_(flow.algorithm == FlowAlgorithm::kTwoShots ? options.members : 1) {
   const bool two_shots = flow.algorithm == FlowAlgorithm::kTwoShots;
   copies_ = two_shots ? kWindowParts : kRoundParts;
-  if (has(Bug::kOnePartLess) || has(Bug::kTwoWindowParts)) --copies_;
+  if (has(Bug::kOnePartTooFew) || has(Bug::kTwoWindowParts)) --copies_;
   copies_ = std::min(copies_, flow.rounds);
   results_ = two_shots ? copies_ : 0;
   if (flow.algorithm != FlowAlgorithm::kBarrier) allocate_staging();

@@ -34,9 +34,10 @@ bool PlantedBoard<Slots>::all_entered() {
 
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) {
-  if (job_->has(Bug::kTakesUnseen)) return true;
+  if (job_->has(Bug::kTakesWithoutWaiting)) return true;
   if (job_->has(Bug::kExposerDoesNotWait) && phase == job_->flow().rounds) return true;
-  if (phase > 0 && job_->has(phase % 2 == 0 ? Bug::kReducesUnseen : Bug::kFetchesUnseen))
+  if (phase > 0 &&
+      job_->has(phase % 2 == 0 ? Bug::kReducesWithoutWaiting : Bug::kFetchesWithoutWaiting))
     return true;
   begin_look();
   return ModelBoard<Slots>::all_reached(phase);
@@ -67,9 +68,9 @@ bool PlantedBoard<Slots>::may_run() {
 
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::try_close() {
-  const bool planted = job_->has(Bug::kClosesUnseen) || job_->has(Bug::kProposalStays);
+  const bool planted = job_->has(Bug::kClosesWithoutSecondLook) || job_->has(Bug::kProposalStays);
   if (!planted) return ModelBoard<Slots>::try_close();
-  if (job_->has(Bug::kClosesUnseen) && this->all_entered()) return false;
+  if (job_->has(Bug::kClosesWithoutSecondLook) && this->all_entered()) return false;
   Value open = 0;
   closing_word().compare_exchange_strong(open, proposal(this->sequence()),
                                          std::memory_order_seq_cst);
@@ -225,7 +226,8 @@ void FlowMember<Slots>::fail() {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::wait_for_writers() {
   // The wait is only for memory that other members write.
-  if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsUnfenced) && any_member_may_write())
+  if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsWithoutFence) &&
+      any_member_may_write())
     return go_on_or_sleep(false);
   get_memory_back();
   end();

@@ -213,13 +213,13 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"output written before all have entered", kWritesEarly, kMixedShots, ""},
       {"phase before the data", kPhaseBeforeData, kRounds, kWrongPart},
       {"phase before the data", kPhaseBeforeData, kShots, ""},
-      {"takes a part without waiting", kTakesUnseen, kRounds, kWrongPart},
-      {"one part less", kOnePartLess, kRounds, kWrongPart},
+      {"takes a part without waiting", kTakesWithoutWaiting, kRounds, kWrongPart},
+      {"one part less", kOnePartTooFew, kRounds, kWrongPart},
       {"exposer does not wait", kExposerDoesNotWait, kExposedRounds, kWrongPart},
       {"exposer does not wait", kExposerDoesNotWait, kMixedRounds, kWrongPart},
-      {"exposer does not wait", kFetchesUnseen, kExposedShots, "a wrong sum"},
-      {"reduces without waiting", kReducesUnseen, kShots, kWrongCopy},
-      {"fetches without waiting", kFetchesUnseen, kShots, kWrongResult},
+      {"exposer does not wait", kFetchesWithoutWaiting, kExposedShots, "a wrong sum"},
+      {"reduces without waiting", kReducesWithoutWaiting, kShots, kWrongCopy},
+      {"fetches without waiting", kFetchesWithoutWaiting, kShots, kWrongResult},
       {"two parts for windows", kTwoWindowParts, kShots, kWrongResult},
   };
   return bugs;
@@ -236,7 +236,7 @@ TEST(Flow, EveryPlantedBugIsFound) {
   }
 }
 
-struct BugOfAnEnd {
+struct EndingBug {
   const char* name;
   Bug bug;
   NamedFlow kind;
@@ -244,28 +244,28 @@ struct BugOfAnEnd {
   std::string_view text;
 };
 
-const std::vector<BugOfAnEnd>& bugs_of_ends() {
+const std::vector<EndingBug>& ending_bugs() {
   using enum Bug;
   constexpr std::string_view kTwoOutcomes = "somewhere";
   constexpr std::string_view kWritten = "after its owner had it back";
   const Options quits = {.steps = 2, .quitter = 0};
   const Options dies = {.members = 3, .steps = 1, .spins = true, .mortal = 2};
-  static const std::vector<BugOfAnEnd> bugs = {
+  static const std::vector<EndingBug> bugs = {
       {"runs what is closed", kRunsWhatIsClosed, kInline, quits, kTwoOutcomes},
       {"runs what is closed", kRunsWhatIsClosed, kBarrier, quits, kTwoOutcomes},
       {"runs what is closed", kRunsWhatIsClosed, kExposedShots, quits, ""},
       {"runs what is proposed", kRunsWhatIsProposed, kInline, quits, ""},
-      {"closes without a second look", kClosesUnseen, kInline, quits, ""},
+      {"closes without a second look", kClosesWithoutSecondLook, kInline, quits, ""},
       {"a proposal stays", kProposalStays, kInline, quits, "has left before it had completed"},
-      {"returns without a fence", kReturnsUnfenced, kExposedShots, dies, kWritten},
-      {"returns without a fence", kReturnsUnfenced, kMixedShots, dies, kWritten},
+      {"returns without a fence", kReturnsWithoutFence, kExposedShots, dies, kWritten},
+      {"returns without a fence", kReturnsWithoutFence, kMixedShots, dies, kWritten},
       {"death declared while it runs", kDeathWhileRunning, kExposedShots, dies, kWritten},
   };
   return bugs;
 }
 
-TEST(Flow, EveryBugOfAnEndIsFound) {
-  for (const BugOfAnEnd& planted : bugs_of_ends()) {
+TEST(Flow, EveryEndingBugIsFound) {
+  for (const EndingBug& planted : ending_bugs()) {
     Options options = planted.options;
     options.bug = planted.bug;
     const Finding finding =
@@ -278,7 +278,7 @@ TEST(Flow, EveryBugOfAnEndIsFound) {
 }
 
 // An exposer that sees a death gets its memory back while another member still reads it.
-TEST(Flow, WhatWasGivenBackCompletesNoStep) {
+TEST(Flow, AStepCompletedWithGivenBackMemoryIsFound) {
   for (const NamedFlow& kind : {kExposedRounds, kMixedRounds}) {
     const Options options = {.members = 3,
                              .steps = 2,

@@ -227,7 +227,8 @@ void Machine::settle(std::size_t who, MachineState& state) {
   }
 }
 
-std::uint16_t Machine::visible(Word word, const Thread& thread, const MachineState& state) const {
+std::uint16_t Machine::visible_value(Word word, const Thread& thread,
+                                     const MachineState& state) const {
   for (std::size_t entry = thread.buffered; entry-- > 0;)
     if (thread.buffer[entry].word == word) return thread.buffer[entry].value;
   return state.memory[word];
@@ -251,7 +252,7 @@ Value Machine::execute(const Operation& operation, std::size_t who, MachineState
   switch (operation.action) {
     case Action::kLoad:
       if (is_bell(operation.word)) state.memory[operation.word] = 0;
-      return values_[visible(operation.word, me, state)];
+      return values_[visible_value(operation.word, me, state)];
     case Action::kStore:
       check_owner(operation, who);
       if (is_buffered(operation))
@@ -337,8 +338,9 @@ std::string Machine::describe(const Choice& choice, const MachineState& state) c
                        scenario_.arena->name_of(stored.word));
   }
   const Operation& next = automaton_.pending(thread.local);
-  const Value operand =
-      next.action == Action::kLoad ? values_[visible(next.word, thread, state)] : next.operand;
+  const Value operand = next.action == Action::kLoad
+                            ? values_[visible_value(next.word, thread, state)]
+                            : next.operand;
   return format_text("{} {} {} ({:#x})", name, verb_of(next.action),
                      scenario_.arena->name_of(next.word), operand);
 }

@@ -18,7 +18,8 @@ inline constexpr std::size_t kWordsMax = 176;
 inline constexpr std::size_t kThreadsMax = 8;
 inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that others do not see yet
 
-// Has no padding, so that equal states have equal bytes. A value is its index in Machine::values_.
+// Has no padding, so that equal states have equal bytes. Each value is stored as its index in
+// Machine::values_.
 struct MachineState {
   struct Buffered {
     std::uint16_t word;
@@ -80,7 +81,7 @@ class Machine {
   Value execute(const Operation& operation, std::size_t who, MachineState& state);
   void wake(Word word, MachineState& state);
   void commit(Word word, std::uint16_t value, std::size_t who, MachineState& state);
-  std::uint16_t visible(Word word, const Thread& thread, const MachineState& state) const;
+  std::uint16_t visible_value(Word word, const Thread& thread, const MachineState& state) const;
   bool is_bell(Word word) const;
   void check_owner(const Operation& operation, std::size_t who) const;
 

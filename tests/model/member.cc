@@ -2,11 +2,11 @@
 
 namespace farandole::model {
 
-// The bug kAwaitsUnseen: publishes whom it waits for, but does not check once more whether that
-// member has entered.
+// The bug kAwaitsWithoutSecondLook: publishes whom it waits for, but does not check once more
+// whether that member has entered.
 template <std::uint32_t Slots>
 bool MemberBoard<Slots>::all_entered() {
-  if (!job_->has(Bug::kAwaitsUnseen)) return Base::all_entered();
+  if (!job_->has(Bug::kAwaitsWithoutSecondLook)) return Base::all_entered();
   const auto* lines = reinterpret_cast<typename Base::Line*>(job_->board_memory());
   const Value expected = Value{this->generation()} << 32 | this->sequence();
   for (std::uint32_t other = 0; other < static_cast<std::uint32_t>(this->members()); ++other) {

@@ -15,7 +15,8 @@ namespace farandole::model {
 
 inline constexpr std::size_t kMembersMax = 4;
 
-// The shipped board, with planted bugs. kIdentityAlone stores identities unmixed with step words.
+// The shipped board, with planted bugs. kIdentityWithoutStepNumber stores identities that are not
+// mixed with step numbers.
 template <std::uint32_t Slots>
 class MemberBoard : public ModelBoard<Slots> {
  public:
@@ -35,7 +36,8 @@ class MemberBoard : public ModelBoard<Slots> {
 
  private:
   std::uint64_t unmixed(std::uint32_t generation, std::uint32_t sequence) const {
-    return job_->has(Bug::kIdentityAlone) ? std::uint64_t{generation} << 32 | sequence : 0;
+    return job_->has(Bug::kIdentityWithoutStepNumber) ? std::uint64_t{generation} << 32 | sequence
+                                                      : 0;
   }
 
   Job* job_;  // borrowed

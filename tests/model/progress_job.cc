@@ -21,7 +21,7 @@ bool PlantedLock::try_take() {
 
 auto PlantedLock::release_as_waiter() -> Wake {
   const Wake whom = ProgressLock::release_as_waiter();
-  return has(ProgressBug::kGiveWayWakesNobody) ? Wake::kNoThread : whom;
+  return has(ProgressBug::kReleaseAsWaiterWakesNobody) ? Wake::kNoThread : whom;
 }
 
 auto PlantedLock::release(bool has_work) -> Wake {
@@ -56,16 +56,16 @@ bool PlantedLock::end_nap(bool has_work) {
 }
 
 bool PlantedLock::holder_must_release(bool has_work, int claims) const {
-  if (has(ProgressBug::kClaimsCallNobodyAway) && claims > 0) return false;
-  if (has(ProgressBug::kStopCallsNobodyAway) && is_stopping()) return false;
+  if (has(ProgressBug::kHolderIgnoresClaims) && claims > 0) return false;
+  if (has(ProgressBug::kHolderIgnoresStop) && is_stopping()) return false;
   return ProgressLock::holder_must_release(has_work);
 }
 
 ProgressJob::ProgressJob(const ProgressOptions& options)
     : options_(options),
       bells_(arena_.allocate(ModelDoorbells::bytes_needed(2))),
-      ours(bells_, 0, 2),
-      theirs(bells_, 1, 2),
+      own_doorbells(bells_, 0, 2),
+      peer_doorbells(bells_, 1, 2),
       guarded_now(arena_, "what is guarded"),
       holder(arena_, "holder"),
       taken(arena_, "taken in"),

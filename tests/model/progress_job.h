@@ -20,7 +20,7 @@ enum class ProgressBug : std::uint8_t {
   kNone,
   // Bugs of ProgressLock.
   kReleaseWakesNobody,
-  kGiveWayWakesNobody,
+  kReleaseAsWaiterWakesNobody,
   kEndOfWaitWakesNobody,
   kFinishWakesNobody,
   kWaiterStaysCounted,
@@ -28,14 +28,14 @@ enum class ProgressBug : std::uint8_t {
   kTakesHeldLock,
   kTakesBeforeClaims,
   kProgressTakesBeforeCallers,
-  kClaimsCallNobodyAway,
-  kStopCallsNobodyAway,
+  kHolderIgnoresClaims,
+  kHolderIgnoresStop,
   // Bugs of the threads that use the lock.
   kWakesBeforeRelease,
   kSubmitWithoutBell,
   kClaimWithoutBell,
   kStopWakesNobody,
-  kSleepsWithoutAsking,
+  kSleepsThoughItMustRelease,
 };
 
 enum class CallerKind : std::uint8_t {
@@ -135,8 +135,8 @@ class ProgressJob {
   void wake_at_once(ProgressLock::Wake whom);
   void wake(ProgressLock::Wake whom);
 
-  ModelDoorbells ours;
-  ModelDoorbells theirs;
+  ModelDoorbells own_doorbells;
+  ModelDoorbells peer_doorbells;
   Ghost guarded_now;  // the index in known_ of what is guarded
   Ghost holder;       // 1: a thread holds the progress lock
   Ghost taken;        // bits: calls in flight that a holder has taken over

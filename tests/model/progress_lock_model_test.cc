@@ -100,7 +100,8 @@ const std::vector<PlantedBug>& planted_bugs() {
   static const std::vector<PlantedBug> bugs = {
       {"release wakes nobody", kReleaseWakesNobody, one_polls, kStuck, ""},
       {"release wakes nobody, claim", kReleaseWakesNobody, claimed, kStuck, ""},
-      {"release_as_waiter wakes nobody", kGiveWayWakesNobody, claimed, kStuck, "claim awaits"},
+      {"release_as_waiter wakes nobody", kReleaseAsWaiterWakesNobody, claimed, kStuck,
+       "claim awaits"},
       {"the end of a wait wakes nobody", kEndOfWaitWakesNobody, poll_and_wait, kStuck, ""},
       {"the end of a call wakes nobody", kFinishWakesNobody, two_wait, kStuck, ""},
       {"a waiter stays counted", kWaiterStaysCounted, poll_and_wait, kStuck, ""},
@@ -109,14 +110,15 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"takes it before a claim", kTakesBeforeClaims, claimed_late, kBroken, "passed over"},
       {"the thread goes before a caller", kProgressTakesBeforeCallers, waits_late, kBroken,
        "before a caller"},
-      {"a claim calls nobody away", kClaimsCallNobodyAway, claimed, kStuck, "claim awaits"},
-      {"the end calls nobody away", kStopCallsNobodyAway, stopped, kStuck,
+      {"the holder ignores a claim", kHolderIgnoresClaims, claimed, kStuck, "claim awaits"},
+      {"the holder ignores the end", kHolderIgnoresStop, stopped, kStuck,
        "caller 0 sleeps on bell"},
       {"wakes before it releases", kWakesBeforeRelease, one_polls, kStuck, ""},
       {"submits without a bell", kSubmitWithoutBell, wait_and_poll, kStuck, ""},
       {"claims without a bell", kClaimWithoutBell, claimed, kStuck, "claim awaits"},
       {"the end wakes nobody", kStopWakesNobody, one_waits, kStuck, "progress"},
-      {"sleeps without asking", kSleepsWithoutAsking, claimed, kStuck, "claim awaits"},
+      {"sleeps though it must release", kSleepsThoughItMustRelease, claimed, kStuck,
+       "claim awaits"},
   };
   return bugs;
 }

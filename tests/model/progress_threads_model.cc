@@ -23,28 +23,28 @@ bool Driver::go_on(const Ghost* time) {
   const bool time_is_over = time != nullptr && time->get() != 0;
   switch (stage_) {
     case Stage::kPrepare:
-      ticket_ = job_->ours.prepare_sleep();
+      ticket_ = job_->own_doorbells.prepare_sleep();
       stage_ = Stage::kLook;
       break;
     case Stage::kLook: {
       const bool moved = look();
       if (!moved && !wanted_is_done() && !time_is_over) {
-        stage_ = job_->has(ProgressBug::kSleepsWithoutAsking) ? Stage::kSleep : Stage::kAsk;
+        stage_ = job_->has(ProgressBug::kSleepsThoughItMustRelease) ? Stage::kSleep : Stage::kAsk;
         break;
       }
-      job_->ours.cancel_sleep();
+      job_->own_doorbells.cancel_sleep();
       stage_ = wanted_is_done() || time_is_over ? Stage::kOver : Stage::kPrepare;
       break;
     }
     case Stage::kAsk: {
       const bool must_release = job_->guarded(
           [](Contents& now) { return now.lock.holder_must_release(now.has_work(), now.claims); });
-      if (must_release) job_->ours.cancel_sleep();
+      if (must_release) job_->own_doorbells.cancel_sleep();
       stage_ = must_release ? Stage::kOver : Stage::kSleep;
       break;
     }
     case Stage::kSleep:
-      job_->ours.sleep(ticket_, {});
+      job_->own_doorbells.sleep(ticket_, {});
       stage_ = Stage::kPrepare;
       break;
     case Stage::kOver:
@@ -103,7 +103,7 @@ void Caller::run() {
     case Stage::kSubmit:
       return submit();
     case Stage::kRing:
-      job_->ours.ring_self();
+      job_->own_doorbells.ring_self();
       return after_submit();
     case Stage::kLookOnce:
       driver_.look();
@@ -116,7 +116,7 @@ void Caller::run() {
     case Stage::kArrive:
       return arrive();
     case Stage::kRingForHandOver:
-      job_->ours.ring_self();
+      job_->own_doorbells.ring_self();
       stage_ = Stage::kWaitFor;
       return;
     case Stage::kDrive:
@@ -238,7 +238,7 @@ void Claim::run() {
       stage_ = Stage::kRingForStop;
       return;
     case Stage::kRingForStop:
-      job_->ours.ring_self();
+      job_->own_doorbells.ring_self();
       stage_ = Stage::kJoin;
       return;
     case Stage::kJoin:
@@ -248,7 +248,7 @@ void Claim::run() {
     case Stage::kBegin:
       return begin();
     case Stage::kRing:
-      job_->ours.ring_self();
+      job_->own_doorbells.ring_self();
       stage_ = Stage::kTake;
       return;
     case Stage::kTake:
@@ -402,7 +402,7 @@ void Peer::run() {
     return;
   }
   job_->entered[static_cast<std::size_t>(call)]->store(1, std::memory_order_seq_cst);
-  job_->theirs.ring(0);
+  job_->peer_doorbells.ring(0);
   ++next_;
 }
 
@@ -415,7 +415,7 @@ void Timer::run() {
   const auto caller = static_cast<std::size_t>(caller_);
   job_->time_is_over[caller].send(1);
   job_->caller_is_awake[caller].set(1);
-  job_->ours.ring_self();
+  job_->own_doorbells.ring_self();
   done_ = true;
 }
 

@@ -147,7 +147,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"leave without a bell", kLeaveWithoutBell, kStuck, kSleeps, {.leaver = 1}},
       {"submit without a bell", kSubmitWithoutBell, kStuck, kSleeps, {.late_submit = true}},
       {"weak store of who is awaited", kWeakAwaited, kStuck, kSleeps, three, true},
-      {"no second look at who is awaited", kAwaitsUnseen, kStuck, kSleeps, three, true},
+      {"no second look at who is awaited", kAwaitsWithoutSecondLook, kStuck, kSleeps, three, true},
       {"one slot only", kOneSlot, kBroken, "wrong identity"},
       {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
       {"sequence and generation in two words", kSplitWord, kBroken, "wrong identity", {.steps = 3}},
@@ -161,7 +161,8 @@ const std::vector<PlantedBug>& planted_bugs() {
        rollback, true},
       {"report by the watch thread", kReportByWatch, kBroken, "", rollback, true},
       {"entering between report and answer", kEntersAfterReport, kBroken, "", rollback, true},
-      {"an identity without its word", kIdentityAlone, kBroken, "wrong sum", reentry, true},
+      {"an identity without its word", kIdentityWithoutStepNumber, kBroken, "wrong sum", reentry,
+       true},
   };
   return bugs;
 }

@@ -70,7 +70,7 @@ def content(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_wheel_for_every_python(wheel: Path) -> None:
+def test_one_wheel_serves_every_python(wheel: Path) -> None:
     machine = platform.machine()
     assert re.fullmatch(rf"farandole-[0-9.]+-cp310-abi3-linux_{machine}\.whl", wheel.name)
 
@@ -118,7 +118,7 @@ def interpreter(version: str) -> Path | None:
 
 
 def without_compiler(environment: Path) -> dict[str, str]:
-    """Return the variables of a user who has activated that environment and has no compiler."""
+    """Return the variables of a user who has activated `environment` and has no compiler."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -131,7 +131,7 @@ def without_compiler(environment: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 15)])
-def test_it_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:
         assert version != RUNNING, "the running Python cannot make environments (ensurepip)"
