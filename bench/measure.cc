@@ -29,8 +29,7 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes =
-    4 << 20;  // about so many bytes in all calls of a tight repetition
+constexpr std::size_t kTightBytes = 4 << 20;  // about so many bytes in a tight repetition
 constexpr std::size_t kTightCallsMax = 2000;
 // The most tight calls if ranks share cores, because a call may then take 8 ms.
 constexpr std::size_t kTightCallsShared = 50;

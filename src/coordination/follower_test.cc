@@ -371,8 +371,8 @@ TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
   EXPECT_THAT(member.take_sent(),
               ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
   ASSERT_EQ(member.feed({Stop{2}, Answer{3, 2, 1}}), Status());
-  const auto sent =
-      member.take_sent();  // the report, the call outside the plan, and the join again
+  // The member sends the report, the call outside the plan, and the join again.
+  const auto sent = member.take_sent();
   ASSERT_EQ(sent.size(), 3U);
   EXPECT_EQ(std::get<Report>(sent[0]).fragments_run, 1U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("c"), {}}));

@@ -154,7 +154,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   int stop_pipe[2] = {-1, -1};
   ASSERT_EQ(::pipe(stop_pipe), 0);
   const pid_t child = ::fork();
-  if (child == 0) {  // this child keeps the file open without_padding using it
+  if (child == 0) {  // this child keeps the file open without using it
     char none = 0;
     ::close(stop_pipe[1]);
     _exit(static_cast<int>(::read(stop_pipe[0], &none, 1)));

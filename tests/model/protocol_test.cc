@@ -161,8 +161,8 @@ const std::vector<PlantedBug>& planted_bugs() {
        rollback, true},
       {"report by the watch thread", kReportByWatch, kBroken, "", rollback, true},
       {"entering between report and answer", kEntersAfterReport, kBroken, "", rollback, true},
-      {"an identity without its word", kIdentityWithoutStepNumber, kBroken, "wrong sum", reentry,
-       true},
+      {"an identity without its step number", kIdentityWithoutStepNumber, kBroken, "wrong sum",
+       reentry, true},
   };
   return bugs;
 }
