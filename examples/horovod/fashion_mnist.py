@@ -1,5 +1,6 @@
-"""Train on Fashion-MNIST. Every worker trains on its part of the data. The learning rate is
-multiplied by the number of workers; during the warm-up epochs it rises to that value.
+"""Train on Fashion-MNIST. Every worker trains on its part of the data. The learning rate begins
+with its value for one worker. During the warm-up epochs it rises to N times that value, where N is
+the number of workers.
 
 horovodrun -np 2 python examples/horovod/fashion_mnist.py
 """
@@ -73,7 +74,7 @@ def metric_average(value: float, name: str) -> float:
 def adjust_learning_rate(
     optimizer: torch.optim.Optimizer, arguments: argparse.Namespace, progress: float
 ) -> None:
-    """Raise the learning rate gradually to its value for all workers. `progress` is in epochs."""
+    """Set the learning rate for this point of the training. `progress` is in epochs."""
     share = min(1.0, progress / arguments.warmup_epochs) if arguments.warmup_epochs else 1.0
     for group in optimizer.param_groups:
         group["lr"] = arguments.base_lr * (1 + share * (hvd.size() - 1))

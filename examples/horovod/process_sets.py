@@ -26,7 +26,7 @@ def network(width: int) -> nn.Module:
 
 
 def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
-    """Train on the ranks of the set. Each rank has its own inputs. Return the average last loss."""
+    """Train on the ranks of the set, each with inputs of its own. Return the mean last loss."""
     generator = torch.Generator().manual_seed(hvd.rank())
     root = ranks.ranks[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -46,7 +46,7 @@ def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
 
 
 def check_ranks(ranks: hvd.ProcessSet) -> None:
-    """Check that a sum over the set contains the values of its ranks only."""
+    """Check that a sum over the process set contains the values of its ranks only."""
     total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=ranks)
     if total != sum(ranks.ranks):
         sys.exit(f"the sum over the ranks {ranks.ranks} is {total}")

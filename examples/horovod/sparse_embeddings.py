@@ -1,4 +1,5 @@
-"""Train word vectors. A step uses only some of the vectors, and only their gradients are sent.
+"""Train word vectors. A step uses only some of the vectors. The ranks send the gradients of these
+vectors only.
 
 horovodrun -np 2 python examples/horovod/sparse_embeddings.py
 """
@@ -57,7 +58,8 @@ def train(model: Classifier, distributed: bool) -> float:
 
 
 def count_touched_rows(model: Classifier) -> int:
-    """Check a sparse sum, and return the number of different words in all ranks' last texts."""
+    """Compare a sparse sum with a dense one. Return the number of rows (words) that all ranks used
+    in the last step."""
     words, topics = texts_of(hvd.rank(), STEPS - 1)
     model.zero_grad()
     F.cross_entropy(model(words), topics).backward()

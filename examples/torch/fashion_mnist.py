@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load(folder: Path, part: str, limit: int | None) -> TensorDataset:
-    """Load one part of the data set: images as numbers around 0, and their classes."""
+    """Load the part "train" or "t10k" of the data set: images as numbers around 0, and classes."""
     arrays = []
     for kind, header in (("images-idx3", 16), ("labels-idx1", 8)):
         path = folder / f"{part}-{kind}-ubyte.gz"

@@ -20,7 +20,7 @@ void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
-void raise_lost() {
+void raise_group_lost() {
   raise_if_failed(Status::rebuild_group("shutdown() was called before this call was done"));
 }
 
@@ -62,12 +62,12 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
 }
 
 std::shared_ptr<Engine> BoundEngine::running_engine() const {
-  if (leaving_) raise_lost();
+  if (leaving_) raise_group_lost();
   return engine_in_use();
 }
 
 std::shared_ptr<Engine> BoundEngine::engine_in_use() const {
-  if (!engine_) raise_lost();
+  if (!engine_) raise_group_lost();
   return engine_;
 }
 
@@ -102,12 +102,12 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    // This fails only in completions, which Python does not have.
+    // This fails only if a completion calls it, and Python programs have no completions.
     (void)engine->shutdown(reason, cause, traceback);
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // another thread may have begun to wait before we had the GIL again
   engine_.reset();
-  // The rank that owns the named store waits here for the other ranks.
+  // The rank that owns the named store waits in this destructor for the other ranks.
   const nb::gil_scoped_release released;
   engine.reset();
 }

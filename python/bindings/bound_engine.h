@@ -29,13 +29,14 @@ struct BoundContext {
 class BoundEngine {
  public:
   // Connects to the other ranks. Raises the exception of a signal handler, such as
-  // KeyboardInterrupt. `topology` is the rank and the size of a job on this host whose ranks find
-  // each other by `rendezvous_id`. If `topology` is empty, the environment gives both. Then
-  // `rendezvous_id` is appended to the rendezvous id of a job that another launcher has started.
+  // KeyboardInterrupt. `topology` is this rank and the size of a job on this host, whose ranks find
+  // each other by `rendezvous_id`. If `topology` is empty, the environment gives rank and size.
+  // Then `rendezvous_id` is appended to the rendezvous id of a job that another launcher has
+  // started.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
               const std::string& rendezvous_id, const std::vector<int>& topology);
 
-  // The engine for new calls; the pointer keeps it alive meanwhile. Raises GroupLostError once
+  // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
   std::shared_ptr<Engine> running_engine() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
@@ -47,7 +48,7 @@ class BoundEngine {
   auto run_in_engine(Work work) {
     return without_gil(running_engine(), work);
   }
-  // These functions work in every state, even after shutdown().
+  // The next three functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }
   const std::map<std::string, std::string>& settings() const { return settings_; }
   bool forked() const { return forked_; }

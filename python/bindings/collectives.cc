@@ -72,7 +72,7 @@ constexpr bool has_at_most_one_kind_of_argument(const OperationRow& row) {
 static_assert(std::ranges::all_of(kOperations, has_at_most_one_kind_of_argument),
               "bind_operation() passes only one kind of argument");
 
-// Adds the function that makes the calls of an operation. Its arguments follow from the row.
+// Adds the function that makes the calls of an operation. The row says which arguments it has.
 void bind_operation(nb::module_& module, const OperationRow& row) {
   const std::string function(row.name);
   if (row.shape_rule == ShapeRule::kNone)
@@ -110,8 +110,8 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
                });
 }
 
-// A call that the frontend found invalid. It fails on all ranks, whatever call they make with this
-// name.
+// A call that the frontend found invalid. It fails on all ranks, also if the call of the others
+// under this name is valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission call = submission_of(Operation::kBarrier, name, group);
   call.call_error = text_of(call_error);
@@ -119,20 +119,20 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
 }
 
 // How long submit() waits for the call that it has started.
-std::chrono::milliseconds limit_of(bool waits) {
+std::chrono::milliseconds wait_limit_of(bool waits) {
   return waits ? kWaitSlice : std::chrono::milliseconds{};
 }
 
 void submit(BoundEngine& self, Call& call, bool waits) {
   // Releases the GIL, because the call may run to its end inside submit().
   const Result<Handle> handle = self.run_in_engine(
-      [&](Engine& engine) { return engine.submit(call.submission, limit_of(waits)); });
+      [&](Engine& engine) { return engine.submit(call.submission, wait_limit_of(waits)); });
   raise_if_failed(handle.status());
   call.handle = *handle;
 }
 
-// Runs a call on this thread until it is done, and releases it. If it raises, and the handle is not
-// 0, the call is still in flight.
+// Runs a call on this thread until it is done, and releases it. If run() raises and call.handle is
+// not 0, the call is still in flight.
 void run(BoundEngine& self, Call& call) {
   submit(self, call, true);
   self.wait(call.handle);
@@ -151,7 +151,7 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
     batch.push_back(calls.back()->submission);
   }
   const Result<std::vector<Handle>> handles = self.run_in_engine(
-      [&](Engine& engine) { return engine.submit_batch(batch, limit_of(waits)); });
+      [&](Engine& engine) { return engine.submit_batch(batch, wait_limit_of(waits)); });
   raise_if_failed(handles.status());
   for (std::size_t i = 0; i < calls.size(); ++i) calls[i]->handle = (*handles)[i];
 }

@@ -31,7 +31,7 @@ void set_error(const char* type_name, std::string_view message) {
   if (text.is_valid()) PyErr_SetObject(type.ptr(), text.ptr());
 }
 
-void translate(const std::exception_ptr& exception, void* /*unused*/) {
+void translate_bad_alloc(const std::exception_ptr& exception, void* /*unused*/) {
   try {
     std::rethrow_exception(exception);
   } catch (const std::bad_alloc&) {
@@ -53,6 +53,6 @@ void raise_if_failed(const Status& status) {
   throw nb::python_error();
 }
 
-void bind_errors() { nb::register_exception_translator(&translate); }
+void bind_errors() { nb::register_exception_translator(&translate_bad_alloc); }
 
 }  // namespace farandole::python

@@ -1,4 +1,4 @@
-// The tables of include/farandole as Python dictionaries from name to code.
+// The tables of dtypes, devices and reduce ops as Python dictionaries from name to code.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,6 +1,6 @@
-// Reads a framework's tensor without calling Python: through DLPack's exchange API for C, a table
-// of functions that a framework publishes as an attribute of its tensor type (dlpack.h, version
-// 1.3; PyTorch has it since 2.10).
+// Reads a framework's tensor without calling Python, through DLPack's exchange API for C. This is a
+// table of functions that a framework publishes as an attribute of its tensor type (dlpack.h,
+// version 1.3; in PyTorch since 2.10).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -31,7 +31,7 @@ class TensorReader {
 
   // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is
   // not C-contiguous, not in host memory or of an unknown dtype, or if the framework cannot
-  // describe it. The type of the tensor must be the one that has published the table.
+  // describe it. The tensor must be of the type that publishes the table.
   std::optional<BufferView> view_of(nanobind::handle tensor) const;
 
  private:

@@ -12,7 +12,7 @@ from farandole.group import Group, checked
 
 Item = TypeVar("Item")
 
-# The largest numbers that the engine can represent.
+# The largest rank and the largest number of rows that the engine can represent.
 _RANK_MAX, _ROWS_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -32,7 +32,7 @@ def batch_names(name: str | None, count: int) -> list[str]:
 
 
 def gradient_name(name: str | None) -> str | None:
-    """Return the name of the call that backward() makes for this one."""
+    """Return the name of the call by which backward() computes the gradient of the call `name`."""
     return f"{name}.gradient" if name else None
 
 

@@ -1,8 +1,8 @@
 """The functions on arrays that the shared modules need from a frontend.
 
 The shared modules work on any framework's arrays. They use only `shape`, `dtype`, `tolist()`,
-`len()`, slices of the first dimension and the product with a number. The frontend provides
-everything else: an object with the functions below. The object can be a module, such as
+`len()`, slices of the first dimension and the product with a number. For everything else, the
+frontend provides an object with the functions below. The object can be a module, such as
 farandole.torch.tensors.
 """
 
@@ -32,8 +32,8 @@ class Arrays(Protocol):
         """Return dtype and shape as people read them: "float32 [2, 3]"."""
 
     def dense(self, array: Array, /) -> Array:
-        """Return the array if its values lie one after another in host memory, otherwise a copy
-        whose values do."""
+        """Return the array itself if its values lie one after another in host memory. Otherwise
+        return a copy with such values."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
         """Borrow the memory of `source`, which is dense(array), and of `target`, into which the
@@ -42,8 +42,8 @@ class Arrays(Protocol):
     def received(self, memory: core.SharedArray, /) -> Array:
         """Return memory of the engine as an array, without a copy."""
 
-    def returned(self, result: Array, array: Array, /) -> Array:
-        """Return a result, which is in host memory, on the device of `array`."""
+    def on_device_of(self, array: Array, result: Array, /) -> Array:
+        """Return `result`, which is in host memory, or its copy on the device of `array`."""
 
     def empty(self, shape: Shape, dtype: Any, /) -> Array:
         """Return a new array in host memory; its values are undefined."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from farandole.comparison import largest
+from farandole.comparison import allreduce_max
 from farandole.group import Group
 
 # The kind of gradient that a rank has for a parameter. The largest kind of all ranks counts.
@@ -17,7 +17,7 @@ class AgreedGradient(NamedTuple):
 
     kind: int
     on_all_ranks: bool  # whether all ranks have the gradient
-    place: tuple[int, int]  # sorting by it gives the order of member 0
+    place: tuple[int, int]  # a sort key; sorted gradients are in the order of member 0
 
 
 def agree(
@@ -26,7 +26,7 @@ def agree(
     """Return what the ranks have for each gradient, after one allreduce called `name`.
 
     `kinds` has this rank's kind of each gradient. `arrived` has the indices of the gradients that
-    are complete on this rank, in the order of their completion. The order of member 0 decides.
+    are complete on this rank, in the order of their completion. The places follow that of member 0.
     """
     count = len(kinds)
     order = [-1] * count
@@ -34,7 +34,7 @@ def agree(
         order = [count] * count
         for place, index in enumerate(arrived):
             order[index] = place
-    found = largest([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
+    found = allreduce_max([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
     parts = (found[:count], found[count : 2 * count], found[2 * count :])
     return [
         AgreedGradient(kind, not is_lacking, (place, -index))

@@ -1,4 +1,4 @@
-"""Start calls and wait for them, and the calls without a tensor, for every frontend."""
+"""What every frontend shares: starting calls, waiting for them, and calls without a tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def run(call: core.Call, borrowed: object) -> None:
-    """Run a call on this thread, and wait until it is done. Raise its error. `borrowed` keeps the
+    """Run a call on this thread until it is done. Raise its error if it fails. `borrowed` keeps the
     memory alive that the engine works on."""
     engine = lifecycle.engine()
     try:
@@ -27,8 +27,8 @@ def run(call: core.Call, borrowed: object) -> None:
 def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    `waits` says that the caller waits for the handle at once. Then the call runs on this thread,
-    and no other thread is woken for it.
+    `waits` says that the caller waits for the handle at once. Then the call runs on this thread if
+    possible, and no other thread is woken for it.
     """
     engine = lifecycle.engine()
     handle = Handle(engine, prepared)
@@ -65,7 +65,7 @@ def join(device: int = -1) -> int:
     """
     call = core.join("", arguments.group_number(global_process_set))
     last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
-    global_process_set.all_have_joined()
+    global_process_set.begin_period_after_join()
     return last
 
 

@@ -18,7 +18,7 @@ from farandole.reduce_op import Max, ReduceOp, Sum
 
 _DIGEST_BYTES = 16
 _ROWS_SHOWN_MAX = 8
-_RANKS_SHOWN_MAX = 60  # characters
+_RANK_LIST_CHARACTERS_MAX = 60
 
 
 def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
@@ -26,11 +26,11 @@ def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The largest of the complements is the complement of the smallest.
-    extremes = largest([*words, *(~word for word in words)], name, process_set)
+    extremes = allreduce_max([*words, *(~word for word in words)], name, process_set)
     return all(extremes[i] == ~extremes[count + i] for i in range(count))
 
 
-def largest(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
+def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
     """Return, for each index, the largest number that a member has there."""
     memory = array("q", numbers)
     _reduce(memory, "int64", Max, name, process_set)
@@ -41,7 +41,7 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     """Return the text of each member, by its world rank.
 
     `text` must not be empty, because an empty text stands for a rank that has joined. The names of
-    the calls begin with `name`; if it is empty, the engine chooses them.
+    the calls begin with `name`; if `name` is empty, the engine chooses the names.
     """
     size, me = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))
@@ -67,7 +67,7 @@ def attempt(action: Callable[[], object]) -> str:
     return ""
 
 
-def failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
+def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
     """Return the errors of all members, by rank. `problem` is this rank's error, or "".
 
     If no rank has a problem, this takes one allreduce of 32 bytes.
@@ -98,7 +98,7 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """Return a table with one line for each variant and its ranks. Cut it after some lines."""
+    """Return a table with one line for each variant and its ranks, cut after _ROWS_SHOWN_MAX."""
     found = variants(rows)
     shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
     labels = [rank_list(who) for who, _ in shown]
@@ -121,7 +121,7 @@ def rank_list(ranks: Sequence[int]) -> str:
         parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
         first = index + 1
     text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
-    if len(text) <= _RANKS_SHOWN_MAX:
+    if len(text) <= _RANK_LIST_CHARACTERS_MAX:
         return text
     count = f" … ({len(ranks)} ranks)"
-    return text[: text.rindex(",", 0, _RANKS_SHOWN_MAX - len(count)) + 1] + count
+    return text[: text.rindex(",", 0, _RANK_LIST_CHARACTERS_MAX - len(count)) + 1] + count

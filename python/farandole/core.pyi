@@ -34,13 +34,13 @@ class BufferView:
 
 class Call:
     """A collective call with its arguments and the memory that it uses. The functions below make
-    it. If its name is empty, the engine chooses a name."""
+    calls. If the name of a call is empty, the engine chooses a name."""
 
     @property
     def handle(self) -> int:
-        """The number that identifies the call in the engine's methods. submit() sets it; before,
-        it is 0. submit() does not return it, because the caller would lose a return value if a
-        signal handler raises."""
+        """The number that identifies the call in the engine's methods. It is 0 until submit() sets
+        it. submit() does not return it, because the caller would lose a return value if a signal
+        handler raises."""
 
 def allreduce(
     name: str, group: int, buffer: BufferView, op: int, prescale: float, postscale: float, /
@@ -61,12 +61,12 @@ def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class TensorReader:
-    """Reads tensors without calling Python. `exchange_api` is the framework's table of functions
-    for it (DLPack's C exchange API), such as torch.Tensor.__dlpack_c_exchange_api__."""
+    """Reads tensors without calling Python. `exchange_api` is the table of functions by which the
+    framework allows it (DLPack's C exchange API): torch.Tensor.__dlpack_c_exchange_api__."""
 
     def __init__(self, exchange_api: Any, /) -> None: ...
     def view_of(self, tensor: Any, /) -> BufferView | None:
-        """Return a view for which the tensor is input and output. Return None if the tensor is not
+        """Return a view whose input and output are the tensor. Return None if the tensor is not
         contiguous, not in host memory or of an unknown dtype, or if the framework cannot describe
         it. The tensor must be of the type that has the table."""
 
@@ -85,8 +85,8 @@ class Engine:
         topology: Sequence[int],
     ) -> None:
         """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
-        same `rendezvous_id`. If it is empty, the launcher's environment variables give rank and
-        size, and `rendezvous_id` is added to the id that the launcher gives."""
+        same `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
+        and size, and `rendezvous_id` is appended to the id of the launcher's job."""
     @property
     def rank(self) -> int: ...
     @property
@@ -103,7 +103,7 @@ class Engine:
     def is_over(self) -> bool: ...
     @property
     def settings(self) -> dict[str, str]:
-        """Return the knobs that are the same on all ranks, by variable (docs/howto/knob.md)."""
+        """Return the values of the knobs that must be equal on all ranks, by variable name."""
     @property
     def forked(self) -> bool: ...
     def ranks_of(self, group: int, /) -> list[int]: ...
@@ -119,8 +119,8 @@ class Engine:
         this thread if possible. submit() may return before the call is done, so that Python can
         handle signals; wait() then continues."""
     def run(self, call: Call, /) -> None:
-        """Run a call on this thread until it is done, and release it. Raise its error. If a signal
-        handler raises, the call is still in flight, and its handle is not 0."""
+        """Run a call on this thread until it is done, and release it. Raise its error if it fails.
+        If a signal handler raises, the call is still in flight, and its handle is not 0."""
     def submit_batch(self, calls: list[Call], waits: bool, /) -> None: ...
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...

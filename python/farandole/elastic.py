@@ -155,7 +155,7 @@ class StateDictHandler(StateHandler):
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def saved(self) -> Any:
-        """Return a copy, because the value may keep and change the objects that it loads."""
+        """Return a copy of the saved state: the value may change the objects that it loads."""
         return copy.deepcopy(self._saved)
 
     def restore(self) -> None:

@@ -39,15 +39,15 @@ class ElasticSamples:
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Record that this rank has processed its batch of this number, counted from the last
-        reset."""
+        """Record that this rank has processed its batch number `batch_idx`, counted from 0 since
+        the last reset."""
         self.record_indices(self.get_indices(batch_idx, batch_size))
 
     def record_indices(self, indices: Iterable[int]) -> None:
         self.processed_indices.update(indices)
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Return the samples of this batch of this rank."""
+        """Return the samples of this rank's batch number `batch_idx`, counted from 0."""
         first = batch_idx * batch_size
         return self.indices[first : first + batch_size]
 

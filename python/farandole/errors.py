@@ -1,6 +1,7 @@
 """The exceptions. Each class says what the program can do next.
 
-There is one class for each kind of failure that the engine knows. The C++ binding raises them too.
+CallError, GroupLostError and FarandoleError itself stand for the failures that the engine reports
+(StatusCode in C++), and the C++ binding raises them too. The other classes exist in Python only.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ class FarandoleError(RuntimeError):
 class CallError(FarandoleError, ValueError):
     """The call itself is wrong. Correct it; later calls work.
 
-    If the arguments cannot be a call at all, it is raised at once, on this rank only. If the call
-    of one rank is invalid, or the ranks disagree (about a shape, dtype, operation ...), it is
-    raised on every rank.
+    If the arguments cannot be a call at all, the error is raised at once, on this rank only. If the
+    call of one rank is invalid, or the ranks disagree (about a shape, dtype, operation ...), the
+    error is raised on every rank.
     """
 
 
 class MisuseError(CallError, AssertionError):
-    """A call was made at the wrong time. It is also an AssertionError, because Horovod raises
-    that."""
+    """A call was made at the wrong time. The error is also an AssertionError, because Horovod
+    raises an AssertionError."""
 
 
 class GroupLostError(FarandoleError):
@@ -44,9 +45,10 @@ class WorkerError(FarandoleError):
     ) -> None:
         super().__init__(text)
         self.rank = rank
-        # The exit code of its process, 128 + N after signal N; None if it is unknown.
+        # The exit code of the worker's process, 128 + N after signal N; None if it is unknown.
         self.exit_code = exit_code
-        # All three are empty unless the function has raised. The type is a name ("ValueError").
+        # The exception that the worker's function has raised: the name of its type, its text and
+        # its traceback. All three are empty if the function has raised none.
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 

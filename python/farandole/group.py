@@ -14,12 +14,12 @@ Value = TypeVar("Value")
 
 
 class Period(NamedTuple):
-    """What the members have agreed on for an optimizer holds in one period. In the next one they
-    agree again, because some members may not have taken part: new ones when the job is formed
-    again, and those that joined earlier than the others."""
+    """A time for which the members of a group have agreed on the layout of their optimizers. In the
+    next period they agree again, because some members may not have taken part before: those that
+    are new when the job is formed again, and those that called join() earlier than the others."""
 
     registration: object  # a new object each time that the group is registered
-    joins: int  # how often all members have joined since then
+    joins: int  # how often all members have joined since the registration
 
 
 class Group:
@@ -52,16 +52,16 @@ class Group:
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
-        self._begin(Period(object(), 0))
+        self._begin_period(Period(object(), 0))
 
-    def all_have_joined(self) -> None:
-        """Begin a new period. Called at the end of join()."""
+    def begin_period_after_join(self) -> None:
+        """Begin a new period, because all members have joined. Called at the end of join()."""
         if self.period is not None:
-            self._begin(self.period._replace(joins=self.period.joins + 1))
+            self._begin_period(self.period._replace(joins=self.period.joins + 1))
 
-    def _begin(self, period: Period) -> None:
+    def _begin_period(self, period: Period) -> None:
         self.period = period
-        self._optimizers = itertools.count()
+        self._optimizer_numbers = itertools.count()
 
     def become(self, other: Group) -> None:
         """Make this object stand for the same group as `other`. Called by init()."""
@@ -104,9 +104,9 @@ class Group:
         return self._none_unless_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Return the next number for an optimizer. Members count their optimizers in the order of
-        first use, beginning anew in each period. See OptimizerName."""
-        return next(self._optimizers)
+        """Return the next number for an optimizer. Each member numbers its optimizers in the order
+        of their first use, from 0 in each period. See OptimizerName."""
+        return next(self._optimizer_numbers)
 
     def _members(self) -> list[int]:
         return self.ranks or []

@@ -32,10 +32,10 @@ class PreparedCall(Generic[Result]):
 
 
 # A thread holds this lock while it takes the outcome of a call from the engine, so that only one
-# thread does. All handles share it, because one lock for each would slow the garbage collector.
+# thread takes it. All handles share the lock: one lock for each would slow the garbage collector.
 _outcome_lock = threading.RLock()
 
-# Calls whose handles the program dropped before they were done, with the memory they borrow.
+# Calls that were not done when the program dropped their handles, with the memory they borrow.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
@@ -64,7 +64,8 @@ class Handle(_Number, Generic[Result]):
     """
 
     _prepared: PreparedCall[Result] | None  # None when the outcome is here
-    # Attributes of the class until they are set, because setting them on each object costs time.
+    # These three are attributes of the class until they are set: setting them on each object costs
+    # time.
     # _unreleased is not None while the outcome is here and the name is still in use.
     _unreleased: tuple[core.Engine, int] | None = None
     _result: Result | None = None
@@ -153,8 +154,8 @@ class Handle(_Number, Generic[Result]):
 
 
 def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
-    """Keep the memory of a call alive until the call is done, because nobody will wait for it. Do
-    nothing if the number is 0: the call was not submitted, or was released."""
+    """Keep the memory of a call alive until the call is done, because the program will not wait for
+    it. Do nothing if the number is 0: the call was not submitted, or was released."""
     if engine.forked or number == 0:
         return
     engine.drop(number)
@@ -185,7 +186,7 @@ class BatchHandle(_Number, Generic[Result]):
         return all(handle.poll() for handle in self._handles)
 
     def wait(self) -> list[Result]:
-        """Wait for all calls and return their results, or raise the first error in their order."""
+        """Wait for all calls. Return their results, or raise the error of the first failed call."""
         for handle in self._handles:
             try:
                 handle._complete()

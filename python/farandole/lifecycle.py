@@ -25,7 +25,7 @@ class _Process:
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because what other launchers (mpirun, torchrun) provide stays the same.
     rendezvous_count = 0
-    # Engines within shutdown(). If the process forks meanwhile, the child must abandon them, too.
+    # Engines whose shutdown() runs. If the process forks meanwhile, the child also abandons them.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
@@ -40,8 +40,8 @@ def init(
     """Join the job and wait for the other ranks.
 
     Without a launcher, the job is this process alone. A second call does nothing, unless this rank
-    has noticed that the job is lost (by a GroupLostError, for example): then it leaves that job
-    first.
+    has noticed that the job is lost (by a GroupLostError, for example): then it leaves the lost job
+    and joins again.
 
     Args:
         comm: None, a list of all ranks, an empty list, or mpi4py's COMM_WORLD. All of these mean
@@ -66,7 +66,7 @@ def init(
 
 
 def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
-    """Join a job on this host whose ranks all pass the same text, which no other job uses."""
+    """Join a job on this host. All of its ranks pass this `rendezvous_id`; no other job does."""
     _check_not_forked()
     _join([], rendezvous_id, (rank, size))
 
@@ -148,16 +148,16 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     Args:
         process_set: A ProcessSet, or a list of world ranks.
     """
-    here = engine()
+    current = engine()
     group = process_set if isinstance(process_set, Group) else Group(process_set)
-    number = here.add_group(group.ranks or [])
-    group.register(number, here.ranks_of(number), here.rank)
+    number = current.add_group(group.ranks or [])
+    group.register(number, current.ranks_of(number), current.rank)
     _process.groups += (group,)
     return group
 
 
 def group_of(ranks: Sequence[int]) -> Group | None:
-    """Return the registered group of these ranks, which must be ascending, if there is one."""
+    """Return the registered group of these ranks, or None. The ranks must be ascending."""
     wanted = list(ranks)
     return next((group for group in _process.groups if group.ranks == wanted), None)
 
@@ -170,11 +170,11 @@ def remove_process_set(process_set: Group) -> bool:
     Returns:
         False if it is the world or is not registered, otherwise True.
     """
-    here = engine()
+    current = engine()
     number = checked(process_set).process_set_id
     if process_set is global_process_set or number is None:
         return False
-    here.remove_group(number)
+    current.remove_group(number)
     removed = [group for group in _process.groups if group.process_set_id == number]
     for group in removed:
         group.forget()
@@ -203,9 +203,11 @@ def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack:
 
 def process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Return the ranks of each registered group by its number. The world has the number 0."""
-    here = engine()
+    current = engine()
     numbers = {group.process_set_id for group in _process.groups}
-    return {number: here.ranks_of(number) for number in sorted(n for n in numbers if n is not None)}
+    return {
+        number: current.ranks_of(number) for number in sorted(n for n in numbers if n is not None)
+    }
 
 
 def engine() -> core.Engine:
@@ -248,8 +250,8 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Return whether every host has the same number of processes."""
-    here = engine()
-    return here.local_size * here.cross_size == here.size
+    current = engine()
+    return current.local_size * current.cross_size == current.size
 
 
 def _leave_at_exit() -> None:

@@ -1,5 +1,5 @@
-"""One small class for each operation. It makes the call, chooses the memory of the result, and
-names the operation that computes the gradient.
+"""One small class for each operation. The class makes the call, chooses the memory of the result,
+and names the operation that computes the gradient.
 
 An operation with its arguments is an object that can be started on any array, alone or in a batch.
 """
@@ -73,9 +73,9 @@ class Operation:
         def take(engine: core.Engine, number: int) -> Result:
             if target is None:
                 memory, received_rows = engine.peek_received(number, view)
-                return finish(arrays.returned(arrays.received(memory), array), received_rows)
+                return finish(arrays.on_device_of(array, arrays.received(memory)), received_rows)
             engine.peek(number)
-            return finish(arrays.returned(target, array), ())
+            return finish(arrays.on_device_of(array, target), ())
 
         return PreparedCall(self.call(name, view), (source, target), take)
 
@@ -221,7 +221,7 @@ def start(
     finish: Finish[Result],
     waits: bool = False,
 ) -> Handle[Result]:
-    """Submit the operation on an array. For `waits`, here and below, see farandole.calls."""
+    """Submit the operation on an array. farandole.calls.start() explains `waits`."""
     return calls.start(operation.prepare(arrays, array, arguments.call_name(name), finish), waits)
 
 

@@ -32,8 +32,9 @@ def paired(
         parameters: The parameters of this rank.
         names: The names by id(). Parameters without a name stay in their order.
         call_name: The name of the allreduce that compares the ranks.
-        group: The group.
-        groups: The optimizer's groups, as numbers by id(); None if it has no groups.
+        group: The group of ranks.
+        groups: The number of each parameter's `groups` entry in the optimizer, by id() of the
+            parameter; None if the optimizer has no such groups of parameters.
 
     Raises:
         CallError: The members do not have the same names, dtypes, shapes and groups. The text is

@@ -1,7 +1,7 @@
 """Check that the parameters are the same on all ranks, bit by bit.
 
 If the parameters are equal, the check takes one small allreduce. If they differ, the ranks exchange
-more. Ranks that have joined take no part.
+their digests to find the first that differs. Ranks that have joined take no part.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check(
     )
     spread = ""
     if found.is_of_values:
-        spread = _spread(arrays, named[found.name], base and f"{base}.spread", process_set)
+        spread = _measure_spread(arrays, named[found.name], base and f"{base}.spread", process_set)
     text = f"the parameters {found.problem}{when}: {found.details}"
     text += f"\n  {spread}" if spread else ""
     text += f"\n{advice}" if advice and not found.failed else ""
@@ -107,7 +107,7 @@ def _read(arrays: Arrays, key: str, array: Array) -> Parameter:
     return Parameter(arrays.kind_of(array), digest.hexdigest())
 
 
-def _spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
+def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
     """Describe how far the values of a parameter differ. The parameter has the same dtype and
     shape on all ranks, and all ranks must make this call."""
     values = arrays.dense(array)

@@ -21,7 +21,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_built() -> bool:
-    """Return True, like mpi_enabled(). Scripts that were started by mpirun ask for MPI."""
+    """Return True, like mpi_enabled(). Scripts that mpirun has started ask for this."""
     return True
 
 

@@ -13,8 +13,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
     Call it with the same path on every rank that the file should show; the ranks need not do so at
     the same time. The file of an earlier job is replaced. If this rank is already writing a
-    timeline, that one is stopped first. If the disk becomes full later, the log says so, and the
-    training continues.
+    timeline, the earlier timeline is stopped first. If the disk becomes full later, the log says
+    so, and the training continues.
 
     Args:
         file_path: The path, which may be relative to the current folder.
@@ -22,7 +22,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
             Horovod marks its periodic cycles, which do not exist here.
 
     Raises:
-        CallError: init() was not called, or the path cannot be written. It is also a ValueError.
+        CallError: init() was not called, or the path cannot be written. CallError is also a
+            ValueError.
         FarandoleError: A limit of the system was reached.
     """
     if not isinstance(file_path, (str, os.PathLike)):

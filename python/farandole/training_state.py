@@ -15,7 +15,7 @@ import cloudpickle
 
 from farandole import arguments, lifecycle
 from farandole.arrays import Array, Arrays, can_be_sent
-from farandole.comparison import attempt, failures, table
+from farandole.comparison import attempt, exchange_failures, table
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle
@@ -80,7 +80,7 @@ def broadcast_optimizer_state(
             load(state[0])
 
         problem = attempt(take)
-    if problems := failures(problem, "state.taken", process_set):
+    if problems := exchange_failures(problem, "state.taken", process_set):
         raise CallError(
             f"not all ranks could load the optimizer state of rank {root_rank}:\n{table(problems)}"
         )
@@ -132,7 +132,7 @@ def _send(
     problem = attempt(take_apart)
     layouts = [(array.dtype, array.shape) for array in pickler.left_out]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
-    _raise(problem, root_rank)
+    _raise_if_problem(problem, root_rank)
     sent = [arrays.dense(array) for array in pickler.left_out]
     _broadcast_all(broadcast, sent, root_rank, process_set)
     return state[0]
@@ -143,12 +143,12 @@ def _receive(
 ) -> tuple[bytes, list[Array]]:
     """Return the pickled state, and the arrays that it lacks."""
     problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
-    _raise(problem, root_rank)
+    _raise_if_problem(problem, root_rank)
     empty = [arrays.empty(shape, dtype) for dtype, shape in layouts]
     return data, _broadcast_all(broadcast, empty, root_rank, process_set)
 
 
-def _raise(problem: str, root_rank: int) -> None:
+def _raise_if_problem(problem: str, root_rank: int) -> None:
     if problem:
         raise CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
 

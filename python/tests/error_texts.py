@@ -63,7 +63,7 @@ def places_of_errors() -> set[tuple[str, int]]:
 def makes_an_error(statement: ast.stmt) -> bool:
     made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = [name.id for name in made if isinstance(name, ast.Name)]
-    # An AttributeError is no text for users: Python expects it if a module lacks a name.
+    # An AttributeError has no text for users: Python expects it if a module lacks a name.
     return any(name.endswith("Error") and name != "AttributeError" for name in names)
 
 

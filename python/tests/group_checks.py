@@ -71,7 +71,7 @@ class GroupChecks(Suite):
         if not group.included():
             self.expect_errors_for_non_members(group)
             return
-        api, inputs = self.api, self.of_group(group, (6,))
+        api, inputs = self.api, self.inputs_of_group(group, (6,))
         total = np.sum(inputs, 0)
         options = {"name": "here", "process_set": group}
         tensor, member = self.tensor((6,)), group.rank()
@@ -170,12 +170,12 @@ class GroupChecks(Suite):
 
     # Join
 
-    def steps_of(self, rank: int, pattern: int) -> int:
+    def count_of_steps(self, rank: int, pattern: int) -> int:
         return (2 * rank, 3 * (self.size - rank), 4, 5 * (rank == 0))[pattern]
 
     def check_join_with_uneven_numbers_of_steps(self) -> None:
         for pattern in range(4):
-            steps = [self.steps_of(rank, pattern) for rank in range(self.size)]
+            steps = [self.count_of_steps(rank, pattern) for rank in range(self.size)]
             for step in range(steps[self.rank]):
                 self.expect_step_of_ranks_that_have_not_joined(
                     [r for r in range(self.size) if steps[r] > step]

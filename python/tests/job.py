@@ -34,7 +34,7 @@ def command(size: int, *program: str | Path) -> list[str]:
     return [farandole, "run", "-n", str(size), *map(str, program)]
 
 
-def command_elsewhere(launcher: str, size: int, *program: str | Path) -> list[str] | None:
+def command_of_launcher(launcher: str, size: int, *program: str | Path) -> list[str] | None:
     """Return the command line for torchrun, mpirun (Open MPI) or mpiexec (MPICH).
 
     Return None if that launcher is not installed.
@@ -54,11 +54,11 @@ def started(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start a job in a session of its own, and kill what is left of it at the end."""
-    return _started(command(size, *program), environment)
+    return _start_command(command(size, *program), environment)
 
 
 @contextmanager
-def _started(
+def _start_command(
     words: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -91,7 +91,7 @@ def run_command(
     words: list[str], environment: Mapping[str, str] | None = None, timeout: float = 120
 ) -> Job:
     begin = time.monotonic()
-    with _started(words, environment) as process:
+    with _start_command(words, environment) as process:
         try:
             text, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

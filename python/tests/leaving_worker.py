@@ -1,4 +1,4 @@
-"""A worker of a job of two. Rank 1 leaves in the given way, while its calls are in flight.
+"""A worker of a job of two. Rank 1 leaves in the way that the argument names, with calls in flight.
 
 Rank 0 waits for a call and prints the error that it gets. Needs no framework.
 """

@@ -12,7 +12,7 @@ from suite import Suite, needs_async
 
 
 class LifecycleChecks(Suite):
-    def check_several_threads(self) -> None:
+    def check_calls_of_several_threads(self) -> None:
         errors: list[BaseException] = []
 
         def work(name: str) -> None:
@@ -21,7 +21,7 @@ class LifecycleChecks(Suite):
                     result = self.api.allreduce(
                         self.tensor((30,), seed=seed), name=name, op=self.api.Sum
                     )
-                    self.expect(result, np.sum(self.of_all((30,), seed=seed), 0), "float32")
+                    self.expect(result, np.sum(self.inputs_of_all((30,), seed=seed), 0), "float32")
             except BaseException as error:
                 errors.append(error)
 
@@ -41,7 +41,7 @@ class LifecycleChecks(Suite):
 
         if self.size == 1:
             return
-        api, wanted = self.api, np.sum(self.of_all((3,)), 0)
+        api, wanted = self.api, np.sum(self.inputs_of_all((3,)), 0)
         if self.rank == 0:
             handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
             dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
@@ -93,7 +93,7 @@ class LifecycleChecks(Suite):
             self.api.synchronize(handle)
         self.expect_sum_works()
 
-    def check_yy_many_inits(self) -> None:
+    def check_yy_many_inits_leave_nothing_behind(self) -> None:
         """After shutdown(), no descriptors, threads or memory mappings of the engine are left."""
 
         def resources() -> tuple[int, int, int]:
@@ -113,7 +113,7 @@ class LifecycleChecks(Suite):
         assert later_maps < maps + 20, found  # some maps belong to the allocator
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
-        """If another rank has left, the rest need no shutdown() before they call init() again."""
+        """If a rank has left, the other ranks may call init() again without a shutdown()."""
         for leaver in {0, self.size - 1} if self.size > 1 else ():
             self.api.barrier()
             if self.rank == leaver:
@@ -146,4 +146,4 @@ class LifecycleChecks(Suite):
             self.expect_sum_works()
             for group in self.my_groups():
                 self.expect_sum_works(group)
-        self.expect(result, np.concatenate(self.of_all((5,))), "float32")
+        self.expect(result, np.concatenate(self.inputs_of_all((5,))), "float32")

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 def rows(heading: str) -> list[tuple[list[str], str]]:
     """Return the rows of the table below a heading.
 
-    Each row has the `code` words of its first cell, and the text of its second cell.
+    Each row has the words in backquotes of its first cell, and the text of its second cell.
     """
     text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
     (part,) = [part for part in text if part.startswith(heading + "\n")]

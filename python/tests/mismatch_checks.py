@@ -18,7 +18,7 @@ FLOATS: tuple[Shape, str] = ((4,), "float32")
 
 
 class MismatchChecks(Suite):
-    def check_wrong_calls(self) -> None:
+    def check_wrong_calls_are_rejected(self) -> None:
         api, tensor = self.api, self.tensor((2,))
         self.expect_error(f"root rank {self.size}", api.broadcast, tensor, self.size)
         for call in (api.allreduce, api.reducescatter):
@@ -68,7 +68,7 @@ class MismatchChecks(Suite):
         api, right, wrong = self.api, self.tensor((2,)), self.tensor(())
         self.expect_error("reshape(1)", api.grouped_allgather, [right, wrong], name="batch")
         results = api.grouped_allgather([right, right], name="batch")  # the names are free
-        self.expect_all(results, [np.concatenate(self.of_all((2,)))] * 2, "float32")
+        self.expect_all(results, [np.concatenate(self.inputs_of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
         """Yield words that the error must contain, a right call, and the wrong call of rank 0."""
@@ -114,7 +114,7 @@ class MismatchChecks(Suite):
         api = self.api
         wrong = api.allreduce_async(self.tensor((4 + self.rank,)), name="wrong")
         right = api.allreduce_async(self.tensor((4,)), name="right", op=api.Sum)
-        total = np.sum(self.of_all((4,)), 0)
+        total = np.sum(self.inputs_of_all((4,)), 0)
         tensors = [self.tensor((4,)), self.tensor((4 + self.rank,)), self.tensor((4,))]
         in_place = self.frontend.has_in_place
         start = api.grouped_allreduce_async_ if in_place else api.grouped_allreduce_async
@@ -140,6 +140,6 @@ class MismatchChecks(Suite):
         api.barrier()
         if self.rank != 0:
             handle = api.allreduce_async(tensor, name="twice", op=api.Sum)
-        self.expect(api.synchronize(handle), np.sum(self.of_all((3,)), 0), "float32")
-        mean = np.mean(self.of_all((3,)), 0)
+        self.expect(api.synchronize(handle), np.sum(self.inputs_of_all((3,)), 0), "float32")
+        mean = np.mean(self.inputs_of_all((3,)), 0)
         self.expect(api.allreduce(tensor, name="twice"), mean, "float32", exact=False)

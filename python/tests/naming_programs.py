@@ -19,7 +19,7 @@ import numpy as np
 from suite import Suite, needs_async
 
 PROGRAMS, STEPS, THREADS = 6, 60, 3
-NAMES = 4  # so few that programs often use a name that is in use
+NAMES = 4  # few, so that programs often use a name that is already in use
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_in_threads(self) -> None:
-        """Threads that run at the same time must name their calls, as the calls have no order."""
+        """The calls of threads that run at the same time have no order, so they must have names."""
         errors: list[BaseException] = []
 
         def run(number: int) -> None:
@@ -81,8 +81,8 @@ class NamingPrograms(Suite):
         never_waited_for: list[Any] = []
 
         def wait(place: int) -> None:
-            handle, of_call, name, grouped = waiting.pop(place)
-            self.expect_sums(self.api.synchronize(handle), of_call, grouped)
+            handle, step, name, grouped = waiting.pop(place)
+            self.expect_sums(self.api.synchronize(handle), step, grouped)
             in_use.discard(name or "")
 
         for step in range(STEPS):
@@ -127,4 +127,4 @@ class NamingPrograms(Suite):
     def expect_sums(self, result: Any, seed: int, grouped: bool) -> None:
         shapes = [(20,), (5,)] if grouped else [(20,)]
         for tensor, shape in zip(result if grouped else [result], shapes, strict=True):
-            self.expect(tensor, np.sum(self.of_all(shape, seed=seed), 0), "float32")
+            self.expect(tensor, np.sum(self.inputs_of_all(shape, seed=seed), 0), "float32")

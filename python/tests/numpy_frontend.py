@@ -1,7 +1,7 @@
 """A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
 
-It has no calls in place. It shows that the shared modules depend on no framework, and how small a
-frontend can be (docs/howto/frontend.md gives its size).
+The frontend has no calls in place. It shows that the shared modules depend on no framework, and
+how small a frontend can be (docs/howto/frontend.md gives its size).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NumpyArrays:
     def received(self, memory: core.SharedArray) -> Array:
         return np.from_dlpack(memory)
 
-    def returned(self, result: Array, array: Array) -> Array:
+    def on_device_of(self, array: Array, result: Array) -> Array:
         return result
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
@@ -93,7 +93,7 @@ def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
     return _with_received_splits if with_splits else array_only
 
 
-def forms(reference: Reference) -> dict[str, Callable[..., Any]]:
+def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
     """Return the four functions of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
@@ -137,7 +137,7 @@ def api(has_async: bool) -> SimpleNamespace:
     ):
         found |= {name: getattr(module, name) for name in names.split()}
     for reference in OPERATIONS.values():
-        found |= forms(reference)
+        found |= functions_of(reference)
     if not has_async:
         found = {name: value for name, value in found.items() if not name.endswith("_async")}
     return SimpleNamespace(**found)

@@ -33,7 +33,7 @@ SPLITS: tuple[Split, ...] = (
 )
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
-# Inputs of the ranks to an Adasum, and its result, calculated by hand from the formula of the paper
+# By the number of ranks: inputs to an Adasum and its result, calculated by hand from the paper
 # (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. If
 # there are four, the results of the pairs 0, 1 and 2, 3 are combined. If there are three, the
 # result of 0 and 1 is combined with 2.
@@ -79,13 +79,13 @@ class OperationChecks(Suite):
 
     def check_allreduce_of_every_kind(self) -> None:
         for number, dtype, op in self.reductions():
-            for group, form in self.forms("allreduce", number):
+            for group, form in self.groups_and_forms("allreduce", number):
                 tensors = [self.tensor(shape, dtype) for shape in SHAPES]
                 results = self.run(
                     "allreduce", form, tensors, op=getattr(self.api, op), process_set=group
                 )
                 wanted = [
-                    reference.allreduce(self.of_group(group, shape, dtype), op, dtype)
+                    reference.allreduce(self.inputs_of_group(group, shape, dtype), op, dtype)
                     for shape in SHAPES
                 ]
                 self.expect_all(results, wanted, dtype, exact=op != "Average")
@@ -95,14 +95,14 @@ class OperationChecks(Suite):
 
     def check_adasum_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.floats()):
-            for group, form in self.forms("allreduce", number):
+            for group, form in self.groups_and_forms("allreduce", number):
                 tensors = [self.tensor(shape, dtype) for shape in SHAPES]
                 options = {"prescale_factor": 0.5, "postscale_factor": 3.0} if number % 2 else {}
                 results = self.run(
                     "allreduce", form, tensors, op=self.api.Adasum, process_set=group, **options
                 )
                 for shape, result in zip(SHAPES, results, strict=True):
-                    inputs = self.of_group(group, shape, dtype)
+                    inputs = self.inputs_of_group(group, shape, dtype)
                     scales = (0.5, 3.0) if number % 2 else (1.0, 1.0)
                     wanted = reference.allreduce(inputs, "Adasum", dtype, scales)
                     near_zero = NEAR_ZERO[dtype]
@@ -152,7 +152,7 @@ class OperationChecks(Suite):
 
     def check_reducescatter_of_every_kind(self) -> None:
         for number, dtype, op in self.reductions():
-            for group, form in self.forms("reducescatter", number):
+            for group, form in self.groups_and_forms("reducescatter", number):
                 results = self.run(
                     "reducescatter",
                     form,
@@ -162,7 +162,7 @@ class OperationChecks(Suite):
                 )
                 wanted = [
                     reference.reducescatter(
-                        self.of_group(group, shape, dtype), op, dtype, group.rank()
+                        self.inputs_of_group(group, shape, dtype), op, dtype, group.rank()
                     )
                     for shape in SCATTERED_SHAPES
                 ]
@@ -170,7 +170,7 @@ class OperationChecks(Suite):
 
     def check_broadcast_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.frontend.dtypes):
-            for group, form in self.forms("broadcast", number):
+            for group, form in self.groups_and_forms("broadcast", number):
                 root = group.ranks[number % group.size()]
                 tensors = [self.tensor(shape, dtype) for shape in SHAPES]
                 results = self.run("broadcast", form, tensors, root, process_set=group)
@@ -179,7 +179,7 @@ class OperationChecks(Suite):
     def check_allgather_of_uneven_parts(self) -> None:
         kinds = [(rows, width) for rows in ROWS for width in ((), (3,), (2, 2), (0,))]
         for number, dtype in enumerate(self.frontend.dtypes):
-            for group, form in self.forms("allgather", number):
+            for group, form in self.groups_and_forms("allgather", number):
                 tensors = [self.tensor((rows(self.rank), *width), dtype) for rows, width in kinds]
                 results = self.run("allgather", form, tensors, process_set=group)
                 wanted = [
@@ -191,7 +191,7 @@ class OperationChecks(Suite):
     def check_alltoall_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.frontend.dtypes):
             for turn, splits in enumerate((*SPLITS, None)):
-                for group, form in self.forms("alltoall", number + turn):
+                for group, form in self.groups_and_forms("alltoall", number + turn):
                     self.expect_alltoall(group, form, dtype, splits, unsent=turn % 3)
 
     def expect_alltoall(
@@ -225,7 +225,7 @@ class OperationChecks(Suite):
         ones = np.ones(self.size, np.int64)
         kinds = [ones.tolist(), tuple(ones.tolist()), ones]
         kinds += [self.frontend.tensor(ones, dtype) for dtype in ("int64", "int32", "uint8")]
-        wanted = np.stack([array[self.rank] for array in self.of_all((self.size, 2))])
+        wanted = np.stack([array[self.rank] for array in self.inputs_of_all((self.size, 2))])
         for splits in kinds:
             result, received = self.api.alltoall(tensor, splits=splits)
             self.expect(result, wanted, "float32")
@@ -238,13 +238,13 @@ class OperationChecks(Suite):
             if op == "Product" and dtype not in EPSILON:
                 options["prescale_factor"] = 1.0  # else the product exceeds the type's range
             scales = (options["prescale_factor"], options["postscale_factor"])
-            inputs = self.of_all((9, 2), dtype)
-            for _, form in self.forms("allreduce", number):
+            inputs = self.inputs_of_all((9, 2), dtype)
+            for _, form in self.groups_and_forms("allreduce", number):
                 tensor = self.tensor((9, 2), dtype)
                 results = self.run("allreduce", form, [tensor], op=getattr(self.api, op), **options)
                 wanted = reference.allreduce(inputs, op, dtype, scales)
                 self.expect(results[0], wanted, dtype, exact=False)
-            for _, form in self.forms("reducescatter", number):
+            for _, form in self.groups_and_forms("reducescatter", number):
                 tensor = self.tensor((9, 2), dtype)
                 results = self.run(
                     "reducescatter", form, [tensor], op=getattr(self.api, op), **options
@@ -272,7 +272,7 @@ class OperationChecks(Suite):
 
     def check_large_tensors(self) -> None:
         api, shape = self.api, (1_000_001,)
-        inputs, wanted = self.of_all(shape), np.sum(self.of_all(shape), 0)
+        inputs, wanted = self.inputs_of_all(shape), np.sum(self.inputs_of_all(shape), 0)
         self.expect(api.allreduce(self.tensor(shape), op=api.Sum), wanted, "float32")
         self.expect(
             api.reducescatter(self.tensor(shape), op=api.Sum),
@@ -313,7 +313,7 @@ class OperationChecks(Suite):
             tensor = self.tensor((11,), seed=i)
             handles[i] = self.api.allreduce_async(tensor, name=f"sum.{i}", op=self.api.Sum)
         for i in sorted(numbers, key=lambda number: -number):
-            wanted = np.sum(self.of_all((11,), seed=i), 0)
+            wanted = np.sum(self.inputs_of_all((11,), seed=i), 0)
             self.expect(self.api.synchronize(handles[i]), wanted, "float32")
             assert self.api.poll(handles[i])
 

@@ -19,7 +19,7 @@ class RandomPrograms(Suite):
     def check_random_calls_in_every_form(self) -> None:
         for operation in OPERATIONS.values():
             for number, dtype in enumerate(self.frontend.dtypes):
-                for group, form in self.forms(operation.name, number):
+                for group, form in self.groups_and_forms(operation.name, number):
                     seed = f"{operation.name} {dtype} {group.process_set_id} {form}"
                     generator = random.Random(seed)  # the same on all members
                     call = random_call(generator, operation, dtype, 3, group.size())

@@ -110,7 +110,7 @@ class Call:
     seed: int = 0
     op: str = "Sum"
     scales: tuple[float, float] = (1.0, 1.0)
-    root: int = 0  # a member
+    root: int = 0  # the member that sends
     splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
     rows: Sequence[int] = ()  # of each member's tensors; if empty, those of the shape
 
@@ -140,7 +140,7 @@ class Operation:
     name: str
     has_in_place = False  # whether there are forms that end in _
     has_rows = False  # whether first dimensions may differ
-    returns_rows = False  # whether asynchronous calls return a pair: the result, received rows
+    returns_rows = False  # whether asynchronous calls return a pair: the result and received rows
 
     def make(self) -> operations.Operation:
         """Make the operation from a user's arguments, for the frontend for NumPy."""

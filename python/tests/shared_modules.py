@@ -50,9 +50,11 @@ class SharedModules(Suite):
     def gradient(self, operation: Operation, array: Array) -> Array:
         """Return the gradient of the input, if that of the output is rank + 1 everywhere."""
         output, rows = start(ARRAYS, operation, array, None, with_rows).wait()
-        step = operation.backward(ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows)
-        result, _ = start(ARRAYS, step.operation, step.array, None, with_rows).wait()
-        return step.finish(result)
+        backward = operation.backward(
+            ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows
+        )
+        result, _ = start(ARRAYS, backward.operation, backward.array, None, with_rows).wait()
+        return backward.finish(result)
 
     def check_gradients(self) -> None:
         members = np.arange(1.0, self.size + 1)
@@ -88,7 +90,7 @@ class SharedModules(Suite):
             self.expect_error("`rows` have different sizes", finish)
 
     def check_pairing(self) -> None:
-        """Arrays with names are paired by name in whatever order; those without, by their order."""
+        """Arrays with names are paired by name, in any order. Others are paired by their order."""
         one, two = np.zeros(2), np.zeros((3, 1))
         given = [one, two] if self.rank == 0 else [two, one]
         names = {id(one): "one", id(two): "two"}
@@ -101,7 +103,7 @@ class SharedModules(Suite):
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
     def check_layout(self) -> None:
-        """All take the order of rank 0. A gradient that is sparse on one rank is sparse on all."""
+        """All ranks take the order of rank 0. A gradient sparse on one rank is sparse on all."""
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
         arrived = [1, 0] if self.rank == 0 else [0, 1]
         found = agree(kinds, arrived, "layout", self.world)
@@ -139,7 +141,7 @@ class SharedModules(Suite):
     def broadcast(self, array: Array, root: int, name: str, group: Any) -> Handle[Array]:
         return self.api.broadcast_async(array, root, name=name, process_set=group)
 
-    def check_states_of_one_rank(self) -> None:
+    def check_all_ranks_get_the_state_of_one_rank(self) -> None:
         last = self.size - 1
         mine = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
         found = training_state.broadcast_parameters(ARRAYS, self.broadcast, mine, last, self.world)

@@ -14,10 +14,10 @@ from reference import EPSILON, OPERATIONS, Array, Shape, input_of
 
 
 class Frontend(Protocol):
-    api: Any  # the module
-    dtypes: Sequence[str]  # those of the engine that the framework has
-    has_async: bool  # calls that end in _async
-    has_in_place: bool  # calls that end in _
+    api: Any  # the frontend's module
+    dtypes: Sequence[str]  # the engine's dtypes that the framework has, too
+    has_async: bool  # whether it has calls that end in _async
+    has_in_place: bool  # whether it has calls that end in _
 
     def tensor(self, values: Array, dtype: str) -> Any: ...
     def array(self, tensor: Any) -> Array: ...  # float64 for floating dtypes
@@ -80,15 +80,15 @@ class Suite:
     def tensor(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> Any:
         return self.frontend.tensor(input_of(self.rank, shape, dtype, seed), dtype)
 
-    def of_all(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> list[Array]:
-        return self.of_group(self.api.global_process_set, shape, dtype, seed)
+    def inputs_of_all(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> list[Array]:
+        return self.inputs_of_group(self.api.global_process_set, shape, dtype, seed)
 
-    def of_group(
+    def inputs_of_group(
         self, group: Any, shape: Shape, dtype: str = "float32", seed: int = 0
     ) -> list[Array]:
         return [input_of(rank, shape, dtype, seed) for rank in group.ranks]
 
-    def forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
+    def groups_and_forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
         """Yield the world with every form, and each other group with one, chosen by `turn`."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
@@ -133,7 +133,7 @@ class Suite:
     def expect_sum_works(self, group: Any = None) -> None:
         group = group or self.api.global_process_set
         result = self.api.allreduce(self.tensor((4,)), op=self.api.Sum, process_set=group)
-        self.expect(result, np.sum(self.of_group(group, (4,)), 0), "float32")
+        self.expect(result, np.sum(self.inputs_of_group(group, (4,)), 0), "float32")
 
     def expect_error(self, text: str, call: Callable[..., Any], *args: Any, **options: Any) -> str:
         try:

@@ -7,11 +7,11 @@ def places(gradients: list[tuple[str, int]], limit: int) -> list[list[tuple[int,
     return [bucket.places for bucket in plan_buckets(gradients, limit)]
 
 
-def test_no_gradients() -> None:
+def test_no_gradients_need_no_bucket() -> None:
     assert places([], 1000) == []
 
 
-def test_aligned_until_full() -> None:
+def test_gradients_are_aligned_and_fill_a_bucket_up_to_the_limit() -> None:
     gradients = [("f", 100), ("f", 128), ("f", 129), ("f", 1)]
     assert places(gradients, 4 * ALIGNMENT) == [[(0, 0), (1, 128), (2, 256)], [(3, 0)]]
 
@@ -20,7 +20,7 @@ def test_a_large_gradient_is_alone() -> None:
     assert places([("f", 10), ("f", 9999), ("f", 10)], 256) == [[(0, 0)], [(1, 0)], [(2, 0)]]
 
 
-def test_without_a_limit_each_is_alone() -> None:
+def test_with_the_limit_0_each_gradient_is_alone() -> None:
     assert places([("f", 10), ("f", 20)], 0) == [[(0, 0)], [(1, 0)]]
     assert places([("f", 0), ("f", 0)], 0) == [[(0, 0)], [(1, 0)]]
 
@@ -35,7 +35,7 @@ def test_one_dtype_per_bucket_listed_by_last_gradient() -> None:
     assert [bucket.bytes for bucket in plan] == [256, 384]
 
 
-def test_all_bytes_have_one_owner() -> None:
+def test_places_of_gradients_do_not_overlap() -> None:
     gradients = [("fd"[i % 2], 37 * i) for i in range(50)]
     plan = plan_buckets(gradients, 3000)
     assert sorted(index for bucket in plan for index, _ in bucket.places) == list(range(50))

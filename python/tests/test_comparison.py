@@ -6,7 +6,7 @@ from farandole.comparison import attempt, rank_list, table
 from farandole.errors import CallError
 
 
-def test_rank_list() -> None:
+def test_rank_list_joins_runs_and_is_cut() -> None:
     assert rank_list([3]) == "rank 3"
     assert rank_list([0, 1]) == "ranks 0, 1"
     assert rank_list([0, 1, 2, 5, 7, 8, 9]) == "ranks 0-2, 5, 7-9"
@@ -19,7 +19,7 @@ def test_a_table_has_a_row_for_each_variant() -> None:
     assert table({0: "one", 1: "two", 2: "one"}) == "  ranks 0, 2   one\n  rank 1       two"
 
 
-def test_an_attempt_says_what_went_wrong() -> None:
+def test_attempt_returns_the_error_as_text() -> None:
     def reject() -> None:
         raise CallError("not so")
 

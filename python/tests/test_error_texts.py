@@ -15,7 +15,7 @@ NO_LAUNCHER = (
 )
 
 
-def test_texts() -> None:
+def test_texts_in_a_job() -> None:
     run_checks(2, "error_texts:ErrorTexts")
 
 

@@ -23,7 +23,7 @@ from horovod.runner.common.util.secret import make_secret_key
 from horovod.runner.util.threads import in_thread
 
 
-def test_the_alias_has_farandoles_names() -> None:
+def test_horovod_torch_has_the_names_of_farandole_torch() -> None:
     for name in set(farandole.torch.__all__) - {"elastic"}:
         assert getattr(horovod.torch, name) is getattr(farandole.torch, name), name
         assert getattr(horovod.torch.mpi_ops, name) is getattr(farandole.torch, name), name
@@ -73,7 +73,7 @@ def test_features_are_reported() -> None:
     assert util.get_ext_suffix().endswith(".so")
 
 
-def test_the_class_horovod_basics() -> None:
+def test_horovod_basics_has_the_functions_as_methods() -> None:
     basics = HorovodBasics(__file__, "mpi_lib_v2")
     assert basics.is_initialized() is False
     with pytest.raises(ValueError, match="call init"):
@@ -89,7 +89,7 @@ def test_environment_variables_are_restored(monkeypatch: pytest.MonkeyPatch) -> 
     assert os.environ["ALIAS_A"] == "1" and "ALIAS_B" not in os.environ
 
 
-def test_small_tools() -> None:
+def test_other_functions_of_util() -> None:
     assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4, 6)] == [
         *(False, True, True, False, True, False)
     ]
@@ -140,7 +140,7 @@ def test_rank_and_size_of_the_environment(
     assert get_env_rank_and_size() == answer
 
 
-def test_threads_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_thread_and_make_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, str]] = []
     thread = in_thread(lambda n: seen.append((n, threading.current_thread().name)), (1,), "one")
     thread.join()
@@ -158,7 +158,7 @@ def _rank_and_more(more: int) -> tuple[int, int, str | None]:
     return horovod.torch.rank(), more, os.environ.get("HOROVOD_CONTROLLER")
 
 
-def test_functions_as_jobs() -> None:
+def test_run_calls_a_function_on_each_worker() -> None:
     with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
         results = horovod.run(_rank_and_more, args=(7,), num_proc=2, use_mpi=True)
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]

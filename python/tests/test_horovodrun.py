@@ -70,7 +70,7 @@ def settings(*words: str) -> list[str]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def config_file(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG_FILE)
     return path
@@ -121,12 +121,12 @@ def test_every_flag_either_works_or_says_why_not() -> None:
             assert launch.ignored_settings(values_of(name)[0]) == []
 
 
-def test_the_timestamp_stands_before_the_prefix() -> None:
+def test_the_time_is_before_the_prefix() -> None:
     assert launch.run_arguments(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
 
 
-def test_the_file_has_the_values_of_flags(file: Path) -> None:
-    words = settings("--config-file", str(file))
+def test_the_configuration_file_sets_flags(config_file: Path) -> None:
+    words = settings("--config-file", str(config_file))
     assert (
         words
         == (
@@ -134,7 +134,7 @@ def test_the_file_has_the_values_of_flags(file: Path) -> None:
             "--stall-warning 120 --stall-limit 240 --log-level info --log-hide-time"
         ).split()
     )
-    values, unknown = values_of("--config-file", str(file))
+    values, unknown = values_of("--config-file", str(config_file))
     assert unknown == []
     silent = {line.split()[0] for line in launch.ignored_settings(values)}
     assert silent == {
@@ -146,11 +146,11 @@ def test_the_file_has_the_values_of_flags(file: Path) -> None:
     }
 
 
-def test_the_command_line_wins_over_the_file(file: Path) -> None:
+def test_the_command_line_wins_over_the_file(config_file: Path) -> None:
     flags = "--no-autotune --timeline-filename other.json --log-with-timestamp".split()
-    values, _ = values_of("--config-file", str(file), *flags)
+    values, _ = values_of("--config-file", str(config_file), *flags)
     assert (values["autotune"], values["timeline_filename"]) == (False, "other.json")
-    assert "--log-hide-time" not in settings("--config-file", str(file), *flags)
+    assert "--log-hide-time" not in settings("--config-file", str(config_file), *flags)
     assert values["fusion_threshold_mb"] == 32
 
 
@@ -234,7 +234,7 @@ def test_jobs_on_this_host_are_accepted(words: str) -> None:
     assert launch.shape_of(arguments).checked_workers() == 2
 
 
-def test_host_files(tmp_path: Path) -> None:
+def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("# ours\nlocalhost slots=2\n\nother:3\nthird\n")
     hosts = [HostInfo("localhost", 2), HostInfo("other", 3), HostInfo("third")]

@@ -56,7 +56,7 @@ def test_the_table_lists_all_calls_of_horovod() -> None:
     assert set(farandole.torch.__all__) & functions <= listed
 
 
-def test_modules_can_be_imported() -> None:
+def test_listed_modules_can_be_imported() -> None:
     text = PAGE.read_text().partition("also has these modules")[2].partition("\n\n")[0]
     names = re.findall(r"`(horovod\.[\w.]+)`", text)
     assert len(names) == 21
@@ -85,7 +85,7 @@ def test_flags_have_no_meaning_where_the_table_says_so() -> None:
     assert listed == silent
 
 
-def test_keys_of_the_file() -> None:
+def test_keys_of_the_file_are_those_of_the_flags() -> None:
     table = rows("Keys of the configuration file")
     listed = {
         (section[0], key)

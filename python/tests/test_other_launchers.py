@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import command_elsewhere, run_command
+from job import command_of_launcher, run_command
 
 WORKER = Path(__file__).with_name("foreign_worker.py")
 LAUNCHERS = ["torchrun", "mpirun", "mpiexec"]
 
 
 def words_of(launcher: str, size: int, *arguments: str) -> list[str]:
-    words = command_elsewhere(launcher, size, sys.executable, WORKER, *arguments)
+    words = command_of_launcher(launcher, size, sys.executable, WORKER, *arguments)
     if words is None:
         pytest.skip(f"{launcher} is not installed")
     return words
@@ -42,7 +42,7 @@ def port() -> int:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_joining_and_leaving(launcher: str) -> None:
+def test_joining_and_leaving_many_times(launcher: str) -> None:
     job = run_command(words_of(launcher, 3, "cycle"))
     assert job.code == 0, job.text
     for rank in range(3):
@@ -75,7 +75,7 @@ def test_a_missing_rank_is_named(port: int) -> None:
     assert "rank 0 waited 1 s for rank 1, in vain" in text
 
 
-def test_several_hosts() -> None:
+def test_ranks_on_several_hosts_are_rejected() -> None:
     program = "import farandole; farandole.init()"
     variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     result = subprocess.run(
@@ -91,7 +91,7 @@ def test_several_hosts() -> None:
     )
 
 
-def test_a_left_over_world_size_of_one() -> None:
+def test_a_left_over_world_size_without_a_rank_has_no_effect() -> None:
     program = "import farandole; farandole.init(); print(farandole.size())"
     result = subprocess.run(
         [sys.executable, "-c", program],

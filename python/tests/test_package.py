@@ -86,7 +86,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
 
 class FailingCall(PreparedCall[None]):
-    """A call whose exception refers to the call by its traceback, as with a call in place."""
+    """A call in place: the traceback of its exception refers to the call."""
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)
@@ -272,7 +272,7 @@ def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     assert Memory.alive == 0
 
 
-def test_outside_a_job() -> None:
+def test_calls_outside_a_job() -> None:
     assert not farandole.is_initialized()
     farandole.shutdown()
     with pytest.raises(CallError, match="call init"):

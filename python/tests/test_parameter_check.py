@@ -9,7 +9,7 @@ def parameters(**digests: str) -> dict[str, Parameter]:
     return {name: Parameter("float32 [4]", digest) for name, digest in digests.items()}
 
 
-def test_one_of_two_ranks() -> None:
+def test_one_of_two_ranks_differs() -> None:
     same, other = parameters(a="11", b="22"), parameters(a="11", b="33")
     found = difference({0: same, 1: other})
     assert (found.name, found.is_of_values, found.failed) == ("b", True, False)
@@ -18,7 +18,7 @@ def test_one_of_two_ranks() -> None:
     )
 
 
-def test_the_odd_one_of_many_is_named_and_comes_last() -> None:
+def test_the_one_rank_that_differs_is_named_and_comes_last() -> None:
     same, other = parameters(a="11", b="22", c="33"), parameters(a="11", b="23", c="34")
     found = difference({rank: other if rank == 1 else same for rank in range(64)})
     assert found.details == (
@@ -28,7 +28,7 @@ def test_the_odd_one_of_many_is_named_and_comes_last() -> None:
     )
 
 
-def test_all_differ() -> None:
+def test_all_ranks_differ() -> None:
     found = difference({rank: parameters(a=f"{rank:016x}") for rank in range(64)})
     lines = found.details.splitlines()
     assert lines[0] == "1 of 1 differs, `a` (float32 [4])"

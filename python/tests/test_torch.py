@@ -77,7 +77,7 @@ def run_if_enough_memory(gib: int, suite: str) -> None:
 
 
 def test_large_tensors() -> None:
-    """This needs about 5 GiB."""
+    """The job uses about 5 GiB. It runs only if much more is available."""
     run_if_enough_memory(12, "large_tensors:LargeTensors")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import WORKER, command_elsewhere, run_checks, run_command
+from job import WORKER, command_of_launcher, run_checks, run_command
 
 SPAWNING = Path(__file__).with_name("spawning_program.py")
 
@@ -18,7 +18,7 @@ def test_under_our_launcher(size: int) -> None:
 
 @pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("mpirun", 2)])
 def test_under_other_launchers(launcher: str, size: int) -> None:
-    words = command_elsewhere(
+    words = command_of_launcher(
         launcher, size, sys.executable, WORKER, "torch_distributed:WithoutGloo"
     )
     if words is None:
@@ -28,7 +28,7 @@ def test_under_other_launchers(launcher: str, size: int) -> None:
     assert job.text.count("all checks passed") == size, job.text
 
 
-def test_gloo_in_a_job_of_one() -> None:
+def test_gloo_without_a_launcher_makes_a_job_of_one() -> None:
     """Check what docs/howto/torch_distributed.md says about other backends."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('gloo'); "
@@ -38,7 +38,7 @@ def test_gloo_in_a_job_of_one() -> None:
     assert (job.code, job.text.splitlines()[-1]) == (0, "of 1"), job.text
 
 
-def test_a_file_beside_variables_of_another_launcher(tmp_path: Path) -> None:
+def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
     """RANK and WORLD_SIZE alone identify no job; the file does."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "

@@ -29,7 +29,7 @@ def convolutional() -> nn.Sequential:
 
 
 def picture_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
-    """Return a loss over a number of pictures that differs by rank."""
+    """Return a loss over 3 + rank pictures."""
     generator = torch.Generator().manual_seed(100 * rank + step)
     pictures = torch.randn(3 + rank, 1, 5, 5, generator=generator)
     return model(pictures.to(next(model.parameters()).dtype)).square().mean()
@@ -84,7 +84,7 @@ class BackwardChecks(OptimizerFixture):
     # The checks
 
     def check_backward_returns_combined_gradients(self) -> None:
-        """The first step and later ones combine gradients, however buckets divide them."""
+        """The first step and later ones combine gradients in backward(), in buckets of any size."""
         for options in ({}, {"groups": 3}, {"groups": 100}, {"compression": hvd.Compression.none}):
             model = network()
             optimizer = hvd.DistributedOptimizer(
@@ -95,7 +95,7 @@ class BackwardChecks(OptimizerFixture):
                 wanted = self.mean_gradients(model, step)
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, wanted)
-                optimizer.zero_grad()  # discards the gradients; nothing is in flight
+                optimizer.zero_grad()  # may discard the gradients, because none is in flight
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, wanted)
                 optimizer.step()
@@ -291,10 +291,10 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_parameter_that_one_rank_uses(self) -> None:
-        """Another call may come between backward() and step().
+        """The program may make another call between backward() and step().
 
-        As not every rank computes this gradient, all ranks combine it in step(). So no rank waits
-        for it in backward().
+        Not every rank computes the gradient of this parameter, so all ranks combine it in step().
+        No rank waits for it in backward().
         """
         model, reference = branches(), branches()
 
@@ -351,8 +351,8 @@ class BackwardChecks(OptimizerFixture):
     def check_a_branch_that_one_rank_leaves_out_later(self) -> None:
         """Rank 0 leaves out the branch, so it combines the branch's gradient in step().
 
-        If it has written to gradients before, step() raises an error. The other ranks wait in
-        backward() until then.
+        If rank 0 has written to gradients before, step() raises an error. Until rank 0 calls
+        step(), the other ranks wait in backward().
         """
         if self.size == 1:
             return
@@ -478,8 +478,8 @@ class BackwardChecks(OptimizerFixture):
         optimizer.step()
         self.expect_same_everywhere(model)
 
-    def check_fewer_passes_are_declared(self) -> None:
-        """set_backward_passes_per_step() counts from the next pass on."""
+    def check_the_number_of_passes_is_set_before_each_step(self) -> None:
+        """set_backward_passes_per_step() takes effect with the next pass."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=3

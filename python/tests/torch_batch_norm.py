@@ -1,4 +1,4 @@
-"""Checks of SyncBatchNorm: each rank gets its part of the plain layer's result for all batches."""
+"""Checks of SyncBatchNorm: each rank gets its part of what torch computes for all batches."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BatchNormChecks(Suite):
         for name, buffer in plain.named_buffers():
             torch.testing.assert_close(sync.get_buffer(name), buffer, rtol=1e-4, atol=1e-4)
 
-    def check_like_one_batch(self) -> None:
+    def check_results_are_those_of_one_batch(self) -> None:
         kinds = itertools.product((True, False), (0.1, None), ROWS, SHAPES)
         for affine, momentum, rows, shape in kinds:
             layers = self.layers(affine, momentum=momentum)

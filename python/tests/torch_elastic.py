@@ -154,10 +154,10 @@ class ElasticChecks:
         state.restore()
         assert counter.count == 1 and state.counter is counter
 
-    def check_run(self) -> None:
+    def check_run_after_a_failure_and_after_a_change_of_hosts(self) -> None:
         """run() restores the state after a failure, but not after a change of hosts.
 
-        After both it calls the callbacks.
+        It calls the reset callbacks in both cases.
         """
         begins: list[int] = []
         resets: list[int] = []

@@ -65,7 +65,7 @@ class TorchConformance(Conformance):
             else:
                 raise AssertionError("autograd used a tensor that was changed")
 
-    def check_torch_parameters(self) -> None:
+    def check_torch_calls_on_parameters(self) -> None:
         layer = torch.nn.Linear(3, 2)
         hvd.broadcast_(layer.weight, 0)
         assert layer.weight.requires_grad
@@ -74,8 +74,8 @@ class TorchConformance(Conformance):
             hvd.allreduce_(torch.ones(3))
 
     # Gradients are as in Horovod: those of an allreduce are reduced with its op, those of an
-    # allgather or broadcast are averaged. Each rank multiplies its result by rank + 1, so rank + 1
-    # is the gradient of its output.
+    # allgather or broadcast are averaged. Each rank multiplies the output of its call by rank + 1,
+    # so rank + 1 is the gradient of that output.
 
     def expect_gradients(
         self,
@@ -145,7 +145,7 @@ class TorchConformance(Conformance):
         assert torch.equal(second, torch.full((2,), 18.0))
 
     def check_torch_gradients_of_other_ops(self) -> None:
-        """As in Horovod, the op also reduces the gradients, though this gives no derivative."""
+        """As in Horovod, the op also reduces the gradients. The result is not the derivative."""
         for op, wanted in (
             ("Min", 1.0),
             ("Max", self.size),
@@ -211,7 +211,7 @@ class TorchConformance(Conformance):
     def check_torch_other_threads_run_during_a_wait(self) -> None:
         if self.size == 1:
             return
-        if self.rank != 0:  # their first call needs rank 0's second thread
+        if self.rank != 0:  # the first call of these ranks needs rank 0's second thread
             hvd.allreduce(torch.ones(2), name="early")
             hvd.allreduce(torch.ones(2), name="late")
             return
@@ -238,5 +238,5 @@ class TorchConformance(Conformance):
             handles.append(hvd.allreduce_async(tensor, op=hvd.Sum))
             del tensor
         for seed, handle in enumerate(handles):
-            total = np.sum(self.of_all((20_000,), seed=seed), 0)
+            total = np.sum(self.inputs_of_all((20_000,), seed=seed), 0)
             self.expect(hvd.synchronize(handle), total, "float32")

@@ -1,7 +1,7 @@
-"""Checks of blocking calls that write into a tensor. They have a path of their own.
+"""Checks of blocking calls that write into a tensor.
 
-The path reads a contiguous tensor of the host through DLPack's C exchange API. Every other tensor
-goes through Python, and so does every tensor if torch has no such API.
+For a contiguous tensor in host memory there is a direct path, through DLPack's C exchange API. All
+other tensors go through Python, and so do all tensors if torch has no such API.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class InPlaceChecks(Suite):
     def __init__(self) -> None:
         super().__init__(TorchFrontend())
 
-    def check_every_kind_of_tensor(self) -> None:
-        """The results and errors are those of the path through Python."""
+    def check_the_direct_path_does_what_the_path_through_python_does(self) -> None:
+        """Every kind of tensor has the same result or error on both paths."""
         direct = self.outcomes()
         reader, torch_tensors._reader = torch_tensors._reader, None
         try:
@@ -85,7 +85,7 @@ class InPlaceChecks(Suite):
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
             with torch.no_grad(), suppress(RuntimeError, NotImplementedError):
                 tensor.mul_(self.rank + 1)
-        before = None if not _has_count(tensor) else tensor._version
+        before = None if not _has_version(tensor) else tensor._version
         try:
             assert call(tensor) is tensor
         except ValueError as error:
@@ -139,5 +139,5 @@ class InPlaceChecks(Suite):
         assert tensor.tolist() == [self.size] * 2
 
 
-def _has_count(tensor: Any) -> bool:
+def _has_version(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and not tensor.is_inference()

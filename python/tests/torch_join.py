@@ -68,7 +68,7 @@ class JoinChecks(OptimizerFixture):
                     parameter.grad = torch.zeros_like(parameter)
             optimizer.step()
 
-    def compare_uneven(self, seed: int, builds: Sequence[Any], **options: Any) -> None:
+    def compare_uneven_training(self, seed: int, builds: Sequence[Any], **options: Any) -> None:
         """Compare with one process. In the first epoch, train only the first model."""
         models, references = ([build() for build in builds] for _ in range(2))
         optimizers, plain = (
@@ -91,15 +91,15 @@ class JoinChecks(OptimizerFixture):
 
     def check_uneven_batches(self) -> None:
         for seed in range(6):
-            self.compare_uneven(seed, [network])
-            self.compare_uneven(seed, [network, network], op=hvd.AverageOfPresent)
-            self.compare_uneven(seed, [network], groups=3, op=hvd.Sum)
+            self.compare_uneven_training(seed, [network])
+            self.compare_uneven_training(seed, [network, network], op=hvd.AverageOfPresent)
+            self.compare_uneven_training(seed, [network], groups=3, op=hvd.Sum)
 
     def check_uneven_batches_with_sparse_gradients(self) -> None:
         for seed in range(4):
-            self.compare_uneven(seed, [EmbeddingModel, network])
-            self.compare_uneven(seed, [EmbeddingModel, network], op=hvd.AverageOfPresent)
-            self.compare_uneven(seed, [EmbeddingModel], sparse_as_dense=True)
+            self.compare_uneven_training(seed, [EmbeddingModel, network])
+            self.compare_uneven_training(seed, [EmbeddingModel, network], op=hvd.AverageOfPresent)
+            self.compare_uneven_training(seed, [EmbeddingModel], sparse_as_dense=True)
 
     def check_the_parameter_check_counts_the_same_steps(self) -> None:
         """The ranks have made different numbers of steps before each join()."""
@@ -107,7 +107,7 @@ class JoinChecks(OptimizerFixture):
         os.environ["FARANDOLE_CHECK_PARAMETERS"] = "2"
         hvd.init()
         for seed in range(4):
-            self.compare_uneven(seed, [network, network])
+            self.compare_uneven_training(seed, [network, network])
         hvd.shutdown()
         del os.environ["FARANDOLE_CHECK_PARAMETERS"]
         hvd.init()

@@ -1,7 +1,7 @@
 """Checks DistributedOptimizer against training in one process on the batches of all ranks.
 
-The checks use float64, in which the order of additions hardly matters, unless they are about other
-dtypes.
+Except for the checks of other dtypes, they use float64, in which the order of additions hardly
+matters.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class OptimizerChecks:
 
     # The checks
 
-    def check_many_optimizers(self) -> None:
+    def check_optimizers_of_several_kinds(self) -> None:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
         self.compare(
             lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
@@ -174,8 +174,8 @@ class OptimizerChecks:
         self.train(model, optimizer, range(2))
         assert before == [p.grad.data_ptr() for p in model.parameters()]
 
-    def check_gradients_differ_in_use(self) -> None:
-        """Each rank uses a different part of the model, and one part is used by no rank."""
+    def check_ranks_that_use_different_parameters(self) -> None:
+        """Each rank uses a different part of the model, and no rank uses the last part."""
 
         def build() -> nn.Module:
             torch.manual_seed(3)
@@ -187,7 +187,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
     def check_unused_parameters_get_gradients(self) -> None:
-        """Then the ranks need not agree in each step on which parameters are unused."""
+        """If unused parameters have gradients, the ranks need not agree on them in each step."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -203,7 +203,7 @@ class OptimizerChecks:
         self.train_reference(reference, plain, [0, 1, 3])
         self.expect_equal(model, reference)
 
-    def check_a_new_job(self) -> None:
+    def check_gradients_stay_shared_in_a_new_job(self) -> None:
         """Gradients keep their shared memory in a new job, also if a pass failed before it."""
         if self.size == 1:
             return
@@ -252,7 +252,7 @@ class OptimizerChecks:
 
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), build=build)
 
-    def check_sparse_gradients_become_dense(self) -> None:
+    def check_sparse_gradients_train_as_in_one_process(self) -> None:
         def build() -> nn.Module:
             torch.manual_seed(5)
             return nn.Embedding(20, 3, sparse=True).double()
@@ -284,7 +284,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
-    def check_sum(self) -> None:
+    def check_op_sum(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.01), op=hvd.Sum
@@ -327,7 +327,7 @@ class OptimizerChecks:
         self.expect_equal(model, reference, tolerance=0)
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
-    def check_a_skipped_step(self) -> None:
+    def check_a_rank_without_gradients_takes_part_in_a_step(self) -> None:
         """Rank 0 has no gradients after zero_grad(), but takes part in the next step."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -420,7 +420,7 @@ class OptimizerChecks:
             self.expect_equal(model, reference)
 
     def check_gradients_whose_memory_the_program_replaces(self) -> None:
-        """The program replaces the memory, unseen by torch; step() uses the new values."""
+        """torch does not see that the program replaces the memory; step() uses the new values."""
 
         def halve(model: nn.Module) -> None:
             for parameter in model.parameters():
@@ -490,8 +490,11 @@ class OptimizerChecks:
         self.train(model, optimizer, range(3))
         self.expect_same_everywhere(model)
 
-    def check_state_is_loaded_in_flight(self) -> None:
-        """Rank 0 ends its second pass long before another rank begins with its first."""
+    def check_state_is_loaded_instead_of_a_step(self) -> None:
+        """Twice, all ranks load a state after backward() and make no step.
+
+        The ranks above 0 are slow, so rank 0 waits for them in backward().
+        """
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), groups=3)
         self.train(model, optimizer, [0])
@@ -610,7 +613,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
-    def check_another_optimizer_for_the_model(self) -> None:
+    def check_a_second_optimizer_takes_over_the_model(self) -> None:
         model = network()
         first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         self.train(model, first, range(2))
@@ -621,7 +624,7 @@ class OptimizerChecks:
         self.train_reference(reference, plain, range(4))
         self.expect_equal(model, reference)
 
-    def check_wrong_use(self) -> None:
+    def check_wrong_use_raises(self) -> None:
         model = network()
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
         names = list(model.named_parameters())
@@ -678,7 +681,7 @@ class OptimizerChecks:
                     wanted = torch.full((3,), -float(factor * 10**i))
                     assert torch.equal(parameter.detach(), wanted), (op, name, parameter)
 
-    def expect_different_parameters(
+    def expect_step_rejects_parameters(
         self, optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]
     ) -> str:
         def step() -> None:
@@ -688,7 +691,7 @@ class OptimizerChecks:
         return self.expect_error("do not have the same parameters", step)
 
     def check_different_parameters_are_an_error(self) -> None:
-        """It is an error even if the parameters would fit into one bucket."""
+        """Different parameters are an error even if they would fit into one bucket."""
         if self.size == 1:
             return
         last = self.rank == self.size - 1
@@ -705,25 +708,25 @@ class OptimizerChecks:
             before = model.weight.detach().clone()
             for parameter in model.parameters():
                 parameter.grad = torch.ones_like(parameter)
-            self.expect_different_parameters(optimizer, model.parameters())
+            self.expect_step_rejects_parameters(optimizer, model.parameters())
             if op is hvd.Average:
                 assert torch.equal(model.weight.detach(), before)
         names = [(f"{'b' if last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
         plain = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
         optimizer = hvd.DistributedOptimizer(plain, names)
-        text = self.expect_different_parameters(optimizer, [parameter for _, parameter in names])
+        text = self.expect_step_rejects_parameters(optimizer, [parameter for _, parameter in names])
         assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
         model = nn.Linear(3, 2)
         plain = torch.optim.SGD(model.parameters(), lr=1.0)
         groups = [[model.weight, model.bias] if last else [model.weight]]
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), groups=groups)
-        text = self.expect_different_parameters(optimizer, model.parameters())
+        text = self.expect_step_rejects_parameters(optimizer, model.parameters())
         assert "`bias` (float32 [2], in group 0)" in text
         assert "`bias` (float32 [2], in no group)" in text
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
     def check_names_are_free_after_a_wrong_call(self) -> None:
-        """A name is free after its call was waited for, even if the wait raised; not before."""
+        """A name becomes free when the wait for its call ends, even if the wait raises."""
 
         def start(name: str, scale: float = 1.0) -> list[Any]:
             return [
@@ -748,12 +751,12 @@ class OptimizerChecks:
         # A grouped call waits for all its tensors, so all their names are free again.
         tensors = [torch.ones(2)] * 3
         for _ in range(2):
-            batch = {"name": "batch", "prescale_factor": wrong}
-            self.expect_error("finite", hvd.grouped_allreduce, tensors, **batch)
+            options = {"name": "batch", "prescale_factor": wrong}
+            self.expect_error("finite", hvd.grouped_allreduce, tensors, **options)
         found = hvd.grouped_allreduce(tensors, name="batch")
         assert all(torch.equal(tensor, torch.ones(2)) for tensor in found)
 
-    def check_size_one_has_no_hooks(self) -> None:
+    def check_a_job_of_one_has_no_hooks(self) -> None:
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         gradients = vars(optimizer).get("_gradients")

@@ -56,7 +56,7 @@ class PairingChecks(OptimizerFixture):
                 assert "optimizer.state_dict()" in text
 
     def check_copies_of_the_model(self) -> None:
-        """A copy of a model in training may keep averaged weights, or begin a new training."""
+        """A program may copy a model to keep averaged weights, or to begin a new training."""
         model, reference = network(), network()
         optimizer = wrapped(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)

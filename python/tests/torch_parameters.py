@@ -1,4 +1,4 @@
-"""Checks of check_parameters(), and of the check that an optimizer makes by itself."""
+"""Checks of check_parameters(), and of the comparison that an optimizer makes by itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ParameterChecks:
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
         self.difference_of_rank_1 = "" if self.size == 2 else "; rank 1 differs from the others"
 
-    def check_equal(self) -> None:
+    def check_equal_parameters(self) -> None:
         hvd.check_parameters(tensors())
         hvd.check_parameters(tensors().items(), "named")
         hvd.check_parameters(list(tensors().values()))
@@ -94,7 +94,7 @@ class ParameterChecks:
         text = self.expect_difference(change, "2 of 11 differ, the first is `counts` (int64 [7])")
         assert self.size == 1 or "up to 5 apart" in text
 
-    def check_bits_count(self) -> None:
+    def check_bits_are_compared(self) -> None:
         def zeros(mine: dict[str, torch.Tensor]) -> None:
             mine["float"][0, 0] = -0.0
 
@@ -110,7 +110,7 @@ class ParameterChecks:
 
         self.expect_difference(true, "`bool` (bool [2, 3])")
 
-    def check_different_kinds(self) -> None:
+    def check_different_dtypes_and_shapes(self) -> None:
         def dtype(mine: dict[str, torch.Tensor]) -> None:
             mine["float"] = mine["float"].double()
 
@@ -290,7 +290,7 @@ class ParameterChecks:
         self.restart(0)
 
     def check_ranks_that_train_alone_on_purpose(self) -> None:
-        """Each rank trains alone, as before an average of parameters; no step() compares them."""
+        """Ranks may train alone and average their parameters later, so step() compares nothing."""
         self.restart(1)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

@@ -15,7 +15,7 @@ from torch_frontend import TorchFrontend
 from torch_optimizer import OptimizerChecks, network, square_loss
 
 import farandole.torch as hvd
-from farandole.comparison import failures
+from farandole.comparison import exchange_failures
 
 
 class StateChecks:
@@ -154,10 +154,10 @@ class StateChecks:
     def check_failures_are_known_to_all_ranks_that_have_not_joined(self) -> None:
         last = self.size - 1
         broken = "broken" if self.rank == last else ""
-        assert failures("", "well", hvd.global_process_set) == {}
-        assert failures(broken, "broken", hvd.global_process_set) == {last: "broken"}
+        assert exchange_failures("", "well", hvd.global_process_set) == {}
+        assert exchange_failures(broken, "broken", hvd.global_process_set) == {last: "broken"}
         if self.size > 1 and self.rank > 0:
-            assert failures(broken, "joined", hvd.global_process_set) == {last: "broken"}
+            assert exchange_failures(broken, "joined", hvd.global_process_set) == {last: "broken"}
         hvd.join()
 
     def check_options_of_all_kinds_are_sent(self) -> None:
@@ -236,7 +236,7 @@ class StateChecks:
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
-        """A scheduler of the wrapped optimizer, for instance, does not know the wrapper."""
+        """A scheduler that was made for the wrapped optimizer knows only that one."""
         model = network()
         plain = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)

@@ -1,6 +1,6 @@
 """Checks of farandole.torch as scripts for Horovod use it: names, arguments and behaviour.
 
-The conformance suite does not check these points.
+The conformance suite, which all frontends share, does not check them.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class TorchSurface(Suite):
     # Sparse tensors
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return a tensor of 8 rows: rank r gives 2r + 1 once for rows 0 ... r - 1, twice for r."""
+        """Return 8 sparse rows: rank r has the value 2r + 1 in the rows 0 ... r, twice in row r."""
         places = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
         return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)
@@ -276,7 +276,7 @@ class TorchSurface(Suite):
             assert apart >= memory.nbytes, "memory in use was allocated again"
             memory.copy_(self.tensor((100_000,), seed=cycle))
             hvd.allreduce_(memory, op=hvd.Sum)
-            wanted = sum(self.of_all((100_000,), seed=cycle))
+            wanted = sum(self.inputs_of_all((100_000,), seed=cycle))
             self.expect(memory, wanted, "float32", exact=False)
             hvd.shutdown()
             self.init()
@@ -309,8 +309,8 @@ class TorchSurface(Suite):
         hvd.shutdown()
         self.init()
 
-    def check_a_name_twice_within_a_cycle(self) -> None:
-        """Scripts provoke this error; the last call is in flight when the job ends."""
+    def check_a_name_in_use_is_rejected_in_every_asynchronous_call(self) -> None:
+        """Scripts provoke this error. The call that was accepted may be in flight at the end."""
         if self.size == 1:
             return
 

@@ -120,10 +120,10 @@ class TrainingChecks(OptimizerFixture):
         self.compare(compression=Doubling)
         assert self.size == 1 or (16, 5) in Doubling.shapes  # a parameter's own shape
 
-    def passes(
+    def compare_with_batches_per_step(
         self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
     ) -> None:
-        """Train with these batches in each step, and compare with one process."""
+        """Train with the batches `steps[i]` in step i, and compare with one process."""
         reference = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -141,9 +141,9 @@ class TrainingChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_the_last_step_has_fewer_passes(self) -> None:
-        """This is as in the last step of an epoch; the next step counts from the start."""
+        """The last step of an epoch may have fewer passes. The next step counts from 0 again."""
         steps = [(0, 1, 2), (3, 4), (5, 6, 7), (8,)]
-        self.passes(network(), steps, {"backward_passes_per_step": 3})
+        self.compare_with_batches_per_step(network(), steps, {"backward_passes_per_step": 3})
 
     def check_one_rank_has_fewer_passes(self) -> None:
         model, reference = network(), network()
@@ -171,7 +171,7 @@ class TrainingChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_no_sync(self) -> None:
-        """Passes within no_sync() only add up, also if step() follows at once."""
+        """Passes within no_sync() only add up, even if step() directly follows them."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)

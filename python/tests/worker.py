@@ -10,7 +10,8 @@ import importlib
 import sys
 import time
 
-# The limit for one check; then each worker prints its stack. Less than the limit of job.run_checks.
+# The limit for one check. If a check takes longer, each worker prints its stack and ends. The limit
+# is below that of job.run_checks().
 HANG_GUARD_SECONDS = 100
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import horovod_launched
 import pytest
 from horovod_launched import horovodrun
-from job import command, command_elsewhere, run, run_command
+from job import command, command_of_launcher, run, run_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "torch"
@@ -49,7 +49,7 @@ def test_fashion_mnist_with_four_workers() -> None:
 def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
     ours = launcher == "farandole"
-    words = command(2, *program) if ours else command_elsewhere(launcher, 2, *program)
+    words = command(2, *program) if ours else command_of_launcher(launcher, 2, *program)
     assert words is not None
     job = run_command(words)
     assert job.code == 0, job.text

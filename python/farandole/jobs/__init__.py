@@ -41,7 +41,7 @@ _FUNCTION_WORKER = ("-m", "farandole.jobs.function_worker")
 GRACE_SECONDS_MAX = 30
 
 
-# size waiver: what a user may choose, each by its name
+# size waiver: each argument is a choice of the user
 def run(
     fn: Callable[..., Result],
     args: Sequence[Any] = (),
@@ -58,9 +58,10 @@ def run(
     by rank.
 
     Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
-    and sys.stderr, whatever these are; the launcher's messages go to sys.stderr. Blocks until all
-    workers have ended. If one fails, the others are ended. An exception in this process, such as
-    that of Ctrl-C, also ends the workers. Large NumPy arrays in results are not copied on the way.
+    and sys.stderr, also if a notebook has replaced these; the launcher's messages go to sys.stderr.
+    Blocks until all workers have ended. If one fails, the others are ended. An exception in this
+    process, such as that of Ctrl-C, also ends the workers. Large NumPy arrays in results are sent
+    without copying them into a pickle.
 
     Args:
         fn: The function. It may be defined anywhere, also interactively.
@@ -124,7 +125,7 @@ class Workers(Sequence[Worker]):
         return "\n".join(lines)
 
 
-# size waiver: what a user may choose, each by its name
+# size waiver: each argument is a choice of the user
 def launch_workers(
     n: int,
     target: Callable[..., Any] | str | os.PathLike[str] | Sequence[str],
@@ -135,7 +136,7 @@ def launch_workers(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> Workers:
-    """Start n workers on this host as one job, and return their list when the first has started.
+    """Start n workers on this host as one job, and return their list once the first is running.
 
     The workers run until they are done, one of them fails, stop_workers() is called, or this
     process ends. Each one has `rank`, `address` (its host), `pid`, `state` ("starting", "running",
@@ -326,7 +327,7 @@ def _workers(n: int, runs_function: bool) -> list[Worker]:
 
 
 def _end_in_any_case(job: LaunchedJob, error: BaseException) -> None:
-    """End the job. Another Ctrl-C makes the launcher kill what still runs."""
+    """End the job after an error. Another Ctrl-C makes the launcher kill what still runs."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
     while job.is_alive():
         try:

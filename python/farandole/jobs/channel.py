@@ -1,10 +1,10 @@
-"""Messages between a program and the functions that it has started as a job.
+"""Messages between a program and the workers that call a function for it.
 
 Messages are sent on socket pairs. Only the program, its launcher, its workers, and their forked
 children hold an end of a pair, and there is no address for others to connect to. A message is a
 list of parts: their count and their lengths (u64, little-endian), then their bytes. On a socket
-that does not block, each call sends or receives as much as it can at once. On a blocking socket, it
-finishes the message.
+that does not block, advance() sends or receives as much as it can at once. On a blocking socket,
+advance() finishes the message.
 """
 
 from __future__ import annotations

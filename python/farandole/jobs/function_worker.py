@@ -48,14 +48,16 @@ def main() -> None:
 
 
 def _inherited_channel() -> socket.socket:
-    """Return the socket. Processes that the function starts do not inherit it."""
+    """Return the socket to the program that has started the job. Processes that the function starts
+    do not inherit the socket."""
     channel = socket.socket(fileno=int(os.environ.pop("FARANDOLE_CHANNEL_DESCRIPTOR")))
     channel.set_inheritable(False)
     return channel
 
 
 def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
-    """Call the function. Empties the list first, because the function may need the memory."""
+    """Call the function and return the message with its result. Empty `call` before, because the
+    function may need the memory."""
     prefix, path = json.loads(call[0])
     if prefix == sys.prefix:  # the same Python has the same packages
         sys.path[:] = path
@@ -122,7 +124,7 @@ def _show_without_own_frames(
     error: BaseException,
     stack: TracebackType | None,
 ) -> None:
-    """Show an exception without our frames. The launcher gets its traceback from here as well."""
+    """Show an exception without our frames. Its traceback loses them for the launcher, too."""
     error.__traceback__ = _without_own_frames(stack)
     show(kind, error, error.__traceback__)
 

@@ -54,7 +54,7 @@ class LaunchedJob:
         self.cause: int | None = None  # the rank that failed first
         self.pid: int | None = None  # the launcher's
         self._owner = os.getpid()
-        self._launched = threading.Event()  # set when a worker has started, or when none can
+        self._launched = threading.Event()  # set when a worker has started, or when none will start
         self._problem: Exception | None = None
         self._signal = 0
         self._exit_code: int | None = None
@@ -102,10 +102,10 @@ class LaunchedJob:
         return self._owner == os.getpid()
 
     def show(self) -> None:
-        """Write the job's output to sys.stdout and sys.stderr, whatever these are, until it has
-        ended.
+        """Write the job's output to sys.stdout and sys.stderr, also if a notebook has replaced
+        these, until the job has ended.
 
-        If it raises, for example after Ctrl-C, it can be called again.
+        If show() raises, for example after Ctrl-C, it can be called again.
         """
         self._launched.wait()
         with selectors.DefaultSelector() as selector:

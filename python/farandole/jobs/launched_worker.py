@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def stdout(self) -> str:
-        """The standard output in the last MiB of all its output so far."""
+        """The part of the standard output that is in the last MiB of the worker's output so far."""
         return self._kept.text("stdout")
 
     @property
@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def output(self) -> str:
-        """Both streams, in the order in which their output came here."""
+        """The output of both streams, in the order in which it reached this process."""
         return self._kept.text()
 
     @property
@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def failure(self) -> WorkerError | None:
-        """The error with which it has failed; None if it has not, or if that is not known yet."""
+        """The error with which the worker has failed; None if it has not, or still runs."""
         self._unpickle()
         if self.state not in ("failed", "stopped"):
             return None

@@ -10,10 +10,10 @@ from farandole.errors import FarandoleError
 
 
 def launcher_command() -> str:
-    """Return the path of the command that was installed with this Python, otherwise of that in
-    PATH.
+    """Return the path of the command that was installed with this Python. If there is none, return
+    the path of the command in PATH.
 
-    Raise FarandoleError if there is none.
+    Raise FarandoleError if PATH has none either.
     """
     folders = [sysconfig.get_path("scripts")]
     folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))

@@ -28,7 +28,7 @@ _APPLY = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
 class Listener(Protocol):
-    def backward_has_ended(self) -> None: ...
+    def on_backward_end(self) -> None: ...
 
 
 class BackwardEnd:
@@ -50,16 +50,16 @@ class BackwardEnd:
             return
         self._pass = number
         self._requests[self._serial] = self
-        _queue_callback(_pass_has_ended)
+        _queue_callback(_on_pass_end)
 
 
-def _pass_has_ended() -> None:
+def _on_pass_end() -> None:
     nodes, passes = _running_nodes(sys._getframe())
     if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks
         _call_after(nodes[-1])
     elif passes <= 1:
         _call_all()
-    # Otherwise a hook has called backward(), and step() waits for the calls of this pass.
+    # In the remaining case, a hook has called backward(). step() waits for the calls of this pass.
 
 
 def _call_all() -> None:
@@ -69,7 +69,7 @@ def _call_all() -> None:
         listener = requests.pop(serial)._listener()
         try:
             if listener is not None:
-                listener.backward_has_ended()
+                listener.on_backward_end()
         except Exception as error:  # call the other listeners first
             errors.append(error)
     if errors:
@@ -77,7 +77,8 @@ def _call_all() -> None:
 
 
 def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
-    """Return the autograd nodes that are running, innermost first, and the number of passes."""
+    """Return the autograd nodes in Python that are running, innermost first, and the number of
+    passes."""
     nodes, passes = [], 0
     while frame is not None:
         if frame.f_code is _APPLY:
@@ -91,6 +92,6 @@ def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
 def _call_after(node: Any) -> None:
     def end_later(*_: object) -> None:
         hook.remove()
-        _queue_callback(_pass_has_ended)
+        _queue_callback(_on_pass_end)
 
     hook = node.register_hook(end_later)

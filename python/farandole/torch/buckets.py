@@ -163,8 +163,8 @@ class _AnyBucket:
     def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
         self.name = name
         self.gradients = gradients
-        # Whether some rank lacked a gradient when the bucket was made. Then step() starts it on
-        # all ranks.
+        # Whether some rank lacked a gradient when the bucket was made. Then step() starts the
+        # bucket on all ranks.
         self.late = False
         # The number of gradients that are not complete; None before the first one is.
         self.incomplete: int | None = None
@@ -178,8 +178,8 @@ class _AnyBucket:
             gradient.last_version = None
 
     def is_trained(self) -> bool:
-        """Return whether a parameter is trained. A bucket of frozen parameters is not sent.
-        `requires_grad` must be the same on all ranks."""
+        """Return whether at least one parameter is trained. A bucket of frozen parameters is not
+        sent. `requires_grad` must be the same on all ranks."""
         return any(gradient.parameter.requires_grad for gradient in self.gradients)
 
     def complete_one(self) -> bool:
@@ -234,14 +234,14 @@ class Bucket(_AnyBucket):
         first = gradients[0].parameter
         self._offsets = [offset for _, offset in planned.places]
         raw = next((each._raw for each in former if each._fits(gradients, planned)), None)
-        self._raw: torch.Tensor = _memory(first.device, planned.bytes) if raw is None else raw
+        self._raw: torch.Tensor = _new_memory(first.device, planned.bytes) if raw is None else raw
         self.memory = self._raw[: planned.bytes].view(first.dtype)
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
             gradient.set_place(place.view(parameter.shape))
-        # Whether the program wrote to a gradient after it was complete and before the start.
+        # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
@@ -367,8 +367,8 @@ def _text_of(tensor: torch.Tensor) -> str:
 
 
 def _alias(place: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on the same memory that is no view. Hand-written zero_grad() functions detach
-    gradients in place, and autograd cannot do that with a view."""
+    """Return another tensor on the same memory, which is not a view. Hand-written zero_grad()
+    functions detach gradients in place, and autograd cannot do that with a view."""
     return place.new_empty(0).set_(place)
 
 
@@ -395,23 +395,23 @@ def _sample(tensor: torch.Tensor) -> bytes:
     return few.view(torch.uint8).cpu().numpy().tobytes()
 
 
-def _memory(device: torch.device, size: int) -> torch.Tensor:
-    """Return new memory on the device. If that is host memory, the other ranks can map it."""
+def _new_memory(device: torch.device, size: int) -> torch.Tensor:
+    """Return new memory on the device. If the device is the host, the other ranks can map it."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=torch.uint8, device=device)
     return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
 
 
 def _is_shared(memory: torch.Tensor) -> bool:
-    """Return whether the other ranks can map the memory, or whether it is on a device, where that
-    is not needed."""
+    """Return whether the other ranks can map the memory. Memory on another device than the host
+    need not be mapped, so return True."""
     if memory.device.type != "cpu":
         return True
     return lifecycle.engine().is_shared(memory.data_ptr(), memory.numel())
 
 
 def _rows(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient as rows with indices. It may be missing or dense."""
+    """Return the parameter's gradient, which may be missing or dense, as rows with indices."""
     gradient = parameter.grad
     if gradient is None:
         indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)

@@ -42,8 +42,8 @@ class _InPlace(PreparedCall[torch.Tensor]):
 
 
 def _borrow_for_writing(tensor: torch.Tensor) -> tuple[torch.Tensor, core.BufferView]:
-    """Return the memory on which a call works that writes into the tensor, which may be a copy,
-    and a view of it."""
+    """Return the memory that a call in place works on, and a view of that memory. The memory is
+    the tensor itself or, if the engine cannot use it, a copy."""
     view = direct_view(tensor)
     if view is not None:
         return tensor, view
@@ -74,8 +74,8 @@ def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -
 def start_in_place(
     operation: Operation, tensor: torch.Tensor, name: str | None, waits: bool = False
 ) -> Handle[torch.Tensor]:
-    """Submit a call that writes its result into the tensor. For `waits`, here and below, see
-    farandole.calls."""
+    """Submit a call that writes its result into the tensor. farandole.calls.start() explains
+    `waits`."""
     handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), waits)
     _count_write(tensor)
     return handle
@@ -105,7 +105,7 @@ def _count_write(tensor: torch.Tensor) -> None:
 
 
 def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
-    """Wait for the result. If the tensor requires a gradient, so does the result."""
+    """Run the operation to its end. If the tensor requires a gradient, so does the result."""
     if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
         return _with_gradients([operation], [tensor], name, grouped=False)[0]
     return start(operation, tensor, name, with_rows, waits=True).wait()
@@ -150,20 +150,20 @@ class _Operations(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         # Every input that can have a gradient takes part, because another rank may need its
-        # gradient. The last of `gradients` is for the received numbers of rows.
+        # gradient. The last of `gradients` belongs to the last output, ctx.received; it is unused.
         chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
-        steps = [
+        backwards = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
             for i in chosen
         ]
         name = arguments.gradient_name(ctx.name)
         if ctx.grouped:
             results = run_batch(
-                [step.operation for step in steps], [step.array for step in steps], name
+                [each.operation for each in backwards], [each.array for each in backwards], name
             )
         else:
-            results = [run(steps[0].operation, steps[0].array, name)]
+            results = [run(backwards[0].operation, backwards[0].array, name)]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
-        for i, step, (tensor, _) in zip(chosen, steps, results, strict=True):
-            input_gradients[i] = step.finish(tensor)
+        for i, each, (tensor, _) in zip(chosen, backwards, results, strict=True):
+            input_gradients[i] = each.finish(tensor)
         return None, None, None, *input_gradients

@@ -1,5 +1,5 @@
-"""All gradients of an optimizer. They are combined over the ranks while backward() runs, and at its
-end.
+"""All gradients of an optimizer. The ranks combine them while backward() runs, and at the end of
+backward().
 
 Autograd calls a hook when a gradient is complete. When the last gradient of a bucket is complete,
 the allreduce of the whole bucket starts. The end of the backward pass waits for all buckets that
@@ -52,7 +52,7 @@ class _Errors:
             return False
         return True
 
-    def first(self) -> Exception:
+    def pop_first(self) -> Exception:
         """Return the first error and remove it. Otherwise its traceback, its frame and this object
         would form a cycle, and only the garbage collector could free the optimizer."""
         return self.found.pop(0)
@@ -94,7 +94,7 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
-        # Of the last period; their memory may be used again.
+        # The buckets of the last period, whose memory new buckets may take.
         self._former_buckets: list[Bucket] = []
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
@@ -104,7 +104,7 @@ class Gradients:
         self._has_extra_pass = False  # one pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
-        self._period = combination.group.period  # in which places were given
+        self._period = combination.group.period  # the period in which places were given
         self._has_agreed = False  # whether the first agreement of this step has been made
         self._backward_end = BackwardEnd(self)
         # Whether reduce() was called, and no gradient has been computed since.
@@ -133,11 +133,11 @@ class Gradients:
         """Add hooks to the trained parameters. torch allows no hook on a frozen parameter."""
         for gradient in self._unplaced:
             if gradient.hook is None and gradient.parameter.requires_grad:
-                hook = _hook(weakref.ref(self), gradient)
+                hook = _make_hook(weakref.ref(self), gradient)
                 gradient.hook = gradient.parameter.register_post_accumulate_grad_hook(hook)
                 self._hooks.append(gradient.hook)
 
-    def gradient_is_ready(self, gradient: Gradient) -> None:
+    def on_gradient_ready(self, gradient: Gradient) -> None:
         self.reduced = False
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
@@ -191,7 +191,7 @@ class Gradients:
             bucket.reset(self._passes)
             raise
 
-    def backward_has_ended(self) -> None:
+    def on_backward_end(self) -> None:
         """Wait for all full buckets."""
         if not self._counts_passes or self._retired:
             return
@@ -205,7 +205,7 @@ class Gradients:
             errors.attempt(bucket.wait)
         if errors.found:
             self._reset()
-            raise errors.first()
+            raise errors.pop_first()
         if self._needs_step():
             for bucket in self._buckets:
                 bucket.save_state()
@@ -240,7 +240,7 @@ class Gradients:
         for bucket in remaining:
             waits = bucket is remaining[-1] and not self._unplaced
             errors.attempt(functools.partial(bucket.start, self._combination, waits))
-        # If the first agreement fails, it fails on all ranks, though on some already in backward().
+        # If the first agreement fails, it fails on all ranks; on some, it fails in backward().
         if self._has_agreed or errors.attempt(self._place_common):
             errors.attempt(self._place_rest)
         for bucket in self._buckets:
@@ -253,7 +253,7 @@ class Gradients:
                 break
         self._reset()
         if errors.found:
-            raise errors.first()
+            raise errors.pop_first()
         self._add_hooks()
         self._former_buckets.clear()
         self.reduced = True
@@ -401,7 +401,8 @@ class Gradients:
 
     def restart(self, passes: int | None = None) -> None:
         """Forget the passes that were counted, because the program has dropped their gradients.
-        First wait for the buckets that have started, because other ranks write to them."""
+        First wait for the buckets that are still in flight after an error in backward(), because
+        other ranks write to them."""
         for bucket in self._buckets:
             with contextlib.suppress(FarandoleError):
                 bucket.wait()
@@ -420,13 +421,13 @@ class Gradients:
             gradient.last_version = None
 
 
-def _hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
+def _make_hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
     """Make a hook that does not keep the optimizer alive, because a model may outlive it."""
 
     def hook(_: torch.Tensor) -> None:
         gradients = owner()
         if gradients is not None:
-            gradients.gradient_is_ready(gradient)
+            gradients.on_gradient_ready(gradient)
 
     return hook
 

@@ -453,7 +453,8 @@ def _alltoall_of_each(
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the numbers of rows as int32, like Horovod, or as int64 if one needs it."""
+    """Return the tensor, and the numbers of rows as int32, like Horovod, or as int64 if a number
+    needs it."""
     fits = max(received_rows) <= _INT32_MAX
     return tensor, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64)
 

@@ -232,8 +232,8 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state, and forget gradients in flight. First wait for the gradients that this
-        rank has already sent; that may mean waiting for a late rank."""
+        """Load the state, and forget the backward passes since the last step. If backward() has
+        raised an error, first wait until the gradients that this rank has sent are combined."""
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
@@ -321,13 +321,14 @@ class _DistributedDeltas(_Distributed):
         )
 
     def _skip_or_unscale(self) -> bool:
-        """Return whether a GradScaler has found an overflow on any rank; all ranks must skip the
-        same steps. Otherwise unscale the gradients, unless unscale_() has done so."""
+        """Return whether a GradScaler has found an overflow on any rank: all ranks must skip the
+        same steps. If there is none, unscale the gradients, unless unscale_() has done so."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
         scale = self.grad_scale
-        # The user's optimizer must not see them, nor must a later step() after an error.
+        # The user's optimizer must not see the two attributes, nor must a later step() after an
+        # error.
         self.found_inf = self.grad_scale = None
         if self._deltas is None:
             overflow = found_inf.item() > 0

@@ -88,7 +88,7 @@ class _Normalize(torch.autograd.Function):
         process_set: Group,
     ) -> Any:
         wide = _at_least_float32(input)
-        mean, variance, count = _statistics(wide, process_set)
+        mean, variance, count = _gather_statistics(wide, process_set)
         scale = torch.rsqrt(variance + eps)
         normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
         output = normal
@@ -123,7 +123,7 @@ class _Normalize(torch.autograd.Function):
         return input_gradient, weight_gradient.to(dtype), bias_gradient.to(dtype), None, None
 
 
-def _statistics(
+def _gather_statistics(
     values: torch.Tensor, process_set: Group
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Return mean and variance of each channel over all members, and the number of values of a

@@ -10,7 +10,7 @@ class HorovodBasics:
     """The functions that every frontend exports, as methods. All objects refer to the same job."""
 
     def __init__(self, pkg_path: str = "", *args: str) -> None:
-        """Ignore the arguments, which say where Horovod's library is. Farandole loads none here."""
+        """Ignore the arguments, which say where Horovod's library is. Farandole needs no path."""
 
     init = staticmethod(farandole.init)
     shutdown = staticmethod(farandole.shutdown)

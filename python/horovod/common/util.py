@@ -39,7 +39,7 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether "torch", "tensorflow" ... works here, without importing the framework."""
+    """Return whether the framework ("torch", "tensorflow" ...) works here, without importing it."""
     return ext_base_name == "torch" and importlib.util.find_spec("torch") is not None
 
 

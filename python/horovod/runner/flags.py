@@ -18,7 +18,8 @@ MEBIBYTE = 1024 * 1024
 class Flag:
     """One setting. Its value is None if it was not given.
 
-    negated: the flags that set it to False; then `names` set it to True, and none takes a value.
+    negated: the flags that set it to False. If there are any, `names` set it to True, and neither
+        these nor `names` take a value.
     arguments: the names of the setting as arguments of run(), if they differ from `name`.
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
