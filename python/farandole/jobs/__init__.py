@@ -54,7 +54,7 @@ def run(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> list[Result]:
-    """Call fn(*args, **kwargs) on n workers of this host, and return the list of their results
+    """Call `fn(*args, **kwargs)` on n workers of this host, and return the list of their results
     by rank.
 
     Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
