@@ -20,7 +20,7 @@
 #include "base/try.h"
 #include "bench_pattern.h"
 #include "farandole/engine.h"
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {

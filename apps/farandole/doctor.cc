@@ -16,7 +16,7 @@
 #include "doctor_frameworks.h"
 #include "doctor_kernel.h"
 #include "doctor_machine.h"
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {

@@ -24,6 +24,7 @@
 #include "launcher/descriptor_need.h"
 #include "launcher/heap_share.h"
 #include "launcher/job_options.h"
+#include "launcher/worker_environment.h"
 #include "system_files.h"
 
 namespace farandole {
@@ -75,11 +76,7 @@ Finding memory() {
     return {Health::kLimited, "/proc/meminfo cannot be read", "mount /proc"};
   const std::string found = format_text("{} in the machine, {} available", size_text(*total * kKiB),
                                         size_text(*available * kKiB));
-  const auto group = smallest_limit({.controller = "memory",
-                                     .limit = "memory.max",
-                                     .used = "memory.current",
-                                     .old_limit = "memory.limit_in_bytes",
-                                     .old_used = "memory.usage_in_bytes"});
+  const auto group = smallest_memory_limit();
   if (!group || group->limit >= *total * kKiB)
     return {Health::kWorks, found + "; no limit of a control group", ""};
   return {
@@ -147,6 +144,18 @@ Finding huge_pages() {
       Health::kLimited, found,
       "large tensors take longer; Linux 6.1 or newer is needed, and a shmem_enabled that is not "
       "`deny`"};
+}
+
+Finding freed_memory() {
+  const std::int64_t bytes = kept_bytes_of_all_workers();
+  if (kept_memory_variable(static_cast<std::size_t>(bytes), inherited_environment()))
+    return {Health::kWorks,
+            format_text("the workers of a job keep up to {} for new tensors", size_text(bytes)),
+            ""};
+  if (kept_memory_variable(static_cast<std::size_t>(bytes), {}))
+    return {Health::kWorks, "as GLIBC_TUNABLES or MALLOC_… in the environment say", ""};
+  return {Health::kLimited, "workers return large tensors to the system at once",
+          "training steps with large tensors take longer; glibc 2.35 or newer is needed"};
 }
 
 Finding finding_on_capacity(std::int64_t workers, const std::string& found,
@@ -269,6 +278,7 @@ std::vector<Check> machine_checks() {
           single_check("memory", false, memory),
           single_check("/dev/shm", false, shared_memory_folder),
           single_check("huge pages", false, huge_pages),
+          single_check("freed memory", false, freed_memory),
           single_check("open files", true, open_files),
           single_check("processes", true, processes),
           single_check("locked memory", false, locked_memory),

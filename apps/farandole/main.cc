@@ -16,8 +16,8 @@
 #include "bench_worker.h"
 #include "doctor.h"
 #include "knob_table.h"
-#include "launcher/colors.h"
 #include "launcher/foreground_process.h"
+#include "output/colors.h"
 #include "run_options.h"
 #include "status.h"
 

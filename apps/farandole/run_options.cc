@@ -12,6 +12,7 @@
 #include "base/visible_text.h"
 #include "foreign_flags.h"
 #include "rank_list.h"
+#include "system_files.h"
 #include "whole_number.h"
 
 namespace farandole {
@@ -37,7 +38,9 @@ Everything after the program's name belongs to the program.
 Every line of a worker's output begins with its rank, or with the text of --prefix. If the launcher
 writes to a terminal, the workers do so too, so progress bars and colors work; with NO_COLOR=1,
 the launcher uses no colors. The standard input of all workers is empty (/dev/null). Workers get
-OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
+OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them. They keep freed
+memory for new tensors, all together up to a quarter of the memory, unless you have set
+GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 
 --output-dir DIR also writes the unchanged output of each worker to DIR/rank.<NN>/stdout and stderr.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
@@ -243,6 +246,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
     return given != variables.end() ? given->second.c_str() : std::getenv(name);
   }));
   job.stall_warning = stall_warning_of(knobs);
+  job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
   return job;
 }
 

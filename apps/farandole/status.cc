@@ -12,8 +12,8 @@
 
 #include "base/format.h"
 #include "base/visible_text.h"
-#include "launcher/colors.h"
 #include "launcher/job_list.h"
+#include "output/colors.h"
 #include "whole_number.h"
 
 namespace farandole {

@@ -1,5 +1,6 @@
 #include "system_files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -87,6 +88,21 @@ std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
         smaller_limit(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
                       files.old_limit, files.old_used);
   return best;
+}
+
+std::optional<CgroupLimit> smallest_memory_limit() {
+  return smallest_limit({.controller = "memory",
+                         .limit = "memory.max",
+                         .used = "memory.current",
+                         .old_limit = "memory.limit_in_bytes",
+                         .old_used = "memory.usage_in_bytes"});
+}
+
+std::int64_t usable_memory() {
+  const std::int64_t kib =
+      number_after(file_text("/proc/meminfo").value_or(""), "MemTotal").value_or(0);
+  const auto group = smallest_memory_limit();
+  return std::min(kib * 1024, group ? group->limit : kib * 1024);
 }
 
 }  // namespace farandole

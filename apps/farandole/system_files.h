@@ -29,5 +29,12 @@ struct CgroupLimit {
 };
 // Returns the smallest limit of our control group and its parents; empty if there is none.
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files);
+std::optional<CgroupLimit> smallest_memory_limit();
+
+// Returns the bytes of memory that the machine has, or less if a control group limits them; 0 if
+// /proc cannot be read.
+std::int64_t usable_memory();
+// Returns how much freed memory all workers of a job together may keep for new tensors.
+inline std::int64_t kept_bytes_of_all_workers() { return usable_memory() / 4; }
 
 }  // namespace farandole

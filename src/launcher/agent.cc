@@ -32,10 +32,10 @@
 #include "launcher/job_sheet.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
-#include "launcher/rank_files.h"
 #include "launcher/stack_capture.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
+#include "output/rank_files.h"
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
@@ -89,8 +89,9 @@ class Agent {
   Status watch_own_descriptors();
   Status start_all();
   Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
-  std::vector<EnvironmentVariable> default_environment() const;
-  void announce_threads(const std::vector<EnvironmentVariable>& inherited);
+  // Chooses the variables that the user has not set, and says so unless the user has set the number
+  // of threads.
+  void choose_defaults(const std::vector<EnvironmentVariable>& inherited);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
@@ -118,6 +119,7 @@ class Agent {
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
+  std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank: the flight records of the workers
   std::optional<Supervision> supervision_;
@@ -178,7 +180,7 @@ Status Agent::start_all() {
                                                  .workers = {}},
                                                 workers));
   const auto inherited = inherited_environment();
-  announce_threads(inherited);
+  choose_defaults(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
   return {};
 }
@@ -195,8 +197,8 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get(),
                                       caller.channels.empty() ? -1 : caller.channels.at(index)};
   const bool own_streams = caller.streams.empty();
-  const auto environment = merge_environment({default_environment(), inherited, options.settings,
-                                              rank_variables(rank, options.workers, descriptors)});
+  const auto environment = merge_environment(
+      {defaults_, inherited, options.settings, rank_variables(rank, options.workers, descriptors)});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -219,18 +221,22 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   return {};
 }
 
-std::vector<EnvironmentVariable> Agent::default_environment() const {
-  return default_variables(setup_.options.workers, usable_cores());
-}
-
-void Agent::announce_threads(const std::vector<EnvironmentVariable>& inherited) {
-  for (const auto* list : {&inherited, &setup_.options.settings})
-    for (const auto& [name, value] : *list)
-      if (name == "OMP_NUM_THREADS") return;
+void Agent::choose_defaults(const std::vector<EnvironmentVariable>& inherited) {
+  const JobOptions& options = setup_.options;
   const int cores = usable_cores();
-  output_.notice("OMP_NUM_THREADS=" + default_environment().front().second + " in every worker (" +
-                 std::to_string(setup_.options.workers) + " on " + std::to_string(cores) +
-                 (cores == 1 ? " core" : " cores") + "); set it yourself to choose otherwise");
+  std::vector<EnvironmentVariable> given = inherited;
+  given.insert(given.end(), options.settings.begin(), options.settings.end());
+  defaults_ = default_variables(options.workers, cores);
+  const EnvironmentVariable threads = defaults_.front();
+  const auto memory = kept_memory_variable(options.kept_bytes, given);
+  if (memory) defaults_.push_back(*memory);
+  for (const auto& [name, value] : given)
+    if (name == threads.first) return;
+  output_.notice(threads.first + "=" + threads.second + " in every worker (" +
+                 std::to_string(options.workers) + " on " + std::to_string(cores) +
+                 (cores == 1 ? " core" : " cores") + ")" +
+                 (memory ? ", and " + memory->first + " keeps freed memory for new tensors" : "") +
+                 "; set it yourself to choose otherwise");
 }
 
 void Agent::serve(std::uint64_t ready) {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/process_end.h"
-#include "launcher/output_sink.h"
 #include "launcher/poller.h"
+#include "output/output_sink.h"
 
 namespace farandole {
 

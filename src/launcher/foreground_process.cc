@@ -18,10 +18,10 @@
 #include <string>
 
 #include "launcher/agent.h"
-#include "launcher/colors.h"
 #include "launcher/process_tree.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_process.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "launcher/line_prefix.h"
+#include "output/line_prefix.h"
 
 namespace farandole {
 
@@ -34,6 +35,8 @@ struct JobOptions {
   std::vector<std::string> command;  // the program and its arguments
   // Environment variables that every worker gets. They override what it inherits.
   std::vector<std::pair<std::string, std::string>> settings;
+  // How much freed memory a worker may keep for new tensors; 0: as the C library does by default.
+  std::size_t kept_bytes = 0;
   // How long workers may take to end after they received a signal.
   std::chrono::seconds grace{30};
   OutputOptions output;

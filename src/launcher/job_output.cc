@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/try.h"
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {

@@ -13,12 +13,12 @@
 #include "diagnosis/failure_box.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
-#include "launcher/line_splitter.h"
-#include "launcher/output_sink.h"
 #include "launcher/poller.h"
-#include "launcher/rank_files.h"
-#include "launcher/screen.h"
-#include "launcher/worker_stream.h"
+#include "output/line_splitter.h"
+#include "output/output_sink.h"
+#include "output/rank_files.h"
+#include "output/screen.h"
+#include "output/worker_stream.h"
 
 namespace farandole {
 

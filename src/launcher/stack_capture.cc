@@ -11,7 +11,7 @@
 #include "base/try.h"
 #include "diagnosis/stack_text.h"
 #include "launcher/worker_environment.h"
-#include "launcher/worker_stream.h"
+#include "output/worker_stream.h"
 
 namespace farandole {
 namespace {

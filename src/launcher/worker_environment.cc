@@ -3,9 +3,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <map>
 
 namespace farandole {
+namespace {
+
+// The largest block that the C library keeps by default (mallopt(3), M_MMAP_THRESHOLD).
+constexpr std::size_t kKeptByDefault = std::size_t{32} << 20;
+
+// From version 2.35 on, thresholds may be above 32 MiB, and there are huge pages.
+bool c_library_keeps_large_blocks() {
+  std::array<char, 64> version{};
+  int major = 0;
+  int minor = 0;
+  return ::confstr(_CS_GNU_LIBC_VERSION, version.data(), version.size()) > 0 &&
+         std::sscanf(version.data(), "glibc %d.%d", &major, &minor) == 2 &&
+         std::pair(major, minor) >= std::pair(2, 35);
+}
+
+}  // namespace
 
 std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
                                                 const WorkerDescriptors& descriptors) {
@@ -31,6 +49,17 @@ std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
 std::vector<EnvironmentVariable> default_variables(int workers, int cores) {
   return {{"OMP_NUM_THREADS", std::to_string(std::max(1, cores / workers))},
           {"PYTHONUNBUFFERED", "1"}};
+}
+
+std::optional<EnvironmentVariable> kept_memory_variable(
+    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given) {
+  if (kept_bytes <= kKeptByDefault || !c_library_keeps_large_blocks()) return std::nullopt;
+  for (const auto& [name, value] : given)
+    if (name == "GLIBC_TUNABLES" || name.starts_with("MALLOC_")) return std::nullopt;
+  const std::string bytes = std::to_string(kept_bytes);
+  return EnvironmentVariable("GLIBC_TUNABLES",
+                             "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=" + bytes +
+                                 ":glibc.malloc.trim_threshold=" + bytes);
 }
 
 std::vector<std::string> merge_environment(

@@ -1,6 +1,8 @@
 // The environment variables of workers: their rank, the job's size, and their number of threads.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +25,14 @@ std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
 
 // The variables that all workers get unless the user has set them. `cores` is usable_cores().
 std::vector<EnvironmentVariable> default_variables(int workers, int cores);
+
+// The variable by which the C library keeps up to `kept_bytes` of freed memory for new tensors, in
+// huge pages. By default it returns large blocks to the system at once, so that every training step
+// gets new pages, which the kernel fills with zeros. Empty if `given` has settings for the C
+// library's memory (GLIBC_TUNABLES, MALLOC_…), if `kept_bytes` is below what the C library keeps by
+// default, or if the C library is older than 2.35 and would ignore so large a threshold.
+std::optional<EnvironmentVariable> kept_memory_variable(
+    std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given);
 
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(

@@ -28,6 +28,19 @@ TEST(WorkerEnvironment, HasTheRankAndTheSize) {
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
 }
 
+TEST(WorkerEnvironment, WorkersKeepFreedMemory) {
+  const auto variable = kept_memory_variable(std::size_t{3} << 30, {{"PATH", "/bin"}});
+  ASSERT_TRUE(variable);
+  EXPECT_EQ(variable->first, "GLIBC_TUNABLES");
+  EXPECT_THAT(variable->second, ::testing::HasSubstr("mmap_threshold=3221225472:"));
+  EXPECT_FALSE(kept_memory_variable(std::size_t{32} << 20, {}));
+}
+
+TEST(WorkerEnvironment, LeavesTheUsersMemorySettingsAlone) {
+  EXPECT_FALSE(kept_memory_variable(std::size_t{3} << 30, {{"GLIBC_TUNABLES", ""}}));
+  EXPECT_FALSE(kept_memory_variable(std::size_t{3} << 30, {{"MALLOC_ARENA_MAX", "2"}}));
+}
+
 TEST(WorkerEnvironment, LaterListsOverrideEarlierOnes) {
   EXPECT_THAT(merge_environment({{{"A", "1"}, {"B", "1"}}, {{"B", "2"}}, {{"C", "x=y"}}}),
               ElementsAre("A=1", "B=2", "C=x=y"));

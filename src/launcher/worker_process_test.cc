@@ -13,7 +13,7 @@
 
 #include "base/no_descriptors_in_test.h"
 #include "launcher/poller.h"
-#include "launcher/worker_stream.h"
+#include "output/worker_stream.h"
 
 namespace farandole {
 namespace {

@@ -36,7 +36,16 @@ FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "mxnet", "pyspark", "ray"]
 NAMES = [
     *KERNEL,
     *("worker terminals", "memory of others"),
-    *("cores", "memory", "/dev/shm", "huge pages", "open files", "processes", "locked memory"),
+    *(
+        "cores",
+        "memory",
+        "/dev/shm",
+        "huge pages",
+        "freed memory",
+        "open files",
+        "processes",
+        "locked memory",
+    ),
     *("address space", "file size", "shared heap"),
     *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
 ]

@@ -71,6 +71,29 @@ def test_cores_are_divided_and_the_launcher_says_so() -> None:
     assert job.errors == ""
 
 
+def test_freed_memory_is_kept_and_the_launcher_says_so() -> None:
+    """A block of 64 MiB that a worker frees and allocates again is the same memory: nearly no page
+    is new. With the C library's own settings, each page is."""
+    program = (
+        "import ctypes, resource\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.malloc.restype = ctypes.c_void_p\n"
+        "def touch():\n"
+        "    block = ctypes.c_void_p(libc.malloc(64 << 20))\n"
+        "    ctypes.memset(block, 1, 64 << 20)\n"
+        "    libc.free(block)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "first = touch()\n"
+        "print(touch() - first)\n"
+    )
+    new_pages = {}
+    for name, given in (("kept", {}), ("own", {"GLIBC_TUNABLES": ""})):
+        job = run("run", "-n", "1", sys.executable, "-c", program, environment=given)
+        new_pages[name] = int(job.output.removeprefix("[0] "))
+        assert ("keeps freed memory" in job.errors) == (name == "kept"), job.errors
+    assert new_pages["kept"] < 1000 < new_pages["own"], new_pages
+
+
 def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
     program = (
         "import os, sys; numbers = map(int, os.listdir('/proc/self/fd'));"

@@ -1,10 +1,10 @@
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "launcher/worker_stream.h"
+#include "output/worker_stream.h"
 
 namespace farandole {
 namespace {

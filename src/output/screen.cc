@@ -1,8 +1,8 @@
-#include "launcher/screen.h"
+#include "output/screen.h"
 
 #include <utility>
 
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/rank_files.h"
+#include "output/rank_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

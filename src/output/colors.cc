@@ -1,4 +1,4 @@
-#include "launcher/colors.h"
+#include "output/colors.h"
 
 #include <unistd.h>
 

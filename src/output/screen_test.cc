@@ -1,4 +1,4 @@
-#include "launcher/screen.h"
+#include "output/screen.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

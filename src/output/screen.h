@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/line_splitter.h"
+#include "output/line_splitter.h"
 
 namespace farandole {
 

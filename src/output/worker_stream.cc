@@ -1,4 +1,4 @@
-#include "launcher/worker_stream.h"
+#include "output/worker_stream.h"
 
 #include <fcntl.h>
 #include <pty.h>

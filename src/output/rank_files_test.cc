@@ -1,4 +1,4 @@
-#include "launcher/rank_files.h"
+#include "output/rank_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

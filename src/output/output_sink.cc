@@ -1,4 +1,4 @@
-#include "launcher/output_sink.h"
+#include "output/output_sink.h"
 
 #include <fcntl.h>
 #include <limits.h>

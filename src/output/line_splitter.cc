@@ -1,4 +1,4 @@
-#include "launcher/line_splitter.h"
+#include "output/line_splitter.h"
 
 #include <utility>
 

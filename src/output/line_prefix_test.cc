@@ -1,4 +1,4 @@
-#include "launcher/line_prefix.h"
+#include "output/line_prefix.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
