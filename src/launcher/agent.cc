@@ -232,11 +232,13 @@ void Agent::choose_defaults(const std::vector<EnvironmentVariable>& inherited) {
   if (memory) defaults_.push_back(*memory);
   for (const auto& [name, value] : given)
     if (name == threads.first) return;
-  output_.notice(threads.first + "=" + threads.second + " in every worker (" +
-                 std::to_string(options.workers) + " on " + std::to_string(cores) +
-                 (cores == 1 ? " core" : " cores") + ")" +
-                 (memory ? ", and " + memory->first + " keeps freed memory for new tensors" : "") +
-                 "; set it yourself to choose otherwise");
+  output_.notice(
+      threads.first + "=" + threads.second + " in every worker (" +
+      std::to_string(options.workers) + " on " + std::to_string(cores) +
+      (cores == 1 ? " core" : " cores") + ")" +
+      (memory ? ", and " + memory->first + " keeps freed memory for new tensors; set them yourself"
+              : "; set it yourself") +
+      " to choose otherwise");
 }
 
 void Agent::serve(std::uint64_t ready) {
