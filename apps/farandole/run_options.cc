@@ -18,14 +18,6 @@
 namespace farandole {
 namespace {
 
-// Returns the time after which the launcher warns about a stall. If there is a stall limit, the
-// warning must come before the ranks reach this limit, even if the user has switched warnings off.
-std::chrono::seconds stall_warning_of(const Knobs& knobs) {
-  if (knobs.stall_limit.count() == 0) return knobs.stall_warning;
-  const auto latest = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));
-  return knobs.stall_warning.count() == 0 ? latest : std::min(knobs.stall_warning, latest);
-}
-
 constexpr int kGraceSecondsMax = 24 * 3600;
 
 constexpr const char* kFooter = R"(

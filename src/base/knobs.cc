@@ -142,6 +142,12 @@ Status read_knobs(Knobs& knobs, const Environment& environment) {
   return {};
 }
 
+std::chrono::seconds stall_warning_of(const Knobs& knobs) {
+  if (knobs.stall_limit.count() == 0) return knobs.stall_warning;
+  const auto latest = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));
+  return knobs.stall_warning.count() == 0 ? latest : std::min(knobs.stall_warning, latest);
+}
+
 Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view called, std::string_view text) {
   const auto parse_into = [&](auto* value) { return parse(row, text, *value); };
   if (std::visit(parse_into, row.field(knobs))) return {};

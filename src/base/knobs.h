@@ -1,6 +1,7 @@
 // Reads and checks knobs by their rows (farandole/knobs.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -32,6 +33,10 @@ bool is_set(const KnobRow& row, const Environment& environment);
 // Reads all knobs. Farandole's own variable wins over Horovod's, and both over the value in
 // `knobs`. Errors: kFixCall with the variable, its value and the allowed values.
 Status read_knobs(Knobs& knobs, const Environment& environment);
+// Returns the time after which the launcher warns about a stall; 0 for never. If there is a stall
+// limit, the warning must come before the ranks reach this limit, even if the user has switched
+// warnings off.
+std::chrono::seconds stall_warning_of(const Knobs& knobs);
 // Sets one knob. `called` is what the user wrote before the text, such as "--log-level". Errors:
 // kFixCall if the text is not an allowed value.
 Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view called, std::string_view text);

@@ -100,6 +100,21 @@ TEST(Knobs, an_old_switch_turns_off_unless_the_new_name_says_otherwise) {
   EXPECT_FALSE(is_set("FARANDOLE_STALL_WARNING", on));
 }
 
+TEST(Knobs, a_stall_is_reported_before_the_ranks_reach_the_limit) {
+  const auto warning = [](int warning, int limit) {
+    Knobs knobs;
+    knobs.stall_warning = std::chrono::seconds(warning);
+    knobs.stall_limit = std::chrono::seconds(limit);
+    return stall_warning_of(knobs).count();
+  };
+  EXPECT_EQ(warning(10, 0), 10);
+  EXPECT_EQ(warning(0, 0), 0);
+  EXPECT_EQ(warning(10, 60), 10);
+  EXPECT_EQ(warning(10, 8), 4);
+  EXPECT_EQ(warning(0, 60), 30);
+  EXPECT_EQ(warning(0, 1), 1);
+}
+
 TEST(Knobs, an_empty_value_counts_as_not_set) {
   const Variables variables = {
       {"FARANDOLE_RANK", ""}, {"HOROVOD_RANK", "2"}, {"FARANDOLE_SIZE", ""}};

@@ -1,11 +1,21 @@
 #include "diagnosis/stall_watch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "base/knobs.h"
 #include "diagnosis/call_text.h"
 
 namespace farandole {
+
+void StallWatch::set_limit(std::int64_t seconds) {
+  const std::int64_t largest = knob_named("FARANDOLE_STALL_WARNING").max;
+  const Duration limit = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, largest));
+  if (limit == limit_) return;
+  limit_ = limit;
+  reported_.reset();
+}
 
 StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedWorker& worker) {
   if (!worker.end.empty()) return Fate::kGone;

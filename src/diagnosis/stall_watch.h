@@ -2,6 +2,7 @@
 // four, eight … times the limit. It also says when the stalled call continues.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,14 +20,13 @@ class StallWatch {
     std::vector<int> unexplained;  // see StallVerdict::unexplained
   };
 
-  // Returns no watch if the limit is 0, which means no warnings.
-  static std::optional<StallWatch> create(Duration limit) {
-    return limit > Duration::zero() ? std::optional(StallWatch(limit)) : std::nullopt;
-  }
-  // `limit` must be more than 0.
+  // A limit of 0 means no warnings.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
-  // The time between two calls of tick().
+  // If that is another limit than before, a stall that was reported is reported again.
+  void set_limit(std::int64_t seconds);
+  bool is_on() const { return limit_ > Duration::zero(); }
+  // The time between two calls of tick(), if the watch is on.
   Duration interval() const { return limit_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
   // Call it when the job continues after the user had stopped all of it. Earlier waiting time then

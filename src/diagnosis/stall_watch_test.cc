@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 namespace farandole {
@@ -13,6 +15,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class StallWatchTest : public ::testing::Test {
  protected:
@@ -47,11 +50,25 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(tick_after(39).lines, IsEmpty());
 }
 
-TEST(StallWatch, ALimitOfZeroMeansNoWatch) {
-  EXPECT_FALSE(StallWatch::create(seconds(0)).has_value());
-  const auto watch = StallWatch::create(seconds(4));
-  ASSERT_TRUE(watch.has_value());
-  EXPECT_EQ(watch->interval(), seconds(1));
+TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
+  EXPECT_FALSE(StallWatch(seconds(0)).is_on());
+  EXPECT_TRUE(watch_.is_on());
+  watch_.set_limit(0);
+  EXPECT_FALSE(watch_.is_on());
+  watch_.set_limit(4);
+  EXPECT_TRUE(watch_.is_on());
+  EXPECT_EQ(watch_.interval(), seconds(1));
+}
+
+TEST_F(StallWatchTest, AnotherLimitReportsTheStallAgain) {
+  EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
+  EXPECT_THAT(tick_after(1).lines, IsEmpty());
+  watch_.set_limit(10);  // no change
+  EXPECT_THAT(tick_after(1).lines, IsEmpty());
+  watch_.set_limit(2);
+  EXPECT_THAT(tick_after(1).lines, Not(IsEmpty()));
+  watch_.set_limit(std::numeric_limits<std::int64_t>::max());  // the limit is that of the knob
+  EXPECT_EQ(watch_.interval(), std::chrono::hours(42));
 }
 
 TEST_F(StallWatchTest, ReportsThatTheCallContinued) {

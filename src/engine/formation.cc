@@ -17,6 +17,7 @@
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
+#include "base/knobs.h"
 #include "base/process_end.h"
 #include "base/try.h"
 #include "collective/group.h"
@@ -102,6 +103,7 @@ class FormationProtocol {
   // Returns the number of this formation, the same on all ranks.
   Result<std::int64_t> begin() {
     FARANDOLE_TRY(reserve_rank());
+    if (rank() == 0) FARANDOLE_TRY(publish_stall_warning());
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
     return epoch_;
   }
@@ -222,6 +224,13 @@ class FormationProtocol {
     epoch_ = std::max<std::int64_t>(formations, 1);
     announce_failure(error);
     return error;
+  }
+
+  Status publish_stall_warning() {
+    ByteWriter writer;
+    writer.put(std::int64_t{stall_warning_of(options_).count()});
+    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // that of the last formation
+    return store_.set(keys::stall_warning(), {writer.take(), {}});
   }
 
   std::string failure_text(const Status& status) const {

@@ -36,6 +36,7 @@
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "output/rank_files.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
@@ -80,7 +81,7 @@ class Agent {
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
         init_watch_(setup.options.workers, now()),
-        stalls_(StallWatch::create(setup.options.stall_warning)),
+        stalls_(setup.options.stall_warning),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
 
   int run();
@@ -124,10 +125,10 @@ class Agent {
   std::vector<std::shared_ptr<Segment>> records_;  // by rank: the flight records of the workers
   std::optional<Supervision> supervision_;
   InitWatch init_watch_;
-  std::optional<StallWatch> stalls_;  // empty if the user wants no warnings
+  StallWatch stalls_;
   StackCapture stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
-  TimePoint next_stall_check_ = now();
+  TimePoint last_stall_check_ = now();
   bool stack_failure_reported_ = false;  // py-spy fails for each rank in the same way
   bool user_stopped_job_ = false;
   bool foreground_is_gone_ = false;
@@ -255,6 +256,7 @@ void Agent::serve(std::uint64_t ready) {
       return report_.room_ready();
     case Source::kStore:
       for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
+      if (const auto limit = store_->number(keys::stall_warning())) stalls_.set_limit(*limit);
       return;
     case Source::kRoom:
       return output_.room_ready();
@@ -274,7 +276,7 @@ std::optional<TimePoint> Agent::deadline() const {
   };
   consider(stacks_.deadline());
   consider(init_watch_.deadline());
-  if (may_check_stalls()) consider(next_stall_check_);
+  if (may_check_stalls()) consider(last_stall_check_ + stalls_.interval());
   return first;
 }
 
@@ -296,7 +298,7 @@ void Agent::handle_signal(int signal) {
       return forward(SIGSTOP);
     case SIGCONT:
       user_stopped_job_ = false;
-      if (stalls_) stalls_->job_continued(now());
+      stalls_.job_continued(now());
       return forward(SIGCONT);
     case SIGUSR1:
     case SIGUSR2:
@@ -403,14 +405,14 @@ void Agent::check_missing_inits() {
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
 bool Agent::may_check_stalls() const {
-  return stalls_ && !user_stopped_job_ && !supervision_->is_ending();
+  return stalls_.is_on() && !user_stopped_job_ && !supervision_->is_ending();
 }
 
 void Agent::check_stalls() {
-  if (!may_check_stalls() || now() < next_stall_check_) return;
-  next_stall_check_ = now() + stalls_->interval();
+  if (!may_check_stalls() || now() < last_stall_check_ + stalls_.interval()) return;
+  last_stall_check_ = now();
   memory_kills_.sample();
-  const auto report = stalls_->tick(watched_workers(), now());
+  const auto report = stalls_.tick(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);
   request_stacks(report.unexplained);
 }

@@ -23,6 +23,9 @@ inline std::string process(int rank) { return "process/" + std::to_string(rank);
 // A counter for each rank: how often the rank has begun to form the job. The new value of the
 // counter is the epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }
+// After how many seconds (i64) the launcher warns about a stall; 0 for never. Rank 0 sets it in
+// each formation, because a program may choose the time between its start and init().
+inline std::string stall_warning() { return "stall_warning"; }
 // A MemberRecord, together with descriptors of the process (pidfd) and of its heap's segment.
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));

@@ -69,6 +69,14 @@ Result<std::int64_t> StoreServer::add(const std::string& key, std::int64_t delta
   return sum;
 }
 
+std::optional<std::int64_t> StoreServer::number(const std::string& key) const {
+  const auto found = table_.find(key);
+  if (!found.ok() || *found == nullptr) return {};
+  ByteReader reader((*found)->bytes);
+  const auto value = reader.get<std::int64_t>();
+  return reader.ok() ? std::optional(value) : std::nullopt;
+}
+
 std::vector<std::string> StoreServer::serve_ready() {
   std::array<epoll_event, kEventsPerCall> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerCall, 0);

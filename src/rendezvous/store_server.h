@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,11 @@ class StoreServer {
   // Adds a client that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
 
-  // Store::set and Store::add for the serving process itself.
+  // Store::set and Store::add, and a read without a wait, for the serving process itself.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  // The value of a key that has an i64; empty if there is no such value.
+  std::optional<std::int64_t> number(const std::string& key) const;
 
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }

@@ -330,6 +330,19 @@ TEST(StoreClient, NeedsADescriptor) {
   EXPECT_THAT(client.status().message(), HasSubstr("cannot duplicate the socket"));
 }
 
+TEST(StoreServer, ReadsANumberForTheLauncher) {
+  const auto server = StoreServer::create("the launcher");
+  ASSERT_TRUE(server.ok());
+  ByteWriter writer;
+  writer.put(std::int64_t{7});
+  ASSERT_TRUE((*server)->set("number", writer.take()).ok());
+  ASSERT_TRUE((*server)->set("empty", {}).ok());
+  ASSERT_TRUE((*server)->add("counter", 7).ok());
+  EXPECT_EQ((*server)->number("number"), 7);
+  for (const auto* key : {"empty", "counter", "absent"})
+    EXPECT_EQ((*server)->number(key), std::nullopt) << key;
+}
+
 TEST(StoreServer, NeedsADescriptor) {
   const NoFreeDescriptors full;
   const auto server = StoreServer::create("the launcher");

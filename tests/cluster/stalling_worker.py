@@ -32,6 +32,12 @@ def comes_late(folder: Path) -> None:
     calls.barrier()
 
 
+def chooses_the_time_itself(folder: Path) -> None:
+    os.environ.pop("HOROVOD_STALL_CHECK_DISABLE", None)
+    os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
+    comes_late(folder)
+
+
 def comes_late_to_init(folder: Path) -> None:
     if RANK == 1:
         wait_for(folder / "go")

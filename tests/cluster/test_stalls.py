@@ -77,6 +77,18 @@ def test_a_stall_and_its_end_are_reported(how: str, tmp_path: Path) -> None:
         end_well(launched, tmp_path)
 
 
+def test_a_program_may_choose_the_time_before_init(tmp_path: Path) -> None:
+    """The launcher was started with the default, of ten seconds, and then with no warnings."""
+    for started_with in ({"FARANDOLE_STALL_WARNING": ""}, {"HOROVOD_STALL_CHECK_DISABLE": "1"}):
+        folder = tmp_path / "-".join(started_with)
+        folder.mkdir()
+        environment = {"FARANDOLE_STALL_WARNING": "", **started_with}
+        with job("chooses_the_time_itself", 2, folder, environment) as launched:
+            found = read_errors_until(launched, r"rank 0 has been waiting in it for (\d+\.\d) s")
+            assert float(found[1]) < 5
+            go_on(launched, folder)
+
+
 def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
     with job("comes_late", 2, tmp_path) as launched:
         for _ in range(2):
