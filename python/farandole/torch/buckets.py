@@ -71,12 +71,14 @@ class Gradient:
 
     __slots__ = (
         "address",
+        "becomes_sparse",
         "bucket",
         "hook",
         "last_version",
         "parameter",
         "passes_left",
         "place",
+        "sparse_result",
         "view",
         "was_unused",
     )
@@ -91,6 +93,10 @@ class Gradient:
         self.place: Any = None
         self.address = 0
         self.view: Any = None
+        # With sparse_as_dense: whether some rank has a sparse gradient here, so that the optimizer
+        # gets one on all ranks; and that gradient from backward() to step().
+        self.becomes_sparse = False
+        self.sparse_result: torch.Tensor | None = None
         # Set only while the gradient has no place: its version after the last pass, and whether no
         # rank had the gradient in an earlier step.
         self.last_version: Version | None = None
@@ -155,6 +161,25 @@ class Gradient:
         assert value is not None
         self.view.copy_(_dense_detached(value))
 
+    def set_sparse_result(self) -> None:
+        """Give the parameter the combined gradient as a sparse one, with the rows that are not
+        zero."""
+        self.sparse_result = self.parameter.grad = self.view.to_sparse(1)
+
+    def has_result(self) -> bool:
+        """Return whether the parameter still has the gradient that its bucket gave it."""
+        return self.is_in_bucket() or (
+            self.sparse_result is not None and self.parameter.grad is self.sparse_result
+        )
+
+    def state(self) -> list[object]:
+        """Return the identity and version of the parameter's gradient, and some of its elements."""
+        gradient = self.parameter.grad
+        if gradient is None:
+            return []
+        values = gradient._values() if gradient.is_sparse else gradient
+        return [id(gradient), gradient._version, _sample(values)]
+
 
 class _AnyBucket:
     """Gradients that are sent together, and their progress in this step: the part that dense and
@@ -217,6 +242,7 @@ class _AnyBucket:
         self.combined = False
         for gradient in self.gradients:
             gradient.passes_left = passes
+            gradient.sparse_result = None
 
 
 class Bucket(_AnyBucket):
@@ -241,6 +267,7 @@ class Bucket(_AnyBucket):
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
             gradient.set_place(place.view(parameter.shape))
+        self._sparse = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
 
@@ -299,6 +326,8 @@ class Bucket(_AnyBucket):
         self.finish()  # even if gradients were changed, because the other ranks wait for this one
         if was_written:
             raise changed_error(self.name)
+        for gradient in self._sparse:
+            gradient.set_sparse_result()
 
     def has_values(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)
@@ -309,7 +338,7 @@ class Bucket(_AnyBucket):
             for gradient in self.gradients:
                 gradient.move_into_bucket()
         versions = [g.is_in_bucket() and g.view._version for g in self.gradients]
-        return [versions, _sample(self.memory)]
+        return [versions, _sample(self.memory), *(gradient.state() for gradient in self._sparse)]
 
     def _is_unchanged(self) -> bool:
         """Return whether the program has not changed the gradients since all of them were in the
@@ -355,11 +384,7 @@ class SparseBucket(_AnyBucket):
         return gradient is not None and bool(gradient._values().any())
 
     def _state(self) -> list[object]:
-        gradient = self.gradients[0].parameter.grad
-        if gradient is None:
-            return []
-        values = gradient._values() if gradient.is_sparse else gradient
-        return [id(gradient), gradient._version, _sample(values)]
+        return self.gradients[0].state()
 
 
 def _text_of(tensor: torch.Tensor) -> str:

@@ -171,7 +171,7 @@ class Gradients:
         without telling the optimizer, as by model.zero_grad()."""
         if self.in_flight():
             return False
-        if gradient.bucket is None or not gradient.is_in_bucket():
+        if gradient.bucket is None or not gradient.has_result():
             return True
         others = [
             g for g in self._all_gradients if g is not gradient and g.parameter.grad is not None
@@ -296,7 +296,7 @@ class Gradients:
         trained = self._paired("pairing")
         if not trained:
             return
-        kinds = [self._kind(g.parameter.grad) if g.passes_left == 0 else NOTHING for g in trained]
+        kinds = [_kind(g.parameter.grad) if g.passes_left == 0 else NOTHING for g in trained]
         agreed = self._agree("layout", trained, kinds)
         self._give_places(agreed, [g for g in trained if agreed[g].on_all_ranks], late=False)
 
@@ -306,7 +306,7 @@ class Gradients:
         if not trained:
             return
         written = [g for g in trained if g.passes_left == 0 and not g.is_unchanged()]
-        kinds = [self._kind(gradient.parameter.grad) for gradient in trained]
+        kinds = [_kind(gradient.parameter.grad) for gradient in trained]
         agreed = self._agree("layout.rest", trained, kinds)
         for gradient in trained:
             if agreed[gradient].kind != NOTHING:
@@ -348,21 +348,18 @@ class Gradients:
         """Put the chosen gradients into new buckets, and start the buckets."""
         ordered = sorted(chosen, key=lambda gradient: agreed[gradient].place)
         first = len(self._buckets)
-        self._add_dense_buckets([g for g in ordered if agreed[g].kind == DENSE])
+        as_dense = self._combination.sparse_as_dense
         for gradient in ordered:
-            if agreed[gradient].kind == SPARSE:
+            gradient.becomes_sparse = as_dense and agreed[gradient].kind == SPARSE
+        self._add_dense_buckets([g for g in ordered if as_dense or agreed[g].kind == DENSE])
+        for gradient in ordered:
+            if not as_dense and agreed[gradient].kind == SPARSE:
                 self._buckets.append(SparseBucket(self._next_name([gradient]), gradient))
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
         for bucket in self._buckets[first:]:
             bucket.late = late
             self._last_bucket = self._last_bucket if late else bucket
             bucket.start(self._combination)
-
-    def _kind(self, gradient: torch.Tensor | None) -> int:
-        if gradient is None:
-            return NOTHING
-        sparse = gradient.is_sparse and not self._combination.sparse_as_dense
-        return SPARSE if sparse else DENSE
 
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
@@ -435,6 +432,12 @@ def _make_hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[t
 def _remove_hooks(hooks: list[RemovableHandle]) -> None:
     for hook in hooks:
         hook.remove()
+
+
+def _kind(gradient: torch.Tensor | None) -> int:
+    if gradient is None:
+        return NOTHING
+    return SPARSE if gradient.is_sparse else DENSE
 
 
 def _has_values(gradient: torch.Tensor | None) -> bool:

@@ -70,8 +70,9 @@ def DistributedOptimizer(  # noqa: N802
             parameters of a group are sent together, in one bucket per dtype; a parameter in no
             group is sent alone. By default, buckets are filled in the order in which gradients
             become complete.
-        sparse_as_dense: Whether sparse gradients are converted to dense ones. Otherwise their rows
-            are sent with their indices.
+        sparse_as_dense: Whether sparse gradients are sent as dense ones; the optimizer gets sparse
+            ones again, with the rows that are not zero. Otherwise their rows are sent with their
+            indices.
         process_set: The group.
 
     Raises:
