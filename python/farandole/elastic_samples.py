@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from typing import Any
 
 from farandole import lifecycle
 from farandole.elastic import StateDictHandler
-from farandole.objects import allgather_object
+from farandole.objects import broadcast_object
 
 
 class ElasticSamples:
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    samples that no rank has recorded as processed among the ranks of the new job.
+    samples that were not processed among the ranks of the new job.
+
+    The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
+    process them in this order, batch by batch, so `processed_num`, a count for all ranks together,
+    says which ones are done.
 
     All ranks get the same number of samples. If the division has a remainder, some samples are used
     twice.
@@ -29,68 +33,53 @@ class ElasticSamples:
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
-        self.processed_indices: set[int] = set()
+        self.processed_num = 0
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch: no sample counts as processed, and the samples come in another order."""
         self.epoch = epoch
-        self.processed_indices = set()
+        self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Record that this rank has processed its batch number `batch_idx`, counted from 0 since
-        the last reset."""
-        self.record_indices(self.get_indices(batch_idx, batch_size))
-
-    def record_indices(self, indices: Iterable[int]) -> None:
-        self.processed_indices.update(indices)
-
-    def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Return the samples of this rank's batch number `batch_idx`, counted from 0."""
-        first = batch_idx * batch_size
-        return self.indices[first : first + batch_size]
+        """Record that every rank has processed a batch of this many samples. All ranks must record
+        the same batches. `batch_idx` has no effect: batches are processed in their order."""
+        self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch = state_dict["epoch"]
-        self.processed_indices = set(state_dict["processed_indices"])
+        self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
         """Divide the samples that are not processed among the ranks of the current job."""
         self.rank, self.num_replicas = lifecycle.rank(), lifecycle.size()
-        self.remaining_indices = [
-            index for index in range(len(self.dataset)) if index not in self.processed_indices
-        ]
-        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
-        self.total_size = self.num_samples * self.num_replicas
-        self.indices = self._indices_of_this_rank()
-
-    def _indices_of_this_rank(self) -> list[int]:
-        order = list(self.remaining_indices)
+        order = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(order)
-        if order:
-            order = [order[place % len(order)] for place in range(self.total_size)]
-        return order[self.rank :: self.num_replicas]
+        self.remaining_indices = order[self.processed_num :]
+        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.indices)
+        left = self.remaining_indices
+        places = range(self.rank, self.total_size, self.num_replicas)
+        return iter([left[place % len(left)] for place in places])
 
     def __len__(self) -> int:
         return self.num_samples
 
 
 class SamplesHandler(StateDictHandler):
-    """Handle ElasticSamples: a sample that any rank has processed counts as processed."""
+    """Handle ElasticSamples: all ranks get the epoch and the count of rank 0."""
 
     value: ElasticSamples
 
     def sync(self) -> None:
-        states = allgather_object(self.value.state_dict(), name="elastic.sampler")
-        processed = set().union(*(state["processed_indices"] for state in states))
-        self.value.load_state_dict({**states[0], "processed_indices": processed})
+        state = broadcast_object(self.value.state_dict(), 0, "elastic.sampler")
+        self.value.load_state_dict(state)
         self.save()

@@ -97,24 +97,53 @@ class ElasticChecks:
         assert state.model.weight.shape == (4, 4)
         hvd.check_parameters(state.model.named_parameters())
 
-    def check_samples_of_all_ranks_count_as_processed(self) -> None:
+    def check_processed_samples_are_left_out(self) -> None:
         state = self.state()
-        state.sampler.set_epoch(3)
-        mine = list(state.sampler)
-        assert mine[: -(-10 // self.size)] == [
-            (self.rank + self.size * i) % 10 for i in range(-(-10 // self.size))
-        ]
-        state.sampler.record_batch(1, 2)
+        sampler = state.sampler
+        sampler.set_epoch(3)
+        each = -(-10 // self.size)
+        assert [*sampler] == [(self.rank + self.size * i) % 10 for i in range(each)]
+        sampler.record_batch(0, 2)
         state.commit()
         state.sync()
-        wanted = set().union(*hvd.allgather_object(set(mine[2:4])))
-        assert state.sampler.processed_indices == wanted
+        done = 2 * self.size
+        assert sampler.processed_num == done and sampler.epoch == 3
+        assert sampler.state_dict() == {"epoch": 3, "processed_num": done}
+        left = hvd.allgather_object(list(sampler))
+        assert set().union(*left) == set(range(done, 10))
+        assert {len(part) for part in left} == {len(sampler)}
+        sampler.set_epoch(4)
+        assert sampler.processed_num == 0 and len(sampler) == each
+
+    def check_a_batch_that_is_recorded_after_a_restore_counts(self) -> None:
+        """The program's loop goes on with the batches of its old division."""
+        state = self.state()
+        state.sampler.record_batch(0, 1)
+        state.commit()
+        state.restore()
+        state.sampler.record_batch(1, 1)
+        assert state.sampler.processed_num == 2 * self.size
+        state.commit()
+        state.restore()
         left = hvd.allgather_object(list(state.sampler))
-        assert set().union(*left) == set(range(10)) - wanted
-        assert {len(part) for part in left} == {len(state.sampler)}
-        assert state.sampler.epoch == 3
-        state.sampler.set_epoch(4)
-        assert not state.sampler.processed_indices
+        assert set().union(*left) == set(range(2 * self.size, 10))
+
+    def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
+        """The samples are shuffled first, and those that are done are left out then."""
+        sampler = elastic.ElasticSampler(range(23), seed=7)
+        sampler.set_epoch(2)
+
+        def in_order() -> list[int]:
+            parts = hvd.allgather_object(list(sampler))
+            return [part[place] for place in range(len(sampler)) for part in parts]
+
+        whole = in_order()[:23]
+        sampler.record_batch(0, 3)
+        sampler.load_state_dict(sampler.state_dict())
+        assert in_order()[: 23 - 3 * self.size] == whole[3 * self.size :]
+        sampler.record_batch(1, 23)
+        sampler.reset()
+        assert [*sampler] == [] and len(sampler) == 0
 
     def check_shuffled_samples(self) -> None:
         """Together the ranks get all samples, in an order that depends on the epoch."""

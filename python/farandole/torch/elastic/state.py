@@ -32,7 +32,7 @@ class OptimizerStateHandler(StateDictHandler):
 
 
 class SamplerStateHandler(SamplesHandler):
-    """Handle an ElasticSampler: a sample that any rank has processed counts as processed."""
+    """Handle an ElasticSampler: all ranks get the epoch and the count of rank 0."""
 
 
 _registry: HandlerRegistry = [
