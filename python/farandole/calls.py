@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import BatchHandle, Handle, PreparedCall, abandon
+from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of
 
 Result = TypeVar("Result")
 
@@ -69,24 +69,27 @@ def join(device: int = -1) -> int:
     return last
 
 
-def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
+def poll(handle: Handle[Result] | BatchHandle[Result] | int) -> bool:
     """Return whether the call is done. If it is, synchronize() returns at once."""
-    if isinstance(handle, (Handle, BatchHandle)):
-        return handle.poll()
-    raise _not_a_handle(handle)
+    found = handle_of(handle)
+    if found is None:
+        raise _not_a_handle(handle)
+    return found.poll()
 
 
 def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | list[Any] | None:
     """Wait for the call and return its result; for a grouped call, a list of results.
 
-    The handle then forgets the result: a second call returns None, as in Horovod. For a number that
-    is not a handle it also returns None, because scripts use -1 for "not started".
+    `handle` may also be the number int(handle). The handle then forgets the result: a second call
+    returns None, as in Horovod. For a number that is not that of a handle it also returns None,
+    because scripts use -1 for "not started".
 
     Raises:
         FarandoleError: The call has failed. The subclass says what the program can do.
     """
-    if isinstance(handle, (Handle, BatchHandle)):
-        return handle.take()
+    found = handle_of(handle)
+    if found is not None:
+        return found.take()
     if isinstance(handle, int):
         return None
     raise _not_a_handle(handle)
@@ -94,6 +97,6 @@ def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | lis
 
 def _not_a_handle(handle: object) -> CallError:
     return CallError(
-        "expected a handle, which the calls that end in _async return (int(handle) is only its "
-        f"number); got {handle!r}"
+        "expected a handle, which the calls that end in _async return, or its number, "
+        f"int(handle), before the result was taken; got {handle!r}"
     )

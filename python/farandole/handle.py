@@ -40,12 +40,32 @@ _orphans: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
 
+# The handles whose number the program has taken by int(handle), until it takes the result. A
+# program may keep only the number and drop the handle, as it can with Horovod.
+_by_number: dict[int, Handle[Any] | BatchHandle[Any]] = {}
+
 
 class _Number(int):
+    def __int__(self) -> int:
+        if self._has_outcome():
+            _by_number[self] = self  # type: ignore[assignment]
+        return super().__int__()
+
+    def _has_outcome(self) -> bool:
+        """Return whether there is or will be an outcome, which nobody has taken yet."""
+        raise NotImplementedError
+
     def __reduce__(self) -> Any:
         raise CallError(
             "a handle cannot be copied or sent elsewhere: wait for it where it was made"
         )
+
+
+def handle_of(number: object) -> Handle[Any] | BatchHandle[Any] | None:
+    """Return the handle itself, or the handle whose int() is this number; None if there is none."""
+    if isinstance(number, (Handle, BatchHandle)):
+        return number
+    return _by_number.get(number) if isinstance(number, int) else None
 
 
 class Handle(_Number, Generic[Result]):
@@ -53,8 +73,9 @@ class Handle(_Number, Generic[Result]):
     borrows stays alive until the engine is done with it, even if the program drops the handle or an
     exception ends a wait.
 
-    A handle is a number, as in Horovod, counted from 1 in this process. But int(handle) is not a
-    handle: only this object has the result. If the program drops the object, the result is lost.
+    A handle is a number, as in Horovod, counted from 1 in this process. If the program drops the
+    handle, the result is lost, unless the program has taken the number by int(handle). Then the
+    handle is kept until the program takes the result.
 
     The name of a call is in use until wait() or take() has returned, or has raised the call's
     error. The name stays in use after an interrupted wait, after poll(), and after the program has
@@ -78,6 +99,10 @@ class Handle(_Number, Generic[Result]):
         handle = int.__new__(cls, next(_numbers))
         handle._prepared = prepared
         return handle
+
+    def _has_outcome(self) -> bool:
+        pending = self._prepared is not None
+        return pending or self._result is not None or self._error is not None
 
     def poll(self) -> bool:
         """Return whether the call is done. Then its result is in place, and wait() returns at
@@ -108,8 +133,11 @@ class Handle(_Number, Generic[Result]):
             result = self.wait()
         except Exception:  # not BaseException: an interrupted call is still in flight
             self._error = None
+            _by_number.pop(self, None)
             raise
         self._result = None
+        if _by_number:
+            _by_number.pop(self, None)
         return result
 
     def _complete(self) -> None:
@@ -181,6 +209,9 @@ class BatchHandle(_Number, Generic[Result]):
         batch._handles = handles
         return batch
 
+    def _has_outcome(self) -> bool:
+        return any(handle._has_outcome() for handle in self._handles)
+
     def poll(self) -> bool:
         """Return whether all calls are done. Then wait() returns at once."""
         return all(handle.poll() for handle in self._handles)
@@ -207,6 +238,7 @@ class BatchHandle(_Number, Generic[Result]):
         return results
 
     def _forget(self) -> None:
+        _by_number.pop(self, None)
         for handle in self._handles:
             if handle.poll():
                 with contextlib.suppress(Exception):

@@ -304,8 +304,8 @@ class ErrorTexts:
         for call, wrong in ((hvd.synchronize, None), (hvd.poll, 12345)):
             yield (
                 lambda call=call, wrong=wrong: call(wrong),
-                "expected a handle, which the calls that end in _async return (int(handle) is "
-                f"only its number); got {wrong}",
+                "expected a handle, which the calls that end in _async return, or its number, "
+                f"int(handle), before the result was taken; got {wrong}",
             )
         yield (
             lambda: copy.copy(hvd.allreduce_async(tensor, name="copied")),

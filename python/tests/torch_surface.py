@@ -18,6 +18,7 @@ from torch_frontend import TorchFrontend
 import farandole
 import farandole.torch as hvd
 from farandole import lifecycle
+from farandole.handle import _by_number
 
 ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 REDUCESCATTER = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
@@ -121,6 +122,33 @@ class TorchSurface(Suite):
         assert len(hvd.synchronize(batch)) == 2
         assert hvd.synchronize(batch) == [None, None]
         assert hvd.synchronize(-1) is None and hvd.synchronize(int(batch)) is None
+
+    def check_numbers_of_handles(self) -> None:
+        """A script may keep only int(handle). The handle then lives until its result is taken."""
+        numbers = [
+            int(hvd.allreduce_async(torch.full((3,), float(i)), name=f"n.{i}", op=hvd.Sum))
+            for i in range(4)
+        ]
+        assert all(type(number) is int for number in numbers)
+        for i, number in reversed([*enumerate(numbers)]):
+            assert torch.equal(hvd.synchronize(number), torch.full((3,), float(i * self.size)))
+            assert hvd.synchronize(number) is None
+        batch = int(hvd.grouped_allreduce_async([torch.ones(2)] * 2, name="batch", op=hvd.Sum))
+        while not hvd.poll(batch):
+            pass
+        assert [result.tolist() for result in hvd.synchronize(batch)] == [[self.size] * 2] * 2
+        failing = hvd.broadcast_async(torch.ones(2), root_rank=self.size, name="failing")
+        number = int(failing)
+        for wanted in (True, False):
+            try:
+                assert hvd.synchronize(number) is None and not wanted
+            except hvd.CallError:
+                assert wanted
+        taken = hvd.allreduce_async(torch.ones(2), name="taken")
+        number = int(taken)
+        assert hvd.synchronize(taken) is not None
+        assert hvd.synchronize(number) is None and hvd.synchronize(int(taken)) is None
+        assert not _by_number
 
     def check_ops_by_their_numbers(self) -> None:
         """Scripts write `hvd.allreduce(tensor, op=1)`; the numbers are Horovod's."""
