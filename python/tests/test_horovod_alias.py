@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -200,5 +201,11 @@ def _fails() -> None:
 
 
 def test_a_failing_function_is_a_runtime_error() -> None:
-    with pytest.raises(RuntimeError, match="no such image"):
+    with pytest.raises(RuntimeError, match="no such image") as caught:
         horovod.run(_fails, num_proc=2)
+    assert re.match(
+        "Horovod detected that one or more processes exited with non-zero status, thus causing "
+        r"the job to be terminated. The first process to do so was:\n"
+        r"Process name: [01]\nExit code: 1\n\nrank [01] ",
+        str(caught.value),
+    )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import farandole
+from farandole.errors import WorkerError
 from horovod.runner.flags import FLAGS
 from horovod.runner.job_shape import JobShape
 from horovod.runner.workers import PREFIX, worker_variables
@@ -47,8 +48,9 @@ def run(
 ) -> list[Any]:
     """Call func(*args, **kwargs) on num_proc workers of this host, and return their results by
     rank. np, min_np and max_np are older names of num_proc, min_num_proc and max_num_proc. Block
-    until all workers have ended. Raise a RuntimeError that names the rank if a worker fails, and a
-    ValueError for elastic jobs and for jobs over several hosts. Warn about other arguments that
+    until all workers have ended. If a worker fails, raise a WorkerError, which is a RuntimeError;
+    its text begins as Horovod's and goes on with the worker's exception. Raise a ValueError for
+    elastic jobs and for jobs over several hosts. Warn about other arguments that
     have no meaning here.
     """
     given = dict(locals())
@@ -65,17 +67,33 @@ def run(
     ]
     if ignored:
         warnings.warn("; ".join(ignored), stacklevel=2)
-    return farandole.run(
-        func,
-        args,
-        kwargs,
-        n=workers,
-        env=worker_variables(),
-        prefix=PREFIX,
-        output_dir=output_filename,
-        start_timeout=start_timeout,
-        executable=executable,
+    try:
+        return farandole.run(
+            func,
+            args,
+            kwargs,
+            n=workers,
+            env=worker_variables(),
+            prefix=PREFIX,
+            output_dir=output_filename,
+            start_timeout=start_timeout,
+            executable=executable,
+        )
+    except WorkerError as error:
+        raise _with_text_of_horovod(error) from None
+
+
+def _with_text_of_horovod(error: WorkerError) -> WorkerError:
+    """Put Horovod's text, which programs search for, before our own."""
+    if not error.exit_code:
+        return error  # the worker did its work, but its result could not be read
+    text = (
+        "Horovod detected that one or more processes exited with non-zero status, thus causing the "
+        "job to be terminated. The first process to do so was:\n"
+        f"Process name: {error.rank}\nExit code: {error.exit_code}\n\n{error}"
     )
+    facts = (error.exception_type, error.exception_text, error.remote_traceback)
+    return WorkerError(text, error.rank, error.exit_code, facts)
 
 
 def _ignored_arguments() -> dict[str, str]:
