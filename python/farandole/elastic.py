@@ -6,6 +6,7 @@ Jobs have a fixed size so far: if a member is gone for good, run_fn() raises the
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
@@ -30,6 +31,15 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
         self.skip_sync = skip_sync
 
 
+class HostUpdateResult(enum.IntFlag):
+    """How the hosts of a job have changed."""
+
+    no_update = 0
+    removed = 1
+    added = 2
+    mixed = removed | added
+
+
 class State:
     """The state that a training must not lose. Subclasses implement save(), restore() and sync().
 
@@ -41,6 +51,7 @@ class State:
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
         self._reset_callbacks: list[Callable[[], None]] = []
+        self._host_updates = HostUpdateResult.no_update
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Add functions to call, in this order, after the job has been formed again.
@@ -64,11 +75,16 @@ class State:
         self.save()
         self.check_host_updates()
 
-    def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt if the members of the job change.
+    def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
+        """Let the next check_host_updates() raise. Jobs have a fixed size so far, so only a program
+        calls it, on all ranks."""
+        self._host_updates |= update_res
 
-        That never happens, because jobs have a fixed size so far.
-        """
+    def check_host_updates(self) -> None:
+        """Raise HostsUpdatedInterrupt if on_hosts_updated() was called since the last check."""
+        updates, self._host_updates = self._host_updates, HostUpdateResult.no_update
+        if updates != HostUpdateResult.no_update:
+            raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
 
     def save(self) -> None:
         """Keep a copy of the state in the memory of this rank."""

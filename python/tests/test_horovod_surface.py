@@ -1,7 +1,8 @@
 """The alias has the public names and arguments of Horovod, or the guide lists the differences.
 
 horovod_surface.json holds the public interface of Horovod 0.28.1: for each module its names, with
-the arguments of functions and methods. Its facts come from Horovod, not from our sources.
+the arguments of functions and methods. Its facts come from Horovod, not from our sources. The
+modules for frameworks and clusters that do not work here yet are listed without their names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migration_guide import rows
+from migration_guide import PAGE, rows
 
 import horovod.torch
 
@@ -39,7 +40,11 @@ def public_names(module: str) -> Iterator[tuple[str, str | None]]:
 
 
 def attribute_of(module: str, name: str) -> Any:
-    value: Any = importlib.import_module(module)
+    try:
+        value: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        assert module.startswith(error.name or "nothing")
+        return None
     for part in name.split("."):
         value = getattr(value, part, None)
     return value
@@ -91,21 +96,16 @@ def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) ->
     assert missing == listed
 
 
-def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
+@pytest.mark.parametrize("module", MODULES)
+def test_arguments_are_those_of_horovod(module: str) -> None:
     different = {
-        f"{module}.{name}".removesuffix(".__init__"): list(inspect.signature(ours).parameters)
-        for module in MODULES
+        name: list(inspect.signature(ours).parameters)
         for name, text in public_names(module)
         if text is not None
         and (ours := attribute_of(module, name)) is not None
         and not has_arguments(ours, arguments(text))
     }
-    listed = {
-        function: re.findall("`([^`]+)`", second)
-        for functions, second in rows("Other names of arguments")
-        for function in functions
-    }
-    assert {name: [p for p in names if p != "self"] for name, names in different.items()} == listed
+    assert not different
 
 
 @pytest.mark.parametrize("module", SURFACE["other_modules"])
@@ -113,3 +113,5 @@ def test_other_modules_do_not_exist(module: str) -> None:
     """If one of these existed here, horovod_surface.json would have to list its names."""
     with pytest.raises(ImportError):
         importlib.import_module(module)
+    framework = ".".join(module.split(".")[:2])
+    assert re.search(rf"`{framework}`.*raise an ImportError", PAGE.read_text(), re.DOTALL)

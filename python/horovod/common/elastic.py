@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.elastic import ObjectState, State, run_fn
+from farandole.elastic import HostUpdateResult, ObjectState, State, run_fn
 
 
-class NotificationManager:
-    """A list of listeners for changes of hosts. Jobs have a fixed size, so none is ever called."""
+class WorkerNotificationManager:
+    """Pass changes of hosts on to listeners such as a State. Jobs have a fixed size, so the
+    launcher tells of none."""
 
     def __init__(self) -> None:
-        self.listeners: set[Any] = set()
+        self._listeners: set[Any] = set()
 
-    def init(self) -> None:
+    def init(
+        self,
+        rendezvous_addr: str | None = None,
+        rendezvous_port: int | None = None,
+        nic: str | None = None,
+        hostname: str | None = None,
+        local_rank: int | None = None,
+    ) -> None:
         """Do nothing. Horovod connects to its launcher here."""
 
     def register_listener(self, listener: Any) -> None:
-        self.listeners.add(listener)
+        """Add an object with a method on_hosts_updated(timestamp, update_res)."""
+        self._listeners.add(listener)
 
     def remove_listener(self, listener: Any) -> None:
-        self.listeners.discard(listener)
+        self._listeners.discard(listener)
+
+    def handle_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
+        """Tell all listeners of a change."""
+        for listener in list(self._listeners):
+            listener.on_hosts_updated(timestamp, update_res)
 
 
-notification_manager = NotificationManager()
+notification_manager = WorkerNotificationManager()
 
-__all__ = ["NotificationManager", "ObjectState", "State", "notification_manager", "run_fn"]
+__all__ = [
+    "HostUpdateResult",
+    "ObjectState",
+    "State",
+    "WorkerNotificationManager",
+    "notification_manager",
+    "run_fn",
+]

@@ -18,6 +18,8 @@ from farandole import core, reduce_op
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item")
 
+EXTENSIONS = ["tensorflow", "torch", "mxnet"]  # the frameworks that Horovod has code for
+
 
 def get_ext_suffix() -> str:
     """Return the file name suffix of a compiled module, such as ".so"."""
@@ -102,11 +104,11 @@ def num_rank_is_power_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
-    """Split a list into that many contiguous parts, whose lengths differ by at most one."""
-    length, longer = divmod(len(items), parts)
-    ends = [part * length + min(part, longer) for part in range(parts + 1)]
-    return [items[begin:end] for begin, end in itertools.pairwise(ends)]
+def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741
+    """Split a list into n contiguous parts, whose lengths differ by at most one."""
+    length, longer = divmod(len(l), n)
+    ends = [part * length + min(part, longer) for part in range(n + 1)]
+    return [l[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:

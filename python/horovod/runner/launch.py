@@ -61,9 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="version",
         version=f"{horovod_version} (farandole {farandole.__version__})",
     )
-    parser.add_argument(
-        "-np", "--num-proc", type=int, metavar="N", dest="workers", help="The number of workers."
-    )
+    parser.add_argument("-np", "--num-proc", type=int, metavar="N", help="The number of workers.")
     parser.add_argument(
         "-cb",
         "--check-build",
@@ -103,7 +101,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
     for end in ("min", "max"):
         names = (f"--{end}-np", f"--{end}-num-proc")
-        parser.add_argument(*names, type=int, dest=f"{end}_workers", help=argparse.SUPPRESS)
+        parser.add_argument(*names, type=int, dest=f"{end}_num_proc", help=argparse.SUPPRESS)
 
 
 def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
@@ -139,9 +137,9 @@ def _converted(flag: Flag) -> Callable[[str], Any]:
 
 def shape_of(arguments: argparse.Namespace) -> JobShape:
     return JobShape(
-        arguments.workers,
-        arguments.min_workers,
-        arguments.max_workers,
+        arguments.num_proc,
+        arguments.min_num_proc,
+        arguments.max_num_proc,
         arguments.hosts,
         arguments.hostfile,
         arguments.host_discovery_script,
@@ -191,12 +189,51 @@ def program_of(words: Sequence[str]) -> list[str]:
     return program
 
 
+def parse_args() -> argparse.Namespace:
+    """Return the flags of this process's command line as attributes, such as `num_proc`; the
+    attribute `command` is a list. Print the error and exit with code 2 if a flag is wrong."""
+    parsed: argparse.Namespace = make_parser().parse_args()
+    return parsed
+
+
+def check_build(verbose: bool) -> None:
+    """Print which parts of Horovod work here. `verbose` has no effect."""
+    print(build_report())
+
+
+def is_gloo_used(
+    use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None
+) -> bool:
+    """Return whether run_controller() would call gloo_run."""
+    return bool(use_gloo) or not (use_mpi or use_jsrun)
+
+
+# size waiver: Horovod's arguments
+def run_controller(
+    use_gloo: bool | None,
+    gloo_run: Callable[[], object],
+    use_mpi: bool | None,
+    mpi_run: Callable[[], object],
+    use_jsrun: bool | None,
+    js_run: Callable[[], object],
+    verbosity: int | None,
+) -> None:
+    """Call the function of the launcher that is asked for: gloo_run, mpi_run or js_run; gloo_run if
+    none is. `verbosity` has no effect."""
+    if is_gloo_used(use_gloo, use_mpi, use_jsrun):
+        gloo_run()
+    elif use_mpi:
+        mpi_run()
+    else:
+        js_run()
+
+
 def run_commandline() -> None:
     """Replace this process by `farandole run`, or print the error and exit with code 2."""
     parser = make_parser()
     arguments = parser.parse_args()
     if arguments.check_build:
-        print(build_report())
+        check_build(arguments.verbose)
         return
     try:
         workers = shape_of(arguments).checked_workers()

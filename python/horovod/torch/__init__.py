@@ -2,6 +2,7 @@
 
 from farandole.torch import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
+from horovod.common.util import check_extension as check_extension
 from horovod.torch import compression as compression
 from horovod.torch import functions as functions
 from horovod.torch import mpi_ops as mpi_ops

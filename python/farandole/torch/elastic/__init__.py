@@ -13,6 +13,7 @@ from farandole.elastic import (
     reset_job,
     run_fn,
 )
+from farandole.lifecycle import init, shutdown
 from farandole.torch.elastic.sampler import ElasticSampler
 from farandole.torch.elastic.state import (
     ModelStateHandler,
@@ -34,8 +35,11 @@ __all__ = [
     "StateHandler",
     "TorchState",
     "get_handler_registry",
+    "init",
     "run",
+    "run_fn",
     "set_handler_registry",
+    "shutdown",
 ]
 
 Result = TypeVar("Result")

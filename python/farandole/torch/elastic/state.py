@@ -15,6 +15,9 @@ from farandole.torch.state import broadcast_optimizer_state, broadcast_parameter
 class ModelStateHandler(StateDictHandler):
     """Handle a torch.nn.Module."""
 
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
         self.save()
@@ -22,6 +25,9 @@ class ModelStateHandler(StateDictHandler):
 
 class OptimizerStateHandler(StateDictHandler):
     """Handle a torch.optim.Optimizer, distributed or not."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
 
     def restore(self) -> None:
         load_in_place(self.value, self.saved())
@@ -33,6 +39,9 @@ class OptimizerStateHandler(StateDictHandler):
 
 class SamplerStateHandler(SamplesHandler):
     """Handle an ElasticSampler: all ranks get the epoch and the count of rank 0."""
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        super().__init__(sampler)
 
 
 _registry: HandlerRegistry = [

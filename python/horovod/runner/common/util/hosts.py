@@ -1,10 +1,10 @@
-"""Parse the hosts of a job from `-H host:slots,…` or from a host file."""
+"""Parse the hosts of a job from `-H host:slots,…` or from a host file, and give ranks to slots."""
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,37 @@ class HostInfo:
     hostname: str
     slots: int | None = None  # the largest number of workers on this host; None: no limit
 
+    @staticmethod
+    def from_string(host_string: str) -> HostInfo:
+        """Parse "host:2". Raises ValueError for any other text."""
+        return _host(host_string.strip(), _ENTRY)
+
+
+@dataclass(frozen=True)
+class SlotInfo:
+    """A place for one worker: its host, its ranks, and how many workers they are counted among."""
+
+    hostname: str
+    rank: int
+    local_rank: int  # among the workers of its host
+    cross_rank: int  # among the workers with the same local_rank on all hosts
+    size: int | None = None
+    local_size: int | None = None
+    cross_size: int | None = None
+
+
+INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
+
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
     """Parse a list such as "host1:2,host2:4". Raises ValueError for any other text."""
-    return [_host(entry.strip(), _ENTRY) for entry in hosts_string.split(",")]
+    return [HostInfo.from_string(entry) for entry in hosts_string.split(",")]
+
+
+def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
+    """Return the names in "host1:2,host2:4", and the number of slots of each name."""
+    found = [(host.hostname, _slots_of(host)) for host in parse_hosts(hosts)]
+    return [name for name, _ in found], dict(found)
 
 
 def parse_host_file(path: str) -> list[HostInfo]:
@@ -28,6 +55,50 @@ def parse_host_file(path: str) -> list[HostInfo]:
     OSError if the file cannot be read."""
     lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
     return [_host(line, _LINE) for line in lines if line]
+
+
+def parse_host_files(filename: str) -> str:
+    """Return the hosts of a host file as in "host1:2,host2:4", which `horovod.run` takes."""
+    return ",".join(f"{host.hostname}:{_slots_of(host)}" for host in parse_host_file(filename))
+
+
+def get_host_assignments(
+    hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
+) -> list[SlotInfo]:
+    """Give ranks to the slots, host after host, and return the slots by rank.
+
+    At most max_num_proc slots are used, and all of them without it. Raises ValueError if there are
+    fewer than min_num_proc slots.
+    """
+    room = [_slots_of(host) for host in hosts]
+    size = sum(room) if max_num_proc is None else min(sum(room), max_num_proc)
+    if size < min_num_proc:
+        raise ValueError(
+            f"{min_num_proc} workers are asked for, and the hosts have {sum(room)} slots; say "
+            "fewer workers, or more slots"
+        )
+    local_sizes: list[int] = []  # by host
+    for slots in room:
+        local_sizes.append(min(slots, size - sum(local_sizes)))
+    places = [(host, local_rank) for host, n in enumerate(local_sizes) for local_rank in range(n)]
+    return [
+        SlotInfo(
+            hostname=hosts[host].hostname,
+            rank=rank,
+            local_rank=local_rank,
+            cross_rank=sum(n > local_rank for n in local_sizes[:host]),
+            size=size,
+            local_size=local_sizes[host],
+            cross_size=sum(n > local_rank for n in local_sizes),
+        )
+        for rank, (host, local_rank) in enumerate(places)
+    ]
+
+
+def _slots_of(host: HostInfo) -> int:
+    if host.slots is None:
+        raise ValueError(f'"{host.hostname}" has no number of slots; write it as in localhost:2')
+    return host.slots
 
 
 def _host(text: str, pattern: re.Pattern[str]) -> HostInfo:

@@ -1,0 +1,5 @@
+"""Loaders of batches for training loops."""
+
+from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader
+
+__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]

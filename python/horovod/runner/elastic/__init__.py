@@ -1,0 +1,1 @@
+"""Modules of the elastic launcher, at Horovod's paths."""
