@@ -114,6 +114,49 @@ class TrainingChecks(OptimizerFixture):
         assert len({memory(parameter) for parameter in first}) == 1
         assert len({memory(parameter) for parameter in first + rest}) == 3
 
+    def check_attributes_that_programs_read(self) -> None:
+        for op in (hvd.Average, hvd.Adasum):
+            model = network()
+            optimizer: Any = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1),
+                model.named_parameters(),
+                compression=hvd.Compression.bf16,
+                backward_passes_per_step=2,
+                op=op,
+                gradient_predivide_factor=2.0 if op is hvd.Average else 1.0,
+                sparse_as_dense=True,
+            )
+            assert optimizer.op is op and optimizer.process_set is hvd.global_process_set
+            assert optimizer.gradient_predivide_factor == (2.0 if op is hvd.Average else 1.0)
+            assert optimizer.sparse_as_dense is True
+            assert optimizer._compression is hvd.Compression.bf16
+            assert optimizer._parameter_names == {p: n for n, p in model.named_parameters()}
+            model[4].bias.requires_grad_(False)
+            assert optimizer._requires_update == {*model.parameters()} - {model[4].bias}
+            assert optimizer.backward_passes_per_step == 2
+            optimizer.set_backward_passes_per_step(3)
+            assert optimizer.backward_passes_per_step == 3
+            optimizer.backward_passes_per_step = 1
+            square_loss(model, self.rank, 0).backward()
+            optimizer.step()
+            assert optimizer.backward_passes_per_step == 1 and optimizer._handles == {}
+
+    def check_gradients_in_flight_have_handles(self) -> None:
+        """Rank 0 lacks the gradients of the first layer, so only step() combines them."""
+        model = network()
+        optimizer: Any = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        for step in range(2):
+            optimizer.zero_grad()
+            part = model[1:] if self.rank == 0 else model
+            size = 16 if self.rank == 0 else 5
+            part(torch.ones(2, size, dtype=torch.float64)).sum().backward()
+            if step > 0 and self.rank > 0:
+                assert set(optimizer._handles) >= set(model[0].parameters())
+            optimizer.step()
+            assert optimizer._handles == {}
+
     def check_compression(self) -> None:
         self.compare(0.02, compression=hvd.Compression.fp16)
         self.compare(0.05, compression=hvd.Compression.bf16, groups=2)

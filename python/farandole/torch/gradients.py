@@ -394,7 +394,15 @@ class Gradients:
             return False
         if any(bucket.must_start() and not bucket.late for bucket in self._buckets):
             return True
-        return any(g.passes_left == 0 and not g.is_combined() for g in self._all_gradients)
+        return bool(self.parameters_in_flight())
+
+    def parameters_in_flight(self) -> list[torch.Tensor]:
+        """Return the parameters with a complete gradient that is not combined."""
+        return [
+            gradient.parameter
+            for gradient in self._all_gradients
+            if gradient.passes_left == 0 and not gradient.is_combined()
+        ]
 
     def restart(self, passes: int | None = None) -> None:
         """Forget the passes that were counted, because the program has dropped their gradients.

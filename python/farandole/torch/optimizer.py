@@ -96,6 +96,7 @@ def DistributedOptimizer(  # noqa: N802
     distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
+    distributed._combination, distributed._passes, distributed._names = combination, passes, names
     if process_set.size() == 1 or not process_set.included():
         return distributed
     name = OptimizerName(process_set)
@@ -106,7 +107,6 @@ def DistributedOptimizer(  # noqa: N802
         distributed._gradients.add(parameters)
     if every := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
         distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
-        distributed._names = names
     return distributed
 
 
@@ -132,10 +132,12 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
 class _Distributed(torch.optim.Optimizer):
     """The methods that override those of the wrapped optimizer's class."""
 
+    _combination: Combination
+    _passes: int
+    _names: Mapping[int, str]  # of the parameters that have one, by id()
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
     _check: PeriodicCheck | None = None
-    _names: Mapping[int, str] = {}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Reject copy, deepcopy and pickle, which all call this method. A copy would have no hooks,
@@ -146,6 +148,52 @@ class _Distributed(torch.optim.Optimizer):
             "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() "
             "and optimizer.state_dict()"
         )
+
+    # The attributes of Horovod's optimizer that programs read.
+
+    @property
+    def op(self) -> ReduceOp:
+        return self._combination.op
+
+    @property
+    def process_set(self) -> Group:
+        return self._combination.group
+
+    @property
+    def gradient_predivide_factor(self) -> float:
+        return self._combination.predivide_factor
+
+    @property
+    def sparse_as_dense(self) -> bool:
+        return self._combination.sparse_as_dense
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """How many backward passes add to the gradients before a step. Can be set."""
+        return self._passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self.set_backward_passes_per_step(passes)
+
+    @property
+    def _compression(self) -> Any:
+        return self._combination.compression
+
+    @property
+    def _parameter_names(self) -> dict[torch.Tensor, str]:
+        return {parameter: name for name, parameter in self._named_parameters().items()}
+
+    @property
+    def _requires_update(self) -> set[torch.Tensor]:
+        """The parameters whose gradients are combined."""
+        return {p for p in parameters_of(self.param_groups) if p.requires_grad}
+
+    @property
+    def _handles(self) -> dict[torch.Tensor, Any]:
+        """The parameters for whose gradients synchronize() would wait."""
+        gradients = self._gradients
+        return {} if gradients is None else dict.fromkeys(gradients.parameters_in_flight())
 
     def synchronize(self) -> None:
         """Combine the gradients that backward() has not combined, such as those that this rank
@@ -174,6 +222,7 @@ class _Distributed(torch.optim.Optimizer):
         Raise a MisuseError while gradients are in flight."""
         count = checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
+        self._passes = count
         if self._gradients is not None:
             self._gradients.restart(count)
 
