@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ import horovod.torch
 from farandole.elastic import run_fn
 from horovod.common import exceptions, util
 from horovod.common.basics import HorovodBasics
-from horovod.common.elastic import ObjectState
+from horovod.common.elastic import HostUpdateResult, ObjectState, WorkerNotificationManager
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
+from horovod.runner.common.util import secret
 from horovod.runner.common.util.env import get_env_rank_and_size
-from horovod.runner.common.util.secret import make_secret_key
+from horovod.runner.common.util.settings import Settings
 from horovod.runner.util.threads import in_thread
 
 
@@ -151,7 +154,101 @@ def test_in_thread_and_make_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for silent in (True, False):
         in_thread(_fails, (), None, True, silent).join()
         assert len(shown) == (0 if silent else 1)
-    assert len(make_secret_key()) == 32 and make_secret_key() != make_secret_key()
+    assert secret.make_secret_key() != secret.make_secret_key()
+
+
+def test_digests() -> None:
+    key = secret.make_secret_key()
+    digest = secret.compute_digest(key, b"message")
+    assert (len(key), len(digest)) == (secret.SECRET_LENGTH, secret.DIGEST_LENGTH)
+    assert secret.check_digest(key, b"message", digest)
+    assert not secret.check_digest(key, b"another", digest)
+    assert not secret.check_digest(secret.make_secret_key(), b"message", digest)
+
+
+def test_settings_are_attributes() -> None:
+    settings = Settings(hosts="localhost:2", num_proc=2, nics={"lo"})
+    assert (settings.hosts, settings.num_proc, settings.nics) == ("localhost:2", 2, {"lo"})
+    assert (settings.verbose, settings.elastic, settings.key) == (0, False, None)
+
+
+def test_listeners_hear_of_changes_of_hosts() -> None:
+    state = ObjectState(lambda value: value, lambda: 0, step=0)
+    manager = WorkerNotificationManager()
+    manager.init()
+    manager.register_listener(state)
+    state.commit()
+    for updates, skip_sync in (([1], True), ([2], False), ([1, 2], False)):
+        for update in updates:
+            manager.handle_hosts_updated(1.5, HostUpdateResult(update))
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            state.commit()
+        assert caught.value.skip_sync == skip_sync
+        state.check_host_updates()
+    manager.remove_listener(state)
+    manager.handle_hosts_updated(1.5, HostUpdateResult.mixed)
+    state.commit()
+    assert HostUpdateResult.mixed == HostUpdateResult.removed | HostUpdateResult.added
+
+
+class Squares(BaseDataLoader):
+    def __init__(self, count: int, problem: Exception | None = None) -> None:
+        self.count, self.problem = count, problem
+        self.threads: set[int] = set()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def _iterate(self) -> Iterator[int]:
+        for number in range(self.count):
+            self.threads.add(threading.get_ident())
+            yield number
+        if self.problem is not None:
+            raise self.problem
+
+    def _process_batch(self, batch: int) -> int:
+        assert threading.current_thread() is threading.main_thread()
+        return batch * batch
+
+
+class AsyncSquares(AsyncDataLoaderMixin, Squares):
+    pass
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 64])
+def test_batches_are_loaded_in_a_thread(size: int) -> None:
+    squares = [number * number for number in range(20)]
+    assert [*Squares(20)] == squares
+    loader = AsyncSquares(size, count=20)
+    assert len(loader) == 20
+    for _ in range(2):
+        assert [*loader] == squares
+    assert (threading.get_ident() in loader.threads) == (size == 0)
+    assert [*AsyncSquares(size, count=0)] == []
+
+
+def test_the_thread_ends_with_the_loop() -> None:
+    before = threading.active_count()
+    loader = AsyncSquares(2, count=1000)
+    for square in loader:
+        if square == 9:
+            break
+    assert [square for square, _ in zip(loader, range(3), strict=False)] == [0, 1, 4]
+    seen = []
+    for square in loader:
+        seen.append(square)
+        loader.close_async_loader()
+    assert seen == [0]
+    loader.close_async_loader()
+    assert threading.active_count() == before
+
+
+def test_errors_of_a_loader_reach_the_loop() -> None:
+    seen = []
+    with pytest.raises(KeyError, match="no such file"):
+        for square in AsyncSquares(2, count=3, problem=KeyError("no such file")):
+            seen.append(square)
+    assert seen == [0, 1, 4]
 
 
 def _rank_and_more(more: int) -> tuple[int, int, str | None]:

@@ -12,7 +12,16 @@ import pytest
 
 from horovod.runner import launch
 from horovod.runner.common.util.config_parser import read_config
-from horovod.runner.common.util.hosts import HostInfo, check_hosts, parse_host_file, parse_hosts
+from horovod.runner.common.util.hosts import (
+    INVALID_SLOT_INFO,
+    HostInfo,
+    check_hosts,
+    get_host_assignments,
+    parse_host_file,
+    parse_host_files,
+    parse_hosts,
+    parse_hosts_and_slots,
+)
 from horovod.runner.flags import FLAGS
 
 FIRST_WORDS = ["run", "-n", "2", "--prefix", "[{rank}]<{stream}>:"]
@@ -249,7 +258,7 @@ def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:
 def test_the_program_follows_the_flags() -> None:
     parser = launch.make_parser()
     arguments = parser.parse_args(["-np", "2", "python", "x.py", "--verbose", "-np", "3"])
-    assert (arguments.workers, arguments.verbose) == (2, False)
+    assert (arguments.num_proc, arguments.verbose) == (2, False)
     assert launch.program_of(arguments.command) == ["python", "x.py", "--verbose", "-np", "3"]
     arguments = parser.parse_args(["-np", "2", "--", "python", "--", "x"])
     assert launch.program_of(arguments.command) == ["python", "--", "x"]
@@ -262,15 +271,74 @@ def test_flags_of_the_program_are_not_ours() -> None:
     theirs = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
     ours = ["--num-proc=2", "--verb", "--start-time", "30", "--blacklist-cooldown-range", "1", "2"]
     arguments = launch.make_parser().parse_args(ours + theirs)
-    assert (arguments.workers, arguments.verbose, arguments.start_timeout) == (2, True, 30)
+    assert (arguments.num_proc, arguments.verbose, arguments.start_timeout) == (2, True, 30)
     assert arguments.blacklist_cooldown_range == [1, 2]
     assert arguments.command == theirs
     for cut in (["-n", "2", "x"], ["--num-p", "2", "x"], ["-np", "2", "--verb", "x"]):
         arguments = launch.make_parser().parse_args(cut)
-        assert (arguments.workers, arguments.command) == (2, ["x"])
+        assert (arguments.num_proc, arguments.command) == (2, ["x"])
     for words in (["--log", "INFO", "x"], ["--nonsense", "x"], ["-np"]):
         with pytest.raises(SystemExit):
             launch.make_parser().parse_args(words)
+
+
+def test_programs_may_use_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "--num-proc", "3", "--min-np", "2", "python", "x.py"])
+    arguments = launch.parse_args()
+    assert (arguments.num_proc, arguments.min_num_proc, arguments.max_num_proc) == (3, 2, None)
+    assert arguments.command == ["python", "x.py"]
+
+
+@pytest.mark.parametrize(
+    ("gloo", "mpi", "jsrun", "called"),
+    [
+        (None, None, None, "gloo"),
+        (True, None, None, "gloo"),
+        (False, True, False, "mpi"),
+        (None, None, True, "jsrun"),
+    ],
+)
+def test_the_controller_that_is_asked_for_runs(
+    gloo: bool | None, mpi: bool | None, jsrun: bool | None, called: str
+) -> None:
+    calls: list[str] = []
+    launch.run_controller(
+        gloo,
+        lambda: calls.append("gloo"),
+        mpi,
+        lambda: calls.append("mpi"),
+        jsrun,
+        lambda: calls.append("jsrun"),
+        verbosity=2,
+    )
+    assert calls == [called]
+    assert launch.is_gloo_used(gloo, mpi, jsrun) == (called == "gloo")
+
+
+def test_ranks_are_given_host_after_host() -> None:
+    hosts = [HostInfo.from_string(text) for text in ("a:1", " b:3 ", "c:2")]
+    assert hosts == [HostInfo("a", 1), HostInfo("b", 3), HostInfo("c", 2)]
+    slots = get_host_assignments(hosts, 2, 5)
+    assert [(s.hostname, s.rank, s.local_rank, s.cross_rank) for s in slots] == [
+        *(("a", 0, 0, 0), ("b", 1, 0, 1), ("b", 2, 1, 0), ("b", 3, 2, 0), ("c", 4, 0, 2)),
+    ]
+    assert [(s.size, s.local_size, s.cross_size) for s in slots] == [
+        *((5, 1, 3), (5, 3, 3), (5, 3, 1), (5, 3, 1), (5, 1, 3)),
+    ]
+    assert len(get_host_assignments(hosts, 6)) == 6
+    assert [slot.hostname for slot in get_host_assignments(hosts, 1, 1)] == ["a"]
+    with pytest.raises(ValueError, match="7 workers are asked for, and the hosts have 6 slots"):
+        get_host_assignments(hosts, 7)
+    with pytest.raises(ValueError, match='"d" has no number of slots'):
+        get_host_assignments([HostInfo.from_string("d")], 1)
+    assert INVALID_SLOT_INFO.rank == -1
+
+
+def test_hosts_as_text_and_as_numbers_of_slots(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("# two hosts\na slots=2\nb slots = 4  # the larger one\n")
+    assert parse_host_files(str(path)) == "a:2,b:4"
+    assert parse_hosts_and_slots("a:2,b:4") == (["a", "b"], {"a": 2, "b": 4})
 
 
 def test_the_launcher_runs_as_a_module() -> None:
