@@ -1,0 +1,99 @@
+"""Train on Fashion-MNIST so that the training survives a failed call: it goes on from its last
+commit, and repeats only the batches since then.
+
+    farandole run -n 2 python examples/torch/elastic_fashion_mnist.py
+    farandole run -n 2 python examples/torch/elastic_fashion_mnist.py --fail-at 30
+
+With --fail-at, every rank acts once as if a call had failed before that batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from fashion_mnist import accuracy, check_equal, load, network
+from torch.utils.data import DataLoader, TensorDataset
+
+import farandole.torch as hvd
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train on Fashion-MNIST, with commits.")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=64, help="images per worker and step")
+    parser.add_argument("--batches-per-commit", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--limit", type=int, help="use only this many images")
+    parser.add_argument("--fail-at", type=int, help="the batch, counted over all epochs")
+    return parser.parse_args()
+
+
+class Failure:
+    """Raises an error once, as if a call had failed on all ranks."""
+
+    def __init__(self, batch: int | None) -> None:
+        self.batch = batch
+
+    def check(self, batch: int) -> None:
+        if batch == self.batch:
+            self.batch = None
+            raise hvd.GroupLostError("as if a call had failed")
+
+
+def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.Namespace) -> None:
+    failure = Failure(options.fail_at)
+
+    # hvd.elastic.run calls the function again, with the state of the last commit, after an error of
+    # a call. It first gives all ranks the state of rank 0.
+    @hvd.elastic.run
+    def train_from(state: hvd.elastic.TorchState) -> None:
+        if hvd.rank() == 0:
+            done = state.sampler.processed_num
+            print(f"batch {state.batch}: {done} images of epoch {state.epoch + 1} are done")
+        while state.epoch < options.epochs:
+            for images, classes in DataLoader(data, options.batch_size, sampler=state.sampler):
+                failure.check(state.batch)
+                state.optimizer.zero_grad()
+                F.cross_entropy(state.model(images), classes).backward()
+                state.optimizer.step()
+                state.sampler.record_batch(state.batch, options.batch_size)
+                state.batch += 1
+                if state.batch % options.batches_per_commit == 0:
+                    state.commit()
+            state.epoch += 1
+            state.sampler.set_epoch(state.epoch)
+            state.commit()
+
+    train_from(state)
+
+
+def main() -> None:
+    options = parse_arguments()
+    hvd.init()
+    training = load(options.data, "train", options.limit)
+    test = load(options.data, "t10k", options.limit)
+    torch.manual_seed(1)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr * hvd.size(), momentum=0.9)
+    state = hvd.elastic.TorchState(
+        model,
+        hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters()),
+        sampler=hvd.elastic.ElasticSampler(training),
+        epoch=0,
+        batch=0,
+    )
+    train(state, training, options)
+    found = accuracy(model, test)
+    check_equal(model)
+    if hvd.rank() == 0:
+        print(f"test accuracy {found:.4f} after {state.batch} batches")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
