@@ -45,6 +45,47 @@ def test_fashion_mnist_with_four_workers() -> None:
     check_end(job.text, 4)
 
 
+def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
+    """A training that is continued has the same bits as one that was never ended."""
+
+    def train(folder: str, epochs: int) -> str:
+        flags = ("--epochs", "3", "--checkpoints", tmp_path / folder)
+        for epoch in range(epochs + 1, 4):
+            (tmp_path / folder / f"epoch-{epoch}.pt").unlink(missing_ok=True)
+        job = run(2, sys.executable, EXAMPLES / "imagenet.py", "--images", "128", *flags)
+        assert job.code == 0, job.text
+        assert f"{epochs} epochs are done" in job.text, job.text
+        found = re.search(r"bitwise equal \((\w+)\)", job.text)
+        assert found is not None, job.text
+        return found[1]
+
+    whole = train("a", 0)
+    assert train("a", 1) == whole
+    assert train("a", 3) == whole
+
+
+@pytest.mark.parametrize("flag", ["--fp16-allreduce", "--use-adasum"])
+def test_imagenet_with_other_reductions(flag: str, tmp_path: Path) -> None:
+    words = ("--images", "64", "--epochs", "1", "--checkpoints", tmp_path, flag)
+    job = run(2, sys.executable, EXAMPLES / "imagenet.py", *words)
+    assert job.code == 0, job.text
+    assert "epoch 1: loss" in job.text and "bitwise equal" in job.text, job.text
+
+
+def test_an_elastic_training_continues_from_its_last_commit() -> None:
+    words = ("--limit", "1000", "--epochs", "2", "--batches-per-commit", "3", "--fail-at", "11")
+    job = run(2, sys.executable, EXAMPLES / "elastic_fashion_mnist.py", *words)
+    assert job.code == 0, job.text
+    # An epoch has 8 batches of 128 images, so batch 9 is the second of the second epoch.
+    starts = re.findall(r"batch \d+: \d+ images of epoch \d are done", job.text)
+    assert starts == [
+        "batch 0: 0 images of epoch 1 are done",
+        "batch 9: 128 images of epoch 2 are done",
+    ]
+    assert re.search(r"test accuracy 0\.\d+ after 16 batches", job.text), job.text
+    assert "bitwise equal" in job.text, job.text
+
+
 @pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
 def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
