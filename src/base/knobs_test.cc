@@ -101,9 +101,9 @@ TEST(Knobs, an_old_switch_turns_off_unless_the_new_name_says_otherwise) {
 }
 
 TEST(Knobs, a_stall_is_reported_before_the_ranks_reach_the_limit) {
-  const auto warning = [](int warning, int limit) {
+  const auto warning = [](int given, int limit) {
     Knobs knobs;
-    knobs.stall_warning = std::chrono::seconds(warning);
+    knobs.stall_warning = std::chrono::seconds(given);
     knobs.stall_limit = std::chrono::seconds(limit);
     return stall_warning_of(knobs).count();
   };

@@ -1,5 +1,5 @@
-// After each formation, successful or not, only the ranks' counters and pids may stay in the Store,
-// because the Store lives as long as the job.
+// After each formation, successful or not, only the ranks' counters and pids and the time of stall
+// warnings may stay in the Store, because the Store lives as long as the job.
 #include "engine/formation.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -85,7 +87,7 @@ void form_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& stor
   if (first.joinable()) first.join();
 }
 
-TEST(Formation, LeavesOnlyCountersAndPidsInTheStore) {
+TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
   const auto store = std::make_shared<WatchedStore>();
   const std::vector<Attempt> attempts = {
       {.groups = {{}, {}}, .succeeds = true},
@@ -102,8 +104,9 @@ TEST(Formation, LeavesOnlyCountersAndPidsInTheStore) {
   for (int round = 0; round < 20; ++round) {
     for (const auto& attempt : attempts) {
       form_once(attempt, store);
-      ASSERT_THAT(store->keys(), ElementsAre(keys::formations(0), keys::formations(1),
-                                             keys::process(0), keys::process(1)));
+      ASSERT_THAT(store->keys(),
+                  ElementsAre(keys::formations(0), keys::formations(1), keys::process(0),
+                              keys::process(1), keys::stall_warning()));
     }
   }
 }
@@ -121,6 +124,20 @@ TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   EXPECT_EQ(segment.status().code(), StatusCode::kStop);
   EXPECT_THAT(segment.status().message(),
               HasSubstr("`segment` came with 0 descriptors instead of 1"));
+}
+
+// The launcher warns after the time that rank 0 has chosen last.
+TEST(Formation, TellsTheLauncherWhenToWarn) {
+  const auto store = std::make_shared<MemoryStore>();
+  for (const int time : {5, 0, 7}) {
+    EngineOptions options = options_of(0, 1);
+    options.stall_warning = std::chrono::seconds(time);
+    ASSERT_EQ(assemble(options, store).status(), Status());
+    const std::function<bool()> never;
+    const auto found = store->wait(keys::stall_warning(), {TimePoint{}, never});
+    ASSERT_EQ(found.status(), Status());
+    EXPECT_EQ(ByteReader(found->bytes).get<std::int64_t>(), time);
+  }
 }
 
 // Several programs may run one after another in a worker of `farandole run`.
