@@ -448,7 +448,7 @@ class ErrorTexts:
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
             "farandole: start all ranks with one launcher",
         )
-        again = rendezvous._engine_rendezvous("farandole://")
+        again = rendezvous.by_engine("farandole://")
         next(again)
         once = "a rendezvous can be used only once: call init_process_group() again"
         yield lambda: next(again), once

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from job import WORKER, command_of_launcher, run_checks, run_command
+from job import WORKER, Job, command_of_launcher, run, run_checks, run_command
 
 SPAWNING = Path(__file__).with_name("spawning_program.py")
 
@@ -28,14 +31,113 @@ def test_under_other_launchers(launcher: str, size: int) -> None:
     assert job.text.count("all checks passed") == size, job.text
 
 
-def test_gloo_without_a_launcher_makes_a_job_of_one() -> None:
-    """Check what docs/howto/torch_distributed.md says about other backends."""
-    program = (
-        "import farandole.torch, torch.distributed as dist; dist.init_process_group('gloo'); "
-        "print('of', dist.get_world_size())"
+def run_alone(*lines: str, environment: Mapping[str, str] | None = None, size: int = 0) -> Job:
+    """Run a program in one process, or with `size` workers."""
+    words = [sys.executable, "-c", "\n".join(lines)]
+    return run(size, *words, environment=environment) if size else run_command(words, environment)
+
+
+IMPORTS = "import os, sys, torch, torch.distributed as dist"
+SUMS = """
+tensor = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(tensor)
+print(f"{dist.get_backend()} has the sum {tensor.item():g}\\n", end="", flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_job_of_one_without_a_launcher() -> None:
+    """Check what docs/howto/torch_distributed.md says about the scheme farandole://."""
+    job = run_alone(IMPORTS, "dist.init_process_group('gloo', init_method='farandole://')", SUMS)
+    assert (job.code, job.text.splitlines()[-1]) == (0, "gloo has the sum 1"), job.text
+
+
+def test_the_backend_needs_no_import() -> None:
+    """`import torch` registers the backend, and imports nothing else of ours."""
+    found = "print([name for name in sys.modules if 'farandole' in name], end=' ')"
+    job = run_alone(IMPORTS, found, "dist.init_process_group('farandole')", SUMS, size=2)
+    assert job.code == 0, job.text
+    assert job.text.count("['farandole_torch_backend'] farandole has the sum 3") == 2, job.text
+
+
+def test_the_backend_without_autoloading() -> None:
+    off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    there = "print(hasattr(dist.Backend, 'FARANDOLE'))"
+    job = run_alone(IMPORTS, there, "import farandole.torch", there, environment=off)
+    assert (job.code, job.text.split()) == (0, ["False", "True"]), job.text
+
+
+def test_a_torch_that_does_not_fit_is_imported_all_the_same() -> None:
+    program = """
+import sys, types
+import farandole_torch_backend
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.distributed = sys.modules["torch.distributed"] = types.ModuleType("torch.distributed")
+farandole_torch_backend.autoload()
+print("imported")
+"""
+    job = run_alone(program)
+    assert (job.code, job.text) == (0, "imported\n")
+
+
+def test_nothing_of_torch_is_patched() -> None:
+    program = """
+handlers = torch.distributed.rendezvous.__globals__["_rendezvous_handlers"]
+before = dict(handlers)
+import farandole.torch
+assert {name: each for name, each in handlers.items() if name != "farandole"} == {
+    name: each for name, each in before.items() if name != "farandole"
+}
+print(handlers["env"].__module__)
+"""
+    job = run_alone(IMPORTS, program)
+    assert (job.code, job.text) == (0, "torch.distributed.rendezvous\n"), job.text
+
+
+@pytest.mark.parametrize("libuv", ["0", "1"])
+def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
+    """Rank 0 of each job listens on the port that its launcher has reserved."""
+    program = (IMPORTS, "dist.init_process_group('gloo')", SUMS)
+    with ThreadPoolExecutor() as pool:
+        started = [
+            pool.submit(run_alone, *program, environment={"USE_LIBUV": libuv}, size=2)
+            for _ in range(2)
+        ]
+    for job in (future.result() for future in started):
+        assert job.code == 0, job.text
+        assert job.text.count("gloo has the sum 3") == 2, job.text
+
+
+def test_a_job_that_a_worker_starts_is_reported() -> None:
+    """Each worker starts torchrun, so there are two jobs instead of one."""
+    inner = command_of_launcher(
+        "torchrun", 2, sys.executable, "-c", f"{IMPORTS}\nprint('imported')"
     )
-    job = run_command([sys.executable, "-c", program])
-    assert (job.code, job.text.splitlines()[-1]) == (0, "of 1"), job.text
+    assert inner is not None
+    job = run(2, *inner)
+    assert job.text.count("imported") == 4, job.text
+    for outer, inner_rank in ((0, 1), (1, 0)):
+        line = (
+            rf"\[{outer}\] farandole: this process \(pid \d+\) is rank {inner_rank} of 2 by RANK "
+            rf"and WORLD_SIZE, but a worker of `farandole run`, rank {outer} of 2, has started it"
+        )
+        assert re.search(line, job.text), job.text
+
+
+def test_a_child_of_a_worker_that_starts_alone() -> None:
+    """Without the variables of farandole, those of torchrun mean nothing to the engine."""
+    program = """
+import os, subprocess, sys
+kept = {n: v for n, v in os.environ.items() if not n.startswith(("FARANDOLE_", "HOROVOD_"))}
+subprocess.run(
+    [sys.executable, "-c", "import farandole; farandole.init(); print(farandole.size())"],
+    check=True, env=kept,
+)
+"""
+    job = run_alone(program, size=2)
+    assert job.code == 0, job.text
+    assert sorted(job.text.splitlines())[:2] == ["[0] 1", "[1] 1"], job.text
 
 
 def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ struct Launcher {
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
   const char* socket = nullptr;
+  // Whether `farandole run` sets the same variables for other libraries, with kOwnTorchrunJob.
+  bool is_imitated = false;
 };
 
 // The first launcher whose rank and size variables are set is taken. srun may start torchrun, but
@@ -37,7 +39,8 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      .size = "WORLD_SIZE",
      .local_rank = "LOCAL_RANK",
      .local_size = "LOCAL_WORLD_SIZE",
-     .job = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+     .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJob, "TORCHELASTIC_RESTART_COUNT"},
+     .is_imitated = true},
     {.name = "Open MPI's mpirun",
      .rank = "OMPI_COMM_WORLD_RANK",
      .size = "OMPI_COMM_WORLD_SIZE",
@@ -62,6 +65,12 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
 std::string_view text_of(const Environment& environment, const char* name) {
   const char* const found = *name == '\0' ? nullptr : environment(name);
   return found == nullptr ? std::string_view() : found;
+}
+
+bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
+  if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
+    return false;
+  return !launcher.is_imitated || text_of(environment, kTorchrunJob) != kOwnTorchrunJob;
 }
 
 // Slurm writes "2(x3)" for two ranks on each of three hosts.
@@ -138,8 +147,7 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
 Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
     const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {
-    if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
-      continue;
+    if (!has_started_this_process(environment, launcher)) continue;
     ForeignLaunchersJob job;
     FARANDOLE_TRY_ASSIGN(job.topology, topology_of(environment, launcher));
     if (job.topology.size > 1) {

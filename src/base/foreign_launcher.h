@@ -12,6 +12,11 @@
 
 namespace farandole {
 
+// `farandole run` sets torchrun's variables, too, for other libraries. This one, which torchrun
+// sets to the id of a job, then has this value. Such variables do not make a job of torchrun.
+inline constexpr const char* kTorchrunJob = "TORCHELASTIC_RUN_ID";
+inline constexpr const char* kOwnTorchrunJob = "farandole";
+
 struct ForeignLaunchersJob {
   RankTopology topology;
   // the same text on all ranks of the job, and different from every other job's

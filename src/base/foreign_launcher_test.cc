@@ -51,6 +51,14 @@ Variables with(Variables variables, const std::string& name, const std::string& 
   return variables;
 }
 
+TEST(ForeignLauncher, IgnoresWhatOurLauncherSetsForOtherLibraries) {
+  const Variables ours = with(kTorchrun, kTorchrunJob, kOwnTorchrunJob);
+  EXPECT_FALSE(find(ours)->has_value());
+  Variables both = ours;
+  both.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}});
+  EXPECT_EQ(job_of(both).topology.size, 1);
+}
+
 TEST(ForeignLauncher, FindsTheRankUnderTorchrun) {
   const ForeignLaunchersJob job = job_of(kTorchrun);
   EXPECT_EQ(job.topology.rank, 1);

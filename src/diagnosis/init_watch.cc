@@ -30,10 +30,9 @@ std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& wo
   if (outside.empty()) return std::nullopt;
   const bool one = outside.size() == 1;
   return format_text(
-      "{} {} been running for a minute without calling farandole's init(); until {} it, {} "
-      "independently of the others",
-      name_ranks(outside), one ? "has" : "have", one ? "it calls" : "they call",
-      one ? "it runs" : "each runs");
+      "{} {} been running for a minute without calling farandole's init(); unless the program "
+      "communicates through another library, {} independently of the others",
+      name_ranks(outside), one ? "has" : "have", one ? "it runs" : "each runs");
 }
 
 std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers) {
@@ -44,8 +43,9 @@ std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& w
   if (outside.empty()) return std::nullopt;
   if (outside.size() == workers.size())
     return format_text(
-        "no worker of this job called farandole's init(): the {} processes ran independently of "
-        "each other; to train together, the program must call hvd.init()",
+        "no worker of this job called farandole's init(): unless the program communicates through "
+        "another library, such as torch.distributed with gloo, the {} processes ran independently "
+        "of each other; to train together, the program must call hvd.init()",
         workers.size());
   return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "

@@ -41,16 +41,17 @@ TEST(InitWatch, WarnsOnceAfterAMinute) {
   EXPECT_EQ(watch.deadline(), kStart + std::chrono::minutes(1));
   EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1) - milliseconds(1)), std::nullopt);
   EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1)),
-            "ranks 0, 2 have been running for a minute without calling farandole's init(); until "
-            "they call it, each runs independently of the others");
+            "ranks 0, 2 have been running for a minute without calling farandole's init(); unless "
+            "the program communicates through another library, each runs independently of the "
+            "others");
   EXPECT_EQ(watch.deadline(), std::nullopt);
   EXPECT_EQ(watch.check(job, kStart + std::chrono::hours(1)), std::nullopt);
 }
 
 TEST(InitWatch, NamesOneRank) {
   EXPECT_EQ(warning_at_deadline(workers({kMember, kOutside})),
-            "rank 1 has been running for a minute without calling farandole's init(); until it "
-            "calls it, it runs independently of the others");
+            "rank 1 has been running for a minute without calling farandole's init(); unless the "
+            "program communicates through another library, it runs independently of the others");
 }
 
 TEST(InitWatch, IgnoresRanksThatHaveJoinedOrEnded) {
@@ -77,8 +78,9 @@ TEST(InitWatch, ASingleWorkerNeedsNoInit) {
 
 TEST(InitWatch, NamesRanksThatNeverJoinedAtTheEnd) {
   EXPECT_EQ(never_initialized(workers({kOutside, kOutside, kOutside})),
-            "no worker of this job called farandole's init(): the 3 processes ran independently of "
-            "each other; to train together, the program must call hvd.init()");
+            "no worker of this job called farandole's init(): unless the program communicates "
+            "through another library, such as torch.distributed with gloo, the 3 processes ran "
+            "independently of each other; to train together, the program must call hvd.init()");
   EXPECT_EQ(never_initialized(workers({kOutside, kLeft, kOutside})),
             "ranks 0, 2 ended without calling farandole's init() and ran independently of the "
             "others; every rank of the job must call hvd.init()");

@@ -32,6 +32,7 @@
 #include "launcher/job_sheet.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
+#include "launcher/reserved_port.h"
 #include "launcher/stack_capture.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
@@ -89,6 +90,7 @@ class Agent {
  private:
   Status watch_own_descriptors();
   Status start_all();
+  void reserve_port();
   Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
   // Chooses the variables that the user has not set, and says so unless the user has set the number
   // of threads.
@@ -117,6 +119,7 @@ class Agent {
   const AgentSetup& setup_;
   Poller poller_;
   std::unique_ptr<StoreServer> store_;
+  std::optional<ReservedPort> port_;  // MASTER_PORT of this job, until it ends
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
@@ -180,10 +183,20 @@ Status Agent::start_all() {
                                                  .command = join_text(setup_.options.command, " "),
                                                  .workers = {}},
                                                 workers));
+  reserve_port();
   const auto inherited = inherited_environment();
   choose_defaults(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
   return {};
+}
+
+// Most programs do not use the port, so the job also starts without one.
+void Agent::reserve_port() {
+  auto port = ReservedPort::create();
+  if (port.ok())
+    port_ = std::move(port).value();
+  else
+    output_.notice(port.status().message());
 }
 
 Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inherited) {
@@ -199,7 +212,8 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                                       caller.channels.empty() ? -1 : caller.channels.at(index)};
   const bool own_streams = caller.streams.empty();
   const auto environment = merge_environment(
-      {defaults_, inherited, options.settings, rank_variables(rank, options.workers, descriptors)});
+      {defaults_, inherited, options.settings, rank_variables(rank, options.workers, descriptors),
+       torchrun_variables(rank, options.workers, port_ ? port_->number() : 0)});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,

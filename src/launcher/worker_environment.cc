@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <map>
 
+#include "base/foreign_launcher.h"
+
 namespace farandole {
 namespace {
 
@@ -46,6 +48,20 @@ std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
   return variables;
 }
 
+std::vector<EnvironmentVariable> torchrun_variables(int rank, int workers, int port) {
+  const std::string number = std::to_string(rank);
+  const std::string count = std::to_string(workers);
+  return {{"RANK", number},
+          {"WORLD_SIZE", count},
+          {"LOCAL_RANK", number},
+          {"LOCAL_WORLD_SIZE", count},
+          {"GROUP_RANK", "0"},  // torchrun's name for the number of the host
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", port == 0 ? "" : std::to_string(port)},
+          // Libraries that know torchrun, such as Lightning, look for this variable.
+          {kTorchrunJob, kOwnTorchrunJob}};
+}
+
 std::vector<EnvironmentVariable> default_variables(int workers, int cores) {
   return {{"OMP_NUM_THREADS", std::to_string(std::max(1, cores / workers))},
           {"PYTHONUNBUFFERED", "1"}};
@@ -77,7 +93,9 @@ std::vector<EnvironmentVariable> inherited_environment() {
   for (char** line = ::environ; line != nullptr && *line != nullptr; ++line) {
     const std::string text(*line);
     const auto equals = text.find('=', 1);
-    if (equals != std::string::npos)
+    // With TORCHELASTIC_USE_AGENT_STORE, for example, rank 0 would wait for a store of that
+    // torchrun at our port.
+    if (equals != std::string::npos && !text.starts_with("TORCHELASTIC_"))
       variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
   return variables;

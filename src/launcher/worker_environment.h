@@ -23,6 +23,10 @@ struct WorkerDescriptors {
 std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
                                                 const WorkerDescriptors& descriptors);
 
+// The variables that torchrun would set for a worker, because many libraries look for them. They
+// override inherited variables. `port` is the job's own; 0: none.
+std::vector<EnvironmentVariable> torchrun_variables(int rank, int workers, int port);
+
 // The variables that all workers get unless the user has set them. `cores` is usable_cores().
 std::vector<EnvironmentVariable> default_variables(int workers, int cores);
 
@@ -37,7 +41,7 @@ std::optional<EnvironmentVariable> kept_memory_variable(
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(
     const std::vector<std::vector<EnvironmentVariable>>& lists);
-// The environment of this process.
+// The environment of this process, without what concerns only a torchrun that has started it.
 std::vector<EnvironmentVariable> inherited_environment();
 
 }  // namespace farandole

@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace farandole {
 namespace {
 
+using ::testing::_;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 TEST(WorkerEnvironment, DividesTheCores) {
   EXPECT_THAT(default_variables(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
@@ -39,6 +44,26 @@ TEST(WorkerEnvironment, WorkersKeepFreedMemory) {
 TEST(WorkerEnvironment, LeavesTheUsersMemorySettingsAlone) {
   EXPECT_FALSE(kept_memory_variable(std::size_t{3} << 30, {{"GLIBC_TUNABLES", ""}}));
   EXPECT_FALSE(kept_memory_variable(std::size_t{3} << 30, {{"MALLOC_ARENA_MAX", "2"}}));
+}
+
+TEST(WorkerEnvironment, HasTheVariablesOfTorchrun) {
+  EXPECT_THAT(
+      torchrun_variables(3, 4, 4711),
+      UnorderedElementsAre(Pair("RANK", "3"), Pair("WORLD_SIZE", "4"), Pair("LOCAL_RANK", "3"),
+                           Pair("LOCAL_WORLD_SIZE", "4"), Pair("GROUP_RANK", "0"),
+                           Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "4711"),
+                           Pair("TORCHELASTIC_RUN_ID", "farandole")));
+  EXPECT_THAT(torchrun_variables(0, 1, 0), Contains(Pair("MASTER_PORT", "")));
+}
+
+TEST(WorkerEnvironment, InheritsNothingOfTorchelastic) {
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  ::setenv("FARANDOLE_TEST_INHERITS", "this", 1);
+  const auto inherited = inherited_environment();
+  EXPECT_THAT(inherited, Contains(Pair("FARANDOLE_TEST_INHERITS", "this")));
+  EXPECT_THAT(inherited, Not(Contains(Pair("TORCHELASTIC_USE_AGENT_STORE", _))));
+  ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  ::unsetenv("FARANDOLE_TEST_INHERITS");
 }
 
 TEST(WorkerEnvironment, LaterListsOverrideEarlierOnes) {

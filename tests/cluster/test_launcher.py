@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,46 @@ def test_workers_get_their_ranks_and_sizes() -> None:
     script = "echo " + " ".join(f"$FARANDOLE_{name}" for name in names)
     job = run_shell(2, script)
     assert sorted(job.output.splitlines()) == ["[0] 0 2 0 2 0 1", "[1] 1 2 1 2 0 1"]
+
+
+def test_workers_get_the_variables_of_torchrun() -> None:
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR TORCHELASTIC_RUN_ID"
+    script = "echo " + " ".join(f"${name}" for name in names.split())
+    job = run_shell(2, script)
+    assert sorted(job.output.splitlines()) == [
+        f"[{rank}] {rank} 2 {rank} 2 0 127.0.0.1 farandole" for rank in range(2)
+    ]
+
+
+def test_a_job_within_a_job_has_variables_of_its_own() -> None:
+    """The outer job may also be one of torchrun, whose store is not ours."""
+    outer = {
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "5"),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "7"),
+        **dict.fromkeys(("TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"), "True"),
+        **{"MASTER_ADDR": "elsewhere", "MASTER_PORT": "1"},
+    }
+    script = "echo " + " ".join(f"${name}" for name in outer)
+    inner = f"{command()} run -n 1 sh -c '{script} ports $MASTER_PORT'"
+    job = run("run", "-n", "1", "sh", "-c", f"{inner} $MASTER_PORT", environment=outer)
+    (line,) = job.output.splitlines()
+    found = re.fullmatch(r"\[0\] \[0\] 0 0 0 1 1 farandole  ?127\.0\.0\.1 (\d+) ports (\d+)", line)
+    assert found and found[1] == found[2] != "1", job.output
+
+
+def test_jobs_side_by_side_have_different_ports() -> None:
+    script = "echo $MASTER_PORT; echo ready; exec sleep 1000"
+    jobs = [Launched("run", "-n", "1", "sh", "-c", script) for _ in range(50)]
+    with ExitStack() as stack:
+        for job in jobs:
+            stack.enter_context(job)
+        for job in jobs:
+            job.read_until("ready")
+        ports = {job.output.splitlines()[0].removeprefix("[0] ") for job in jobs}
+        assert len(ports) == 50 and all(0 < int(port) < 65536 for port in ports), ports
+        for job in jobs:
+            job.send(signal.SIGTERM)
+            job.end()
 
 
 def test_flags_become_settings() -> None:
@@ -218,7 +259,7 @@ def test_a_worker_that_ignores_sigterm_is_killed() -> None:
     assert "rank 0: ended with SIGKILL" in job.errors
 
 
-NONE_JOINED = "farandole: no worker of this job called farandole's init(): the 2 processes ran"
+NONE_JOINED = "farandole: no worker of this job called farandole's init(): unless the program"
 RANK_1_NEVER_JOINED = (
     "farandole: rank 1 ended without calling farandole's init() and ran independently"
 )

@@ -16,8 +16,10 @@ from launched import HANG_SECONDS, Launched, command, run
 QUIET = ("-x", "OMP_NUM_THREADS=1")  # then the launcher prints no notice about it
 # What the launcher prints about these scripts, which train nothing.
 NEVER_JOINED = re.compile(
-    r"farandole: no worker of this job called farandole's init\(\): the \d processes ran "
-    r"independently of each other; to train together, the program must call hvd.init\(\)\n"
+    r"farandole: no worker of this job called farandole's init\(\): unless the program "
+    r"communicates through another library, such as torch.distributed with gloo, the \d "
+    r"processes ran independently of each other; to train together, the program must call "
+    r"hvd.init\(\)\n"
 )
 
 

@@ -1,8 +1,9 @@
 """Let the ranks of torch.distributed find each other, under any launcher.
 
-torch needs a store, a rank and a size. Under torchrun, torch provides them itself. `farandole run`
-and mpirun do not set MASTER_ADDR. Under them, rank and size come from the engine, and the store is
-a file without a name in the memory of rank 0, so that no port is opened.
+torch needs a store, a rank and a size. By default it takes them from RANK, WORLD_SIZE, MASTER_ADDR
+and MASTER_PORT, which `farandole run` and torchrun set, and rank 0 opens a store at that port. With
+the init_method farandole://, rank and size come from the engine, and the store is a file without a
+name in the memory of rank 0, so that no port is opened.
 
 The engine's ranks find each other through the launcher of `farandole run`. Under other launchers,
 they use a random text that rank 0 writes into torch's store.
@@ -10,7 +11,6 @@ they use a random text that rank 0 writes into torch's store.
 
 from __future__ import annotations
 
-import importlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -24,27 +24,10 @@ from farandole.errors import CallError
 from farandole.objects import broadcast_object
 
 Rendezvous = tuple[dist.Store, int, int]
-Handler = Callable[..., Iterator[Rendezvous]]
 
 
-def register() -> None:
-    """Register the scheme farandole://. It also handles env:// if MASTER_ADDR is not set."""
-    dist.register_rendezvous_handler("farandole", _engine_rendezvous)
-    # torch.distributed.rendezvous is also the name of a function, which hides the module.
-    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
-    handlers["env"] = _engine_rendezvous_unless_master(handlers["env"])
-
-
-def _engine_rendezvous_unless_master(by_environment: Handler) -> Handler:
-    def handler(url: str, **options: Any) -> Iterator[Rendezvous]:
-        if os.environ.get("MASTER_ADDR") or "rank=" in url:
-            return by_environment(url, **options)
-        return _engine_rendezvous(url, **options)
-
-    return handler
-
-
-def _engine_rendezvous(url: str, **options: Any) -> Iterator[Rendezvous]:
+def by_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
+    """Provide store, rank and size for the scheme farandole://."""
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
     path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
@@ -62,6 +45,9 @@ class _Shared:
     # still write to it, and no other file may get the number of its descriptor.
     path = ""
     stores = 0
+    # torch's store of the last process group. With env://, rank 0 serves it. It must not end with
+    # the group, because another rank may already connect to it for the next group.
+    served: dist.Store | None = None
 
     def next_store(self) -> tuple[str, str]:
         """Return the path by which the other ranks open the file, and the prefix of this store's
@@ -101,6 +87,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
         )
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
         _shared.groups += 1
+        _shared.served = store
         return
     raise CallError(
         f"this process is rank {rank} of {size} for torch.distributed, but rank "

@@ -1,0 +1,67 @@
+"""What `import torch` runs of Farandole: it registers the backend "farandole".
+
+torch calls autoload(), which is an entry point of the group torch.backends, in every program that
+imports torch. So it is quick and cannot fail: the package farandole is imported when a program uses
+the backend. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches it off; `import farandole.torch` then
+registers the backend.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+NAME = "farandole"
+
+
+def autoload() -> None:
+    """Register the backend; do nothing if that fails."""
+    with suppress(Exception):
+        register()
+    with suppress(Exception):
+        _report_a_job_within_a_worker()
+
+
+def register() -> None:
+    """Register the backend and its scheme with torch.distributed. A second call does nothing."""
+    import torch.distributed as dist  # noqa: PLC0415 - torch imports this module
+
+    if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(NAME, _make_world, extended_api=True, devices=["cpu"])
+    dist.register_rendezvous_handler(NAME, _rendezvous)
+
+
+def _make_world(options: Any, backend_options: object) -> Any:
+    from farandole.torch.distributed.process_group import make_world  # noqa: PLC0415
+
+    return make_world(options, backend_options)
+
+
+def _rendezvous(url: str, **options: Any) -> Iterator[Any]:
+    from farandole.torch.distributed.rendezvous import by_engine  # noqa: PLC0415
+
+    return by_engine(url, **options)
+
+
+def _report_a_job_within_a_worker() -> None:
+    """Say so if a worker of `farandole run` has started this process as a rank of another job.
+
+    Such jobs train different models, also with another backend, and nothing else would report it.
+    """
+    names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
+    outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)
+    if "" in outer + inner or outer == inner or multiprocessing.parent_process() is not None:
+        return
+    print(
+        f"farandole: this process (pid {os.getpid()}) is rank {inner[0]} of {inner[1]} by RANK and "
+        f"WORLD_SIZE, but a worker of `farandole run`, rank {outer[0]} of {outer[1]}, has started "
+        f"it. So each worker trains in a job of its own, apart from the other workers. To train "
+        "together, use only one launcher.",
+        file=sys.stderr,
+        flush=True,
+    )

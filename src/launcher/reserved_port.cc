@@ -1,0 +1,46 @@
+#include "launcher/reserved_port.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/format.h"
+
+namespace farandole {
+namespace {
+
+// The port is bound for all addresses of both families, because a listener may use any of them.
+// Returns 0 if the system gives no port; errno then says why.
+int bind_any_port(int socket, int family) {
+  sockaddr_in6 address{};  // zero: all addresses, and a port that the kernel chooses
+  address.sin6_family = static_cast<sa_family_t>(family);
+  socklen_t bytes = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const int off = 0;
+  if (family == AF_INET6) ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (::bind(socket, generic, bytes) != 0 || ::getsockname(socket, generic, &bytes) != 0) return 0;
+  // Only now: with this option, the kernel may choose a port that is in use with this option.
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) return 0;
+  return ntohs(address.sin6_port);  // at the same place in both families
+}
+
+}  // namespace
+
+Result<ReservedPort> ReservedPort::create() {
+  for (const int family : {AF_INET6, AF_INET}) {  // a kernel may lack IPv6
+    Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int port = socket.valid() ? bind_any_port(socket.get(), family) : 0;
+    if (port != 0) return ReservedPort(std::move(socket), port);
+  }
+  return Status::stop(format_text(
+      "no TCP port could be reserved for the job ({}), so MASTER_PORT is empty: programs cannot "
+      "use "
+      "torch.distributed's env://; init_process_group(\"farandole\", init_method=\"farandole://\") "
+      "needs no port",
+      std::strerror(errno)));
+}
+
+}  // namespace farandole

@@ -1,0 +1,108 @@
+#include "launcher/reserved_port.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "base/no_descriptors_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The addresses on which a program may listen.
+struct Address {
+  int family;
+  const char* text;
+};
+
+// Returns a socket that is bound to the port, or an invalid one with errno.
+Descriptor bound(const Address& address, int port, bool reuses) {
+  Descriptor socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int option = reuses ? 1 : 0;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &option, sizeof(option));
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  six.sin6_family = AF_INET6;
+  four.sin_family = AF_INET;
+  six.sin6_port = four.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool is_six = address.family == AF_INET6;
+  void* const place = is_six ? static_cast<void*>(&six.sin6_addr) : &four.sin_addr;
+  EXPECT_EQ(::inet_pton(address.family, address.text, place), 1);
+  const auto* const generic =
+      is_six ? reinterpret_cast<const sockaddr*>(&six) : reinterpret_cast<const sockaddr*>(&four);
+  if (::bind(socket.get(), generic, is_six ? sizeof(six) : sizeof(four)) != 0) socket.reset();
+  return socket;
+}
+
+ReservedPort reserved() {
+  auto port = ReservedPort::create();
+  EXPECT_TRUE(port.ok()) << port.status().message();
+  return std::move(port).value();
+}
+
+class ListeningAddress : public ::testing::TestWithParam<Address> {};
+
+TEST_P(ListeningAddress, CanBeUsedByAProgramThatAsksForThePort) {
+  const ReservedPort port = reserved();
+  for (int round = 0; round < 2; ++round) {  // the port stays reserved after a listener has ended
+    const Descriptor listener = bound(GetParam(), port.number(), true);
+    ASSERT_TRUE(listener.valid()) << std::strerror(errno);
+    EXPECT_EQ(::listen(listener.get(), 8), 0) << std::strerror(errno);
+  }
+}
+
+TEST_P(ListeningAddress, IsRefusedToOtherPrograms) {
+  const ReservedPort port = reserved();
+  EXPECT_FALSE(bound(GetParam(), port.number(), false).valid());
+  EXPECT_EQ(errno, EADDRINUSE);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ListeningAddress,
+                         ::testing::Values(Address{AF_INET6, "::"}, Address{AF_INET6, "::1"},
+                                           Address{AF_INET, "0.0.0.0"},
+                                           Address{AF_INET, "127.0.0.1"}));
+
+TEST(ReservedPort, IsGivenToOneJobOnly) {
+  std::vector<ReservedPort> ports;
+  std::vector<Descriptor> listeners;
+  std::set<int> numbers;
+  for (int job = 0; job < 50; ++job) {
+    ports.push_back(reserved());
+    numbers.insert(ports.back().number());
+    if (job % 2 == 0) continue;
+    listeners.push_back(bound({AF_INET6, "::"}, ports.back().number(), true));
+    EXPECT_EQ(::listen(listeners.back().get(), 8), 0);
+  }
+  EXPECT_EQ(numbers.size(), 50U);
+}
+
+TEST(ReservedPort, AcceptsNoConnection) {
+  const ReservedPort port = reserved();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port.number()));
+  const Descriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+            0);
+  EXPECT_EQ(errno, ECONNREFUSED);
+}
+
+TEST(ReservedPort, SaysWhyThereIsNone) {
+  const NoFreeDescriptors none;
+  const auto port = ReservedPort::create();
+  EXPECT_EQ(port.status().code(), StatusCode::kStop);
+  EXPECT_THAT(port.status().message(), HasSubstr("(Too many open files)"));
+}
+
+}  // namespace
+}  // namespace farandole
