@@ -1,0 +1,126 @@
+"""Lightning, Accelerate and Transformers over Farandole: replicas are equal, and equal to Gloo's.
+
+The libraries are installed into build/trainers, beside the packages of .venv, so that PyTorch stays
+as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+HANG_SECONDS = 600  # only a guard against hanging
+PACKAGES = HERE / "packages.txt"
+OURS = ("farandole", "run", "-n", "2", "python")
+TORCHRUN = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+LAUNCHERS = [
+    ("lightning", OURS),
+    ("lightning", TORCHRUN),
+    ("lightning", ("python",)),  # Lightning starts the second rank itself
+    ("accelerate", OURS),
+    ("accelerate", TORCHRUN),
+    (
+        "accelerate",
+        ("accelerate", "launch", "--cpu", "--num_processes", "2", "--mixed_precision=no"),
+    ),
+    ("transformers", OURS),
+    ("transformers", TORCHRUN),
+]
+
+
+@pytest.fixture(scope="session")
+def environment() -> Path:
+    """Return an environment with the libraries; it is made again if their list changes."""
+    folder = ROOT / "build/trainers/environment"
+    stamp, content = folder / "packages.stamp", sys.version + PACKAGES.read_text()
+    if not stamp.exists() or stamp.read_text() != content:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (packages / "base.pth").write_text(sysconfig.get_path("purelib"))
+        constraints = folder / "constraints.txt"
+        constraints.write_text(f"torch=={version('torch')}\nnumpy=={version('numpy')}\n")
+        pip = (folder / "bin/python", "-m", "pip", "install", "-q", "-c", constraints)
+        subprocess.run([*pip, "-r", PACKAGES], check=True)
+        stamp.write_text(content)
+    return folder / "bin"
+
+
+def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    here = str(Path(sys.executable).parent)  # has the command farandole
+    path = os.pathsep.join([str(environment), here, os.environ.get("PATH", "")])
+    # Without a network, the libraries must not look for anything.
+    variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        list(map(str, words)),
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **variables},
+        timeout=HANG_SECONDS,
+    )
+
+
+def trained(
+    environment: Path, launcher: tuple[str, ...], library: str, backend: str, folder: Path
+) -> list[list[torch.Tensor]]:
+    """Train, and return the parameters of each rank."""
+    job = run(environment, *launcher, HERE / f"{library}_program.py", backend, folder)
+    assert job.returncode == 0, job.stdout
+    return [torch.load(folder / f"{backend}.{rank}") for rank in range(2)]
+
+
+@pytest.fixture(scope="session")
+def gloo(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return what each library computes with Gloo, which also works under `farandole run`."""
+    libraries = ("lightning", "accelerate", "transformers")
+    folders = {library: tmp_path_factory.mktemp(library) for library in libraries}
+    return {
+        library: trained(environment, OURS, library, "gloo", folder)[0]
+        for library, folder in folders.items()
+    }
+
+
+@pytest.mark.parametrize(("library", "launcher"), LAUNCHERS)
+def test_it_trains_as_with_gloo(
+    library: str,
+    launcher: tuple[str, ...],
+    environment: Path,
+    gloo: dict[str, list[torch.Tensor]],
+    tmp_path: Path,
+) -> None:
+    for found in trained(environment, launcher, library, "farandole", tmp_path):
+        for one, other in zip(found, gloo[library], strict=True):
+            assert torch.equal(one, other), f"{one} is not {other}"
+
+
+def test_lightning_says_if_devices_are_not_the_workers(environment: Path, tmp_path: Path) -> None:
+    """Lightning starts no processes within a worker: it would make several jobs."""
+    words = [*OURS, HERE / "lightning_program.py", "farandole", tmp_path]
+    words[words.index("2")] = "3"
+    job = run(environment, *words)
+    assert job.returncode != 0
+    wanted = r"You set `devices=2` and `num_nodes=1` .* does not match the world size \(3\)"
+    assert re.search(wanted, job.stdout), job.stdout
+
+
+def test_accelerate_names_the_backends_that_it_can_choose(environment: Path) -> None:
+    """Check why docs/accelerate.md and docs/transformers.md make the group before."""
+    program = (
+        "from accelerate import Accelerator, InitProcessGroupKwargs\n"
+        "Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend='farandole')])"
+    )
+    job = run(environment, *OURS, "-c", program)
+    assert "Your assigned backend farandole is not available, please use gloo" in job.stdout
