@@ -78,10 +78,12 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 def test_the_wheel_holds_only_needed_files(content: Path) -> None:
     files = {path.relative_to(content).as_posix() for path in content.rglob("*") if path.is_file()}
     data = {re.sub(r"^farandole-[0-9.]+\.(dist-info|data)/", r"\1/", file) for file in files}
-    package = ROOT / "python/farandole"
-    sources = {f"farandole/{path.relative_to(package)}" for path in package.rglob("*.py")}
+    top = ROOT / "python"
+    packages = (top / "farandole", top / "farandole_torch_backend")
+    sources = {str(path.relative_to(top)) for each in packages for path in each.rglob("*.py")}
     typing = {"farandole/core.pyi", "farandole/py.typed"}
-    facts = {f"dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE")}
+    names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
+    facts = {f"dist-info/{name}" for name in names}
     binaries = {"farandole/core.abi3.so", "data/scripts/farandole"}
     assert data == sources | typing | facts | binaries
 
