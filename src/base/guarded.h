@@ -3,6 +3,8 @@
 // one function would deadlock; clang's thread-safety analysis rejects it.
 #pragma once
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -21,6 +23,14 @@ class WaitQueue {
  private:
   template <class T>
   friend class Guarded;
+
+  // Does what changed_.wait(lock, ready) does. GCC 12 gave wait() a new symbol version, which the
+  // C++ library of RHEL 9 does not have (docs/decisions/0042).
+  template <class Ready>
+  void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
+    while (!ready()) ::pthread_cond_wait(changed_.native_handle(), lock.mutex()->native_handle());
+  }
+
   std::condition_variable changed_;
 };
 
@@ -42,16 +52,16 @@ class Guarded {
     // Releases the lock while it waits. Returns true if `ready` held before the deadline.
     template <class Ready>
     bool wait_until(std::chrono::steady_clock::time_point deadline, Ready ready) {
-      return owner_.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
+      return wait_at(owner_.changes_, deadline, ready);
     }
     template <class Ready>
     void wait(Ready ready) {
-      owner_.changed_.wait(lock_, [&] { return ready(owner_.value_); });
+      wait_at(owner_.changes_, ready);
     }
     // As above, but only notifications of `queue` wake it.
     template <class Ready>
     void wait_at(WaitQueue& queue, Ready ready) {
-      queue.changed_.wait(lock_, [&] { return ready(owner_.value_); });
+      queue.wait(lock_, [&] { return ready(owner_.value_); });
     }
     template <class Ready>
     bool wait_at(WaitQueue& queue, std::chrono::steady_clock::time_point deadline, Ready ready) {
@@ -72,14 +82,14 @@ class Guarded {
   Lock lock() FARANDOLE_THREAD_SAFETY(acquire_capability(mutex_), no_thread_safety_analysis) {
     return Lock(*this);
   }
-  void notify_one() { changed_.notify_one(); }
-  void notify_all() { changed_.notify_all(); }
+  void notify_one() { changes_.changed_.notify_one(); }
+  void notify_all() { changes_.notify_all(); }
 
  private:
   struct FARANDOLE_THREAD_SAFETY(capability("mutex")) Mutex : std::mutex {};
 
   Mutex mutex_;
-  std::condition_variable changed_;
+  WaitQueue changes_;
   T value_;
 };
 
