@@ -25,7 +25,7 @@ class WaitQueue {
   friend class Guarded;
 
   // Does what changed_.wait(lock, ready) does. GCC 12 gave wait() a new symbol version, which the
-  // C++ library of RHEL 9 does not have (docs/decisions/0042).
+  // C++ library of RHEL 9 does not have (docs/decisions/0044).
   template <class Ready>
   void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
     while (!ready()) ::pthread_cond_wait(changed_.native_handle(), lock.mutex()->native_handle());

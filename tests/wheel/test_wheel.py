@@ -1,7 +1,8 @@
-"""The wheel as a user gets it: built by pip, installed and run where there is no compiler."""
+"""The wheel and the sdist of a release: installed and run offline, where there is no compiler."""
 
 from __future__ import annotations
 
+import email
 import os
 import platform
 import re
@@ -9,10 +10,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import nanobind_backend
 import pytest
 import yaml
 
@@ -21,6 +24,13 @@ SMOKE = Path(__file__).with_name("smoke.py")
 RUNNING = f"3.{sys.version_info.minor}"
 COMPILERS = "cc c++ gcc g++ clang clang++ cmake ninja make".split()
 LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
+MACHINE = platform.machine()
+PLATFORM = f"manylinux_2_34_{MACHINE}"
+VERSIONS = [f"3.{minor}" for minor in range(10, 15)]
+BACKENDS = {
+    f"farandole/_nb_backend_v1.cpython-{version.replace('.', '')}-{MACHINE}-linux-gnu.so"
+    for version in VERSIONS
+}
 LOADER = re.compile(r"ld-linux[\w.-]*")
 
 
@@ -40,15 +50,36 @@ def run(*command: str | Path, environment: Mapping[str, str] | None = None) -> s
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(
-        *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--wheel-dir", folder),
-        "--config-settings=build.tool-args=-j2",
-        "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
-    )
-    (found,) = folder.glob("*.whl")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    run(sys.executable, ROOT / "tools/make_wheel.py", "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(release: Path) -> Path:
+    (found,) = release.glob("*.whl")
     return found
+
+
+@pytest.fixture(scope="session")
+def sdist(release: Path) -> Path:
+    """Unpack the sdist, always in the same folder, so that ccache remembers what was compiled."""
+    (packed,) = release.glob("*.tar.gz")
+    folder = ROOT / "build/wheel/sdist"
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(packed) as content:
+        content.extractall(folder, filter="data")
+    (found,) = folder.iterdir()
+    return found
+
+
+@pytest.fixture(scope="session")
+def needed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Download the packages that the wheel needs, so that the tests can install it offline."""
+    folder = tmp_path_factory.mktemp("needed")
+    run(sys.executable, "-m", "pip", "download", "-q", "-d", folder, "cloudpickle>=3")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -71,8 +102,10 @@ def content(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
-    machine = platform.machine()
-    assert re.fullmatch(rf"farandole-[0-9.]+-cp310-abi3-linux_{machine}\.whl", wheel.name)
+    tags = f"cp310-abi3-{PLATFORM}"
+    assert re.fullmatch(rf"farandole-[0-9.]+-{tags}\.whl", wheel.name)
+    audit = run(sys.executable, "-m", "auditwheel", "show", wheel)
+    assert f'the following platform tag:\n"{PLATFORM}"' in audit.replace("tag: ", "tag:\n"), audit
 
 
 def test_the_wheel_holds_only_needed_files(content: Path) -> None:
@@ -82,15 +115,27 @@ def test_the_wheel_holds_only_needed_files(content: Path) -> None:
     packages = (top / "farandole", top / "farandole_torch_backend")
     sources = {str(path.relative_to(top)) for each in packages for path in each.rglob("*.py")}
     typing = {"farandole/core.pyi", "farandole/py.typed"}
-    names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
+    licenses = {"licenses/LICENSE", "licenses/LICENSES_OF_LIBRARIES"}
+    names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", *licenses)
     facts = {f"dist-info/{name}" for name in names}
-    binaries = {"farandole/core.abi3.so", "data/scripts/farandole"}
+    binaries = {"farandole/core.abi3.so", "data/scripts/farandole", *BACKENDS}
     assert data == sources | typing | facts | binaries
+
+
+def test_the_metadata(content: Path) -> None:
+    (path,) = content.glob("*.dist-info/METADATA")
+    facts = email.message_from_string(path.read_text())
+    assert facts["Requires-Python"] == ">=3.10"
+    assert facts["Author"] == "The Farandole maintainers"
+    needed = [name for name in facts.get_all("Requires-Dist", []) if "extra ==" not in name]
+    assert needed == ["cloudpickle>=3", 'nanobind-backend<2,>=1.0; python_version >= "3.15"']
+    versions = {f"Programming Language :: Python :: {version}" for version in VERSIONS}
+    assert versions <= set(facts.get_all("Classifier", []))
 
 
 def test_the_binaries_need_only_the_c_and_cpp_libraries(content: Path) -> None:
     binaries = [*content.rglob("*.so"), *content.glob("*.data/scripts/farandole")]
-    assert len(binaries) == 2
+    assert len(binaries) == 2 + len(BACKENDS)
     for binary in binaries:
         facts = run("readelf", "-d", binary)
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", facts))
@@ -132,23 +177,82 @@ def without_compiler(environment: Path) -> dict[str, str]:
     return {**kept, **compilers, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 15)])
-def test_the_wheel_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) -> None:
+def install(python: Path, environment: Path, wheel: Path, needed: Path) -> dict[str, str]:
+    """Make an empty environment and install the wheel offline; return the user's variables."""
+    assert ROOT not in environment.parents
+    run(python, "-m", "venv", environment)
+    variables = without_compiler(environment)
+    offline = ("--no-index", "--find-links", needed, "--only-binary=:all:")
+    pip = (environment / "bin/python", "-m", "pip")
+    run(*pip, "install", "-q", *offline, wheel, environment=variables)
+    return variables
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_wheel_works_without_a_compiler(
+    version: str, wheel: Path, needed: Path, tmp_path: Path
+) -> None:
     python = interpreter(version)
     if python is None:
         assert version != RUNNING, "the running Python cannot make environments (ensurepip)"
         pytest.skip(f"there is no Python {version} with ensurepip in PATH or in pyenv's versions")
-    assert ROOT not in tmp_path.parents
     environment = tmp_path / "environment"
-    run(python, "-m", "venv", environment)
-    variables = without_compiler(environment)
+    variables = install(python, environment, wheel, needed)
     commands = environment / "bin"
-    run(commands / "python", "-m", "pip", "install", "-q", wheel, environment=variables)
     smoke = shutil.copy(SMOKE, tmp_path)
-    output = run(commands / "farandole", "run", "-n", "2", "python", smoke, environment=variables)
+    # The environment is not activated: the command finds the Python beside itself.
+    elsewhere = {**variables, "PATH": "/nowhere"}
+    output = run(commands / "farandole", "run", "-n", "2", "python", smoke, environment=elsewhere)
     assert sorted(output.splitlines()) == [f"[{r}] rank {r} of 2: 3 0 30" for r in (0, 1)]
     reported = run(commands / "farandole", "--version", environment=variables)
     assert wheel.name.split("-")[1] in reported
+
+
+IMPORT = "from farandole import core, nanobind_runtime as r; print(core.version, r.fill.__module__)"
+
+
+def test_a_later_python_uses_the_package_of_the_backend(
+    wheel: Path, needed: Path, tmp_path: Path
+) -> None:
+    python = interpreter(RUNNING)
+    assert python is not None
+    environment = tmp_path / "environment"
+    variables = install(python, environment, wheel, needed)
+    words = (environment / "bin/python", "-c", IMPORT)
+    version = wheel.name.split("-")[1]
+    assert run(*words, environment=variables).split()[0] == version
+    for backend in environment.rglob("_nb_backend_v1.*.so"):
+        backend.unlink()
+    failed = subprocess.run(words, check=False, capture_output=True, text=True, env=variables)
+    assert "'pip install nanobind-backend'" in failed.stderr
+    (tmp_path / "packages").mkdir()
+    package = Path(nanobind_backend.__path__[0])
+    (tmp_path / "packages" / package.name).symlink_to(package)
+    variables["PYTHONPATH"] = str(tmp_path / "packages")
+    assert run(*words, environment=variables).split() == [version, "nanobind_backend"]
+
+
+def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
+    folders = {"apps", "cmake", "include", "python", "src"}
+    files = """CHANGELOG.md CMakeLists.txt CMakePresets.json LICENSE LICENSES_OF_LIBRARIES PKG-INFO
+        README.md SECURITY.md pyproject.toml""".split()
+    assert {path.name for path in sdist.iterdir()} == folders | set(files)
+    assert {path.name for path in (sdist / "python").iterdir()} == {"bindings", "farandole"}
+
+
+def test_the_sdist_builds_with_one_command(sdist: Path, tmp_path: Path) -> None:
+    """The wheel is for the running Python only, because it has that Python's backend only."""
+    run(
+        *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
+        *("--no-build-isolation", "--config-settings=build.tool-args=-j2"),
+        "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
+        environment={**os.environ, "CCACHE_BASEDIR": str(sdist)},
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    tag = f"cp{RUNNING.replace('.', '')}"
+    assert re.fullmatch(rf"farandole-[0-9.]+-{tag}-{tag}-linux_{MACHINE}\.whl", wheel.name)
+    backends = [name for name in zipfile.ZipFile(wheel).namelist() if "_nb_backend" in name]
+    assert backends == [name for name in sorted(BACKENDS) if f"-{tag[2:]}-" in name]
 
 
 def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:

@@ -1,0 +1,12 @@
+"""The part of nanobind that depends on the version of Python; `farandole.core` imports it.
+
+The wheel contains it for the versions that are out. For later ones, pip installs the package
+nanobind-backend (docs/decisions/0044).
+"""
+
+try:
+    from farandole._nb_backend_v1 import fill
+except ModuleNotFoundError:
+    from nanobind_backend import fill
+
+__all__ = ["fill"]
