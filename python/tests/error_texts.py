@@ -26,7 +26,7 @@ import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
-from farandole.jobs.launcher_command import launcher_command
+from farandole.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
 from farandole.torch.distributed.process_group import make_world
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 from farandole.errors import CallError, FarandoleError
 from farandole.jobs.channel import Outgoing
 from farandole.jobs.launched_worker import KeptText, Worker
-from farandole.jobs.launcher_command import launcher_command
+from farandole.launcher_command import launcher_command
 
 # At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
 _CHUNK_BYTES = 1 << 16

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import farandole
-from farandole.jobs.launcher_command import launcher_command
+from farandole.launcher_command import launcher_command
 from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag
