@@ -24,7 +24,7 @@
 namespace farandole {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kTimeLimit = std::chrono::seconds(5);
 constexpr int kKillMs = 1000;
@@ -76,10 +76,10 @@ std::vector<Finding> decode(std::string_view bytes) {
 
 // Reads until the other end is closed. Returns nothing if that takes longer than kTimeLimit.
 std::optional<std::string> read_all(const Descriptor& source) {
-  const auto deadline = Clock::now() + kTimeLimit;
+  const auto deadline = SteadyClock::now() + kTimeLimit;
   std::string bytes;
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
     pollfd entry{source.get(), POLLIN, 0};
     if (left.count() <= 0) return std::nullopt;
     if (::poll(&entry, 1, static_cast<int>(left.count())) <= 0) continue;

@@ -19,6 +19,7 @@
 #include "base/format.h"
 #include "base/process_end.h"
 #include "launcher/stack_capture.h"
+#include "python_choice.h"
 
 namespace farandole {
 namespace {
@@ -161,11 +162,12 @@ print(json.dumps(answer))
 
 using Json = nlohmann::json;
 
-Finding of_python(const Json& answer) {
+Finding of_python(const Json& answer, const PythonChoice& choice) {
+  const std::string found = format_text("{} at {}", answer["python"].get<std::string>(),
+                                        answer["path"].get<std::string>());
+  if (choice.other_path.empty()) return {Health::kWorks, found, ""};
   return {Health::kWorks,
-          format_text("{} at {}", answer["python"].get<std::string>(),
-                      answer["path"].get<std::string>()),
-          ""};
+          format_text("{}, beside this command; PATH has {}", found, choice.other_path), ""};
 }
 
 Finding of_package(const Json& answer) {
@@ -200,12 +202,13 @@ Finding of_framework(const Json& answer, const FrameworkRow& row) {
 std::vector<Finding> python() {
   std::vector<Finding> findings(kFrameworks.size() + 2,
                                 Finding{Health::kNotInstalled, "python3 was not found", ""});
-  std::vector<const char*> words{"python3", "-c", kAskPython};
+  const PythonChoice choice = choose_python("python3");
+  std::vector<const char*> words{choice.program.c_str(), "-c", kAskPython};
   for (const FrameworkRow& row : kFrameworks) words.push_back(row.distributions);
   const Program program = run_program(words);
   const Json answer = Json::parse(program.output, nullptr, false);
   if (is_missing(program)) {
-    findings[0] = {Health::kNotInstalled, "python3 is not in PATH",
+    findings[0] = {Health::kNotInstalled, "python3 is neither beside this command nor in PATH",
                    "jobs of other programs can run; for Python, activate its environment"};
     return findings;
   }
@@ -214,7 +217,7 @@ std::vector<Finding> python() {
     std::fill(findings.begin(), findings.end(), broken);
     return findings;
   }
-  findings[0] = of_python(answer);
+  findings[0] = of_python(answer, choice);
   findings[1] = of_package(answer);
   for (std::size_t i = 0; i < kFrameworks.size(); ++i)
     findings[i + 2] = of_framework(answer, kFrameworks[i]);

@@ -18,6 +18,7 @@
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
 #include "output/colors.h"
+#include "python_choice.h"
 #include "run_options.h"
 #include "status.h"
 
@@ -65,8 +66,14 @@ int reject_run(const std::string& why) {
 }
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
-  const auto job = options.job(after_dashes);
-  return job.ok() ? farandole::run_job(*job) : reject_run(job.status().message());
+  auto job = options.job(after_dashes);
+  if (!job.ok()) return reject_run(job.status().message());
+  const auto python = farandole::choose_python(job->command.front());
+  job->command.front() = python.program;
+  if (!python.other_path.empty())
+    std::fprintf(stderr, "farandole: starting %s, which is beside this command; PATH has %s\n",
+                 python.program.c_str(), python.other_path.c_str());
+  return farandole::run_job(*job);
 }
 
 int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
@@ -93,7 +100,8 @@ std::string shortened_error(const CLI::ParseError& error) {
 int no_such_command(const std::vector<std::string>& words) {
   return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; the commands are run, status, bench, doctor and knobs; to start a program, "
+                    "`; the commands are run, status, bench, doctor and knobs; to "
+                    "start a program, "
                     "use `farandole run -n 2 python train.py`",
                 "farandole --help");
 }

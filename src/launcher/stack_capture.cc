@@ -6,8 +6,8 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 
+#include "base/beside_command.h"
 #include "base/try.h"
 #include "diagnosis/stack_text.h"
 #include "launcher/worker_environment.h"
@@ -24,10 +24,7 @@ constexpr std::size_t kTextBytesMax = 256 * 1024;
 std::string find_py_spy() {
   const char* path = std::getenv("PATH");
   if (path != nullptr && !check_program("py-spy", path)) return "py-spy";
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = self.parent_path() / "py-spy";
-  return !error && ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "";
+  return find_beside_command("py-spy");
 }
 
 StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state)

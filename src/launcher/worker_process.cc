@@ -131,6 +131,10 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};
 }
 
+std::string file_of_program(const std::string& program, const std::string& path) {
+  return find_program(program, path).path;
+}
+
 Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return start_error("pipe2");

@@ -63,11 +63,19 @@ def rows_of(text: str) -> Rows:
     return {row["name"]: row for row in rows}
 
 
-def doctor(environment: dict[str, str] | None = None) -> Rows:
-    job = run("doctor", "--json", environment=environment)
-    assert job.process.returncode == 0
+def doctor(environment: dict[str, str] | None = None, program: str | None = None) -> Rows:
+    with Launched("doctor", "--json", environment=environment, program=program) as job:
+        assert job.end() == 0
+        assert job.remaining_processes() == []
     assert job.errors == ""
     return rows_of(job.output)
+
+
+def lone_command(folder: Path) -> str:
+    """Copy the command to a folder without a Python, so that it examines the one in PATH."""
+    alone = folder / "alone"
+    alone.mkdir()
+    return str(shutil.copy2(command(), alone))
 
 
 def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
@@ -260,8 +268,8 @@ def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
 
 
 def test_a_missing_python_is_not_installed(tmp_path: Path) -> None:
-    rows = doctor({"PATH": str(tmp_path)})
-    assert rows["python3"]["found"] == "python3 is not in PATH"
+    rows = doctor({"PATH": str(tmp_path)}, lone_command(tmp_path))
+    assert rows["python3"]["found"] == "python3 is neither beside this command nor in PATH"
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "not installed"
 
@@ -282,7 +290,8 @@ def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
         text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         (information / "METADATA").write_text(text)
     script = f'exec {sys.executable} -S "$@"'  # it finds packages only in PYTHONPATH
-    rows = doctor({**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)})
+    environment = {**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)}
+    rows = doctor(environment, lone_command(tmp_path))
     version = ".".join(map(str, sys.version_info[:3]))
     assert rows["python3"]["state"] == "works"
     assert rows["python3"]["found"].startswith(f"{version} at ")
@@ -309,7 +318,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     (tmp_path / "farandole" / "__init__.py").write_text(code)
     (tmp_path / "farandole" / "torch" / "__init__.py").touch()
     environment = put_in_path(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
-    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)})
+    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)}, lone_command(tmp_path))
     assert rows["farandole for Python"]["state"] == state
     assert words in rows["farandole for Python"]["found"]
     assert rows["jax"]["found"] == "1.0: there is no frontend for it yet"
@@ -330,7 +339,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
 def test_a_broken_python_does_not_stop_the_other_checks(
     script: str, words: str, tmp_path: Path
 ) -> None:
-    rows = doctor(put_in_path(tmp_path, "python3", script))
+    rows = doctor(put_in_path(tmp_path, "python3", script), lone_command(tmp_path))
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "does not work"
         assert rows[name]["found"] == words
@@ -339,8 +348,9 @@ def test_a_broken_python_does_not_stop_the_other_checks(
 
 def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
     script = "printf '\\033]0;title\\007\\303\\050\\n' >&2; exit 3"
-    job = run("doctor", environment=put_in_path(tmp_path, "python3", script))
-    assert job.process.returncode == 0, job.errors
+    environment = put_in_path(tmp_path, "python3", script)
+    with Launched("doctor", environment=environment, program=lone_command(tmp_path)) as job:
+        assert job.end() == 0, job.errors
     shown = [line for line in job.output.splitlines() if line.startswith("python3 ")]
     assert len(shown) == 1
     assert shown[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), shown[0]

@@ -1,0 +1,18 @@
+// Which Python the words `python` and `python3` mean: the one beside the command `farandole`, also
+// if its environment is not activated, otherwise the one in PATH.
+#pragma once
+
+#include <string>
+
+namespace farandole {
+
+struct PythonChoice {
+  std::string program;     // a path, or `word` itself if PATH decides
+  std::string other_path;  // what PATH would have chosen; empty if it is the same or there is none
+};
+
+// For a word that is not a name of Python, such as "train.py" or "/usr/bin/python3", the program is
+// the word.
+PythonChoice choose_python(const std::string& word);
+
+}  // namespace farandole

@@ -1,0 +1,23 @@
+// Programs in the folder of our own executable. In a virtual environment, Python and its programs
+// are there, also if the environment is not activated.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace farandole {
+
+// Returns the path of an executable file of that name. Empty if there is none.
+inline std::string find_beside_command(const std::string& name) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto beside = self.parent_path() / name;
+  const bool found = !error && std::filesystem::is_regular_file(beside, error) &&
+                     ::access(beside.c_str(), X_OK) == 0;
+  return found ? beside.string() : "";
+}
+
+}  // namespace farandole

@@ -1,0 +1,104 @@
+"""Which Python `farandole run` and `farandole doctor` use, and `python -m farandole`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launched import command
+
+NAMES = ["python", "python3", f"python3.{sys.version_info.minor}"]
+
+
+def make_program(folder: Path, name: str, script: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def copy_of_command(folder: Path) -> Path:
+    folder.mkdir()
+    return Path(shutil.copy2(command(), folder / "farandole"))
+
+
+def run(program: str | Path, *words: str, path: str = "/usr/bin:/bin") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [program, *words],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+    )
+    # The launcher also says which variables it sets in the workers.
+    errors = [line for line in done.stderr.splitlines() if "set it yourself" not in line]
+    return done.returncode, done.stdout, "\n".join(errors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> None:
+    farandole = copy_of_command(tmp_path / "environment")
+    beside = make_program(tmp_path / "environment", name, 'echo "beside: $0 $*"')
+    other = make_program(tmp_path / "other", name, 'echo "in PATH: $0 $*"')
+    words = ("run", "-n", "1", name, "train.py", "--lr=1")
+    expected = f"[0] beside: {beside} train.py --lr=1\n"
+    assert run(farandole, *words, path=f"{beside.parent}:{other.parent}") == (0, expected, "")
+    assert run(farandole, *words, path="/nowhere") == (0, expected, "")
+    note = f"farandole: starting {beside}, which is beside this command; PATH has {other}"
+    assert run(farandole, *words, path=f"{other.parent}:/bin") == (0, expected, note)
+    # A path, and the name of another program, mean what they say.
+    expected = f"[0] in PATH: {other} train.py\n"
+    assert run(farandole, "run", "-n", "1", str(other), "train.py") == (0, expected, "")
+    shutil.copy2(beside, beside.with_name("pythonic"))
+    shutil.copy2(other, other.with_name("pythonic"))
+    _, output, _ = run(farandole, "run", "-n", "1", "pythonic", path=str(other.parent))
+    assert output == f"[0] in PATH: {other.with_name('pythonic')} \n"
+
+
+def test_without_a_python_beside_the_command_that_in_path_starts(tmp_path: Path) -> None:
+    farandole = copy_of_command(tmp_path / "environment")
+    (tmp_path / "environment" / "python").mkdir()  # a folder, and a file that cannot be executed
+    (tmp_path / "environment" / "python3").touch()
+    for name in ("python", "python3"):
+        other = make_program(tmp_path / "other", name, "echo other")
+        answer = run(farandole, "run", "-n", "1", name, path=str(other.parent))
+        assert answer == (0, "[0] other\n", "")
+    code, _, errors = run(farandole, "run", "-n", "1", "python", path="/nowhere")
+    assert (code, errors) == (127, "farandole: command not found: `python`")
+
+
+def test_an_environment_that_is_not_activated_is_used() -> None:
+    script = "import sys, farandole; print(sys.executable, sys.prefix)"
+    code, output, errors = run(command(), "run", "-n", "1", "python", "-c", script)
+    assert code == 0, errors
+    assert output == f"[0] {Path(sys.executable).with_name('python')} {sys.prefix}\n"
+
+
+def test_doctor_examines_the_python_beside_the_command(tmp_path: Path) -> None:
+    farandole = copy_of_command(tmp_path / "environment")
+    other = make_program(tmp_path / "other", "python3", "exit 3")
+    beside = make_program(tmp_path / "environment", "python3", f'exec {sys.executable} "$@"')
+    version = ".".join(map(str, sys.version_info[:3]))
+    for path, note in (
+        (f"{beside.parent}:{other.parent}", ""),
+        (f"{other.parent}:/bin", f", beside this command; PATH has {other}"),
+    ):
+        _, output, errors = run(farandole, "doctor", "--json", path=path)
+        (row,) = (row for row in json.loads(output) if row["name"] == "python3")
+        assert (row["state"], errors) == ("works", "")
+        assert row["found"] == f"{version} at {sys.executable}{note}"
+
+
+def test_python_m_farandole_is_the_command() -> None:
+    module = (sys.executable, "-m", "farandole")
+    assert run(*module, "--version") == run(command(), "--version")
+    assert run(*module, "nonsense") == run(command(), "nonsense")
+    words = ("run", "-n", "2", "sh", "-c", 'exit "$FARANDOLE_RANK"')
+    assert run(*module, *words)[0] == 1
