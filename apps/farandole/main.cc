@@ -14,6 +14,7 @@
 
 #include "bench_options.h"
 #include "bench_worker.h"
+#include "completion.h"
 #include "doctor.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
@@ -25,6 +26,13 @@
 namespace {
 
 constexpr int kUsageError = 2;
+
+constexpr const char* kCompletionFooter = R"(
+Add one of these lines to the start-up file of your shell:
+  bash: source <(farandole completion bash)
+  zsh:  source <(farandole completion zsh)
+  fish: farandole completion fish | source
+)";
 
 // If the command is started with closed standard streams (`<&- >&-`), the next files that we open
 // would get the numbers of these streams, and text for the standard output would go into those
@@ -87,6 +95,17 @@ int bench(const farandole::BenchOptions& options, const std::vector<std::string>
   return job.ok() ? farandole::run_job(*job) : reject_bench(job.status());
 }
 
+int print_completion(const CLI::App& app, const std::string& shell) {
+  const std::string script = farandole::completion_script(app, shell);
+  if (script.empty())
+    return reject("farandole completion",
+                  "there is no completion for the shell \"" + shell +
+                      "\"; give bash, zsh or fish, for example `farandole completion bash`",
+                  "farandole completion --help");
+  std::fputs(script.c_str(), stdout);
+  return code_after_printing(0);
+}
+
 // Shortens the parser's error text to the flag and the reason.
 std::string shortened_error(const CLI::ParseError& error) {
   const std::string text = error.what();
@@ -100,7 +119,7 @@ std::string shortened_error(const CLI::ParseError& error) {
 int no_such_command(const std::vector<std::string>& words) {
   return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; the commands are run, status, bench, doctor and knobs; to "
+                    "`; the commands are run, status, bench, doctor, knobs and completion; to "
                     "start a program, "
                     "use `farandole run -n 2 python train.py`",
                 "farandole --help");
@@ -134,6 +153,11 @@ int main(int count, char** arguments) {
   status->add_flag("--json", as_json, "As a JSON list of objects");
   status->footer(farandole::kStatusFooter);
   status->allow_extras(false);
+  std::string shell;
+  auto* completion = app.add_subcommand("completion", "Print a script that completes our commands");
+  completion->add_option("shell", shell, "bash, zsh or fish")->type_name("SHELL");
+  completion->footer(kCompletionFooter);
+  completion->allow_extras(false);
   if (count == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
@@ -156,6 +180,7 @@ int main(int count, char** arguments) {
   if (bench_options.chosen()) return bench(bench_options, line.before);
   if (doctor->parsed()) return code_after_printing(farandole::run_doctor(as_json));
   if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
+  if (completion->parsed()) return print_completion(app, shell);
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);

@@ -14,8 +14,8 @@ ONE_HOST_ONLY = (
     "jobs over several hosts do not work yet; without this flag, the job runs on this host"
 )
 KNOWN_COMMANDS = (
-    "; the commands are run, status, bench, doctor and knobs; to start a program, use "
-    "`farandole run -n 2 python train.py`"
+    "; the commands are run, status, bench, doctor, knobs and completion; to start a program, "
+    "use `farandole run -n 2 python train.py`"
 )
 NAME_RULE = "; a name has letters, digits and _, and does not begin with a digit"
 FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"

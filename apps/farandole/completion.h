@@ -1,0 +1,13 @@
+// `farandole completion SHELL`: a script that teaches a shell our commands and options.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace farandole {
+
+// Returns the script for bash, zsh or fish, from the commands and options that the parser knows.
+// Empty for another shell.
+std::string completion_script(const CLI::App& app, const std::string& shell);
+
+}  // namespace farandole
