@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from farandole.torch.dynamo import outside_dynamo
+
 _current_pass: Callable[[], int] = torch._C._current_graph_task_id
 _queue_callback: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
@@ -53,6 +55,7 @@ class BackwardEnd:
         _queue_callback(_on_pass_end)
 
 
+@outside_dynamo
 def _on_pass_end() -> None:
     nodes, passes = _running_nodes(sys._getframe())
     if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks

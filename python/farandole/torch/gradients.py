@@ -34,6 +34,7 @@ from farandole.pairing import paired
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed_error
+from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
 
 
@@ -225,6 +226,7 @@ class Gradients:
         finally:
             self._counts_passes = before
 
+    @outside_dynamo
     def reduce(self) -> None:
         """Combine the remaining gradients, in the same order on all ranks."""
         if self._retired:
@@ -258,6 +260,7 @@ class Gradients:
         self._former_buckets.clear()
         self.reduced = True
 
+    @outside_dynamo
     def skip_reduce(self) -> bool:
         """Prepare a step without reduce(). Return whether the gradients are combined."""
         if self._has_extra_pass or self.in_flight():
@@ -404,6 +407,7 @@ class Gradients:
             if gradient.passes_left == 0 and not gradient.is_combined()
         ]
 
+    @outside_dynamo
     def restart(self, passes: int | None = None) -> None:
         """Forget the passes that were counted, because the program has dropped their gradients.
         First wait for the buckets that are still in flight after an error in backward(), because
@@ -429,6 +433,7 @@ class Gradients:
 def _make_hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
     """Make a hook that does not keep the optimizer alive, because a model may outlive it."""
 
+    @outside_dynamo
     def hook(_: torch.Tensor) -> None:
         gradients = owner()
         if gradients is not None:

@@ -25,6 +25,7 @@ from farandole.reduce_op import Adasum, Average, Max, ReduceOp, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
+from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.gradients import Gradients
 from farandole.torch.operations import allreduce, grouped_allreduce_async_
 
@@ -228,12 +229,16 @@ class _Distributed(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         result = self._step(closure)
-        if self._check is not None:
-            self._check.after_step(self._named_parameters)
+        self._check_parameters()
         return result
 
     # The wrapped class calls the step hooks. This attribute keeps torch from calling them twice.
     step.hooked = True  # type: ignore[attr-defined]
+
+    @outside_dynamo
+    def _check_parameters(self) -> None:
+        if self._check is not None:
+            self._check.after_step(self._named_parameters)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._gradients
@@ -322,6 +327,7 @@ class _Deltas:
         self._paired: list[torch.Tensor] = []
         self._period: Period | None = None  # in which they were paired
 
+    @outside_dynamo
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the parameters in an order that is the same on all ranks."""
         ids, group = [id(parameter) for parameter in parameters], self._combination.group
@@ -331,11 +337,13 @@ class _Deltas:
             self._ids, self._period = ids, group.period
         return self._paired
 
+    @outside_dynamo
     def any_overflow(self, found_inf: torch.Tensor) -> bool:
         """Return whether a GradScaler has found an overflow on any rank."""
         name, group = f"{self._name}.deltas.found_inf", self._combination.group
         return allreduce(found_inf, name=name, op=Max, process_set=group).item() > 0
 
+    @outside_dynamo
     def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if not deltas:
             return []
