@@ -19,6 +19,11 @@ def test_under_our_launcher(size: int) -> None:
     run_checks(size, "torch_distributed:DistributedChecks", timeout=300)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_with_torch_compile(size: int) -> None:
+    run_checks(size, "torch_compiled:CompiledChecks", timeout=300)
+
+
 @pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("mpirun", 2)])
 def test_under_other_launchers(launcher: str, size: int) -> None:
     words = command_of_launcher(

@@ -1,8 +1,11 @@
 """Checks that the torch.distributed backend computes what Gloo computes, in the same process."""
 
+import functools
 import gc
 import itertools
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +15,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
+from torch.distributed import checkpoint
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -126,6 +131,17 @@ def reductions() -> Iterator[torch.Tensor]:
     complex_tensor = small_numbers(4, torch.complex64)
     dist.all_reduce(complex_tensor)
     yield complex_tensor
+
+
+def bitwise_reductions() -> Iterator[torch.Tensor]:
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        for dtype in (torch.int32, torch.int64, torch.uint8):
+            tensor = small_numbers(12, dtype).reshape(3, 4).t()
+            dist.all_reduce(tensor, op)
+            yield tensor
+            tensor = small_numbers(3, dtype)
+            dist.reduce(tensor, 1, op)
+            yield tensor if rank() == 1 else torch.zeros(1)
 
 
 def scattered_reductions() -> Iterator[torch.Tensor]:
@@ -357,6 +373,74 @@ class WithoutGloo:
         assert [each[0].item() for each in tensors] == [float(n * size()) for n in range(3)]
         dist.destroy_process_group()
 
+    def check_what_a_group_tells_torch(self) -> None:
+        """torch asks in batch_isend_irecv(), in meshes and for checkpoints, from 2.14 on more."""
+        dist.init_process_group("farandole")
+        group = dist.group.WORLD
+        assert group is not None
+        assert group._device_types == [torch.device("cpu")]
+        backend = group._get_backend(torch.device("cpu"))
+        assert (backend.supports_coalescing, backend.supports_splitting) == (False, False)
+        assert not backend.supports_tensor_alloc(torch.device("cpu"))
+        dist.destroy_process_group()
+
+    def check_a_mesh_with_two_dimensions(self) -> None:
+        dist.init_process_group("farandole")
+        rows = 2 if size() % 2 == 0 else 1
+        mesh = init_device_mesh("cpu", (rows, size() // rows), mesh_dim_names=("row", "column"))
+        places = torch.arange(size()).reshape(rows, -1)
+        row, column = divmod(rank(), size() // rows)
+        for name, ranks in {"row": places[:, column], "column": places[row]}.items():
+            tensor = torch.tensor([rank()])
+            dist.all_reduce(tensor, group=mesh.get_group(name))
+            assert tensor.item() == ranks.sum().item(), name
+        dist.destroy_process_group()
+
+    def check_scattered_bitwise_reductions(self) -> None:
+        dist.init_process_group("farandole")
+        bits = torch.arange(size()) + 4 * rank() + 1
+        of_all = [torch.tensor(rank() + 4 * other + 1) for other in range(size())]
+        for op, function in (
+            (dist.ReduceOp.BAND, torch.bitwise_and),
+            (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor),
+        ):
+            output = torch.empty(1, dtype=torch.int64)
+            dist.reduce_scatter_tensor(output, bits.clone(), op)
+            assert output.item() == functools.reduce(function, of_all).item()
+        dist.destroy_process_group()
+
+    def check_a_group_that_only_its_ranks_make(self) -> None:
+        dist.init_process_group("farandole")
+        alone = functools.partial(dist.new_group, [rank()], use_local_synchronization=True)
+        if size() > 1:
+            with pytest.raises(hvd.CallError, match=rf"add_process_set\(\[{rank()}\]\)"):
+                alone()
+            for other in range(size()):
+                hvd.add_process_set([other])
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=alone())
+        assert tensor.tolist() == [1.0, 1.0]
+        dist.all_reduce(tensor, group=dist.new_group(use_local_synchronization=True))
+        assert tensor.tolist() == [size()] * 2
+        dist.destroy_process_group()
+
+    def check_an_asynchronous_checkpoint(self) -> None:
+        dist.init_process_group("farandole")
+        folder: list[Any] = [tempfile.mkdtemp() if rank() == 0 else None]
+        dist.broadcast_object_list(folder, src=0)
+        saved = {"weight": small_numbers(5) + 1}
+        dist.broadcast(saved["weight"], 0)
+        checkpoint.async_save(saved, checkpoint_id=folder[0]).result()
+        dist.barrier()
+        loaded = {"weight": torch.zeros(5)}
+        checkpoint.load(loaded, checkpoint_id=folder[0])
+        assert torch.equal(loaded["weight"], saved["weight"])
+        dist.barrier()
+        if rank() == 0:
+            shutil.rmtree(folder[0])
+        dist.destroy_process_group()
+
     def check_order_of_waiting_does_not_matter(self) -> None:
         """Only the order in which calls are made decides which of them belong together."""
         init_process_group("farandole")
@@ -385,8 +469,10 @@ class WithoutGloo:
         assert not wrong.is_success()
         with pytest.raises(hvd.CallError):
             dist.all_reduce(torch.ones(2 + rank()), async_op=True).get_future().wait()
-        with pytest.raises(hvd.CallError, match="BAND is not supported"):
-            dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND)
+        with pytest.raises(hvd.CallError, match=r"bitwise_and needs .* got torch\.float32"):
+            dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND)
+        with pytest.raises(hvd.CallError, match="PREMUL_SUM by a tensor"):
+            dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(torch.ones(1)))
         tensor = torch.ones(2)
         dist.all_reduce(tensor)
         assert tensor[0] == size()
@@ -402,7 +488,7 @@ class WithoutGloo:
         calls: list[tuple[str, Callable[[], object]]] = [
             ("split", lambda: dist.all_to_all_single(whole.clone(), whole, None, splits)),
             ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), odd)),
-            ("BAND", lambda: dist.all_reduce(part, dist.ReduceOp.BAND if wrong else sum_op)),
+            ("bitwise_and", lambda: dist.all_reduce(part, dist.ReduceOp.BAND if wrong else sum_op)),
             ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if wrong else part.clone())),
         ]
         for _ in range(2):
@@ -428,6 +514,23 @@ class WithoutGloo:
         found = train_parallel(network(), waiting)
         wanted = train_parallel(network(), default_hooks.allreduce_hook)
         assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
+        dist.destroy_process_group()
+
+    def check_an_optimizer_that_steps_within_backward(self) -> None:
+        """Only the rank that steps waits for the chained future of a bucket."""
+        dist.init_process_group("farandole")
+        parallel = DistributedDataParallel(network(), bucket_cap_mb=0.0001)
+        optimizer = ZeroRedundancyOptimizer(
+            parallel.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1
+        )
+        hook = hook_with_zero_step(default_hooks.allreduce_hook, parallel, optimizer)
+        parallel.register_comm_hook(None, hook)
+        torch.manual_seed(100 + rank())
+        for _ in range(5):
+            parallel(torch.randn(5, 6)).square().mean().backward()
+        mine = torch.cat([each.detach().reshape(-1) for each in parallel.parameters()])
+        dist.all_reduce(largest := mine.clone(), dist.ReduceOp.MAX)
+        assert torch.equal(mine, largest)
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:
@@ -554,6 +657,9 @@ class DistributedChecks(WithoutGloo):
 
     def check_reductions(self) -> None:
         compare(reductions)
+
+    def check_bitwise_reductions(self) -> None:
+        compare(bitwise_reductions)
 
     def check_scattered_reductions(self) -> None:
         compare(scattered_reductions)

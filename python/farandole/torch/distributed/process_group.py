@@ -26,8 +26,14 @@ from farandole.errors import CallError, FarandoleError, text_for_others
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
-from farandole.torch.distributed.reductions import Reduction, reduction_of
+from farandole.torch.distributed.reductions import (
+    Bitwise,
+    Reduction,
+    check_bitwise,
+    reduction_of,
+)
 from farandole.torch.distributed.work import Work
+from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
 
 Tensors = Sequence[torch.Tensor]
@@ -40,10 +46,7 @@ def make_world(options: Any, _backend_options: object) -> ProcessGroup:
     another backend. torch.distributed calls this function."""
     ranks = options.global_ranks_in_group
     if ranks and len(ranks) < dist.get_world_size():
-        raise CallError(
-            f"new_group({ranks}) cannot make a group of some ranks beside a default group of "
-            "another backend: make farandole the default backend, then call new_group(ranks)"
-        )
+        return _make_part(ranks, options.group_rank, options.group_id)
     rank, size = options.group_rank, options.group_size
     rendezvous.join(options.store, rank, size)
     if 2 < size <= RANKS_WITH_PAIRS:
@@ -52,6 +55,29 @@ def make_world(options: Any, _backend_options: object) -> ProcessGroup:
     world = ProcessGroup(global_process_set, options.group_id)
     world._has_joined = True
     return world
+
+
+def _make_part(ranks: Sequence[int], rank: int, name: str) -> ProcessGroup:
+    """Make a group of some ranks, if torch tells only these ranks of it."""
+    _check_ascending(ranks)
+    group = lifecycle.group_of(ranks) if lifecycle.is_initialized() else None
+    if group is None or not group.included() or group.rank() != rank:
+        raise CallError(
+            f"new_group({list(ranks)}) was called with use_local_synchronization=True, beside a "
+            "default group of another backend, or with a torch before 2.13. Then only these ranks "
+            "make the group, but all ranks must: call farandole.torch.init() and "
+            f"farandole.torch.add_process_set({list(ranks)}) on all ranks before, or make "
+            "farandole the default backend of torch 2.13 or newer"
+        )
+    return ProcessGroup(group, name)
+
+
+def _check_ascending(ranks: Sequence[int]) -> None:
+    if list(ranks) != sorted(ranks):
+        raise CallError(
+            f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
+            "order: leave out sort_ranks=False"
+        )
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -77,7 +103,7 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
                 _announce(self._number, f"{self._prefix}{number}", error)
             raise
 
-    return start_or_announce
+    return outside_dynamo(start_or_announce)
 
 
 def _announce(group: int, name: str, error: Exception) -> None:
@@ -120,6 +146,20 @@ class ProcessGroup(dist.ProcessGroup):
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._description = description
 
+    # A process group of torch has one backend or more. Here the group is its own backend, which has
+    # none of these abilities.
+    supports_coalescing = supports_splitting = supports_time_estimate = supports_shrinking = False
+
+    def _get_backend(self, device: object) -> ProcessGroup:
+        return self
+
+    def supports_tensor_alloc(self, device: object) -> bool:
+        return False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
@@ -130,22 +170,19 @@ class ProcessGroup(dist.ProcessGroup):
         self,
         ranks: Sequence[int],
         timeout: object = None,
+        backend: object = None,
         pg_options: object = None,
         group_name: str = "",
         group_desc: str | None = None,
     ) -> ProcessGroup | None:
         """Make a group. All ranks must call it; a rank outside of the group gets None."""
-        if list(ranks) != sorted(ranks):
-            raise CallError(
-                f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
-                "order: leave out sort_ranks=False"
-            )
-        if not group_name.isdigit():
-            raise CallError(
-                "new_group() got use_local_synchronization=True, but a group is made by all ranks "
-                "together: leave it out, and call new_group() on all ranks"
-            )
-        group = _group_of([self._ranks[rank] for rank in ranks])
+        _check_ascending(ranks)
+        members = [self._ranks[rank] for rank in ranks]
+        if not group_name.isdigit():  # use_local_synchronization=True makes a name of digests
+            made = _make_part(members, members.index(self._ranks[self.rank()]), group_name)
+            made.setGroupDesc(group_desc or "undefined")
+            return made
+        group = _group_of(members)
         if not group.included():
             return None
         made = ProcessGroup(group, group_name)
@@ -223,26 +260,30 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start(self._broadcast(self._number, name, tensor, root), opts, tensors)
 
     @_announces_errors
-    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Gather the tensors of all ranks. They may have different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
     @_announces_errors
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+    def all_gather_single(
+        self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
+    ) -> Work:
         return self._start(self._allgather_into(output, input), opts, [output])
 
     _allgather_base = all_gather_single
 
     @_announces_errors
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> Work:
         pairs = zip(outputs, inputs, strict=True)
         return self._start_all([self._allgather_into(*pair) for pair in pairs], opts, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     @_announces_errors
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
@@ -254,7 +295,7 @@ class ProcessGroup(dist.ProcessGroup):
         input: torch.Tensor,
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
-        opts: Any,
+        opts: Any = None,
     ) -> Work:
         """Send some rows of `input` to each rank. Without sizes, all ranks get the same number of
         rows."""
@@ -311,6 +352,7 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
         raise CallError("recv() needs a source: give `src`, the rank that sends")
 
+    @outside_dynamo
     def _message(self, tensors: Tensors, source: int, destination: int, tag: int) -> Work:
         (tensor,) = tensors
         ends = sorted((self._ranks[source], self._ranks[destination]))
@@ -344,6 +386,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
         check_writable(tensor)
+        if callable(reduction):
+            check_bitwise(reduction, tensor)
+            parts = _empty_parts(tensor, self._size)
+            gathered = self._allgather(parts, tensor)
+            return _followed_by(gathered, lambda: _copy(tensor, _combined(reduction, parts)))
         memory = dense(tensor)
         op, factor = reduction
         view = view_of(memory, memory, memory, (memory.numel(),))
@@ -364,6 +411,12 @@ class ProcessGroup(dist.ProcessGroup):
             )
         check_writable(output)
         check_writable(source)
+        if callable(reduction):
+            check_bitwise(reduction, source)
+            parts = _empty_parts(output, self._size)
+            splits = [output.numel()] * self._size
+            exchanged = self._alltoall(parts, dense(source).reshape(-1), splits)
+            return _followed_by(exchanged, lambda: _copy(output, _combined(reduction, parts)))
         op, factor = reduction
         memory = dense(source)
         writes_directly = output.is_contiguous() and not _overlap(memory, output)
@@ -469,6 +522,14 @@ def _concatenated(tensors: Tensors) -> torch.Tensor:
 
 def _empty_tensors(like: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [like.new_empty(0) for _ in range(count)]
+
+
+def _empty_parts(like: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [torch.empty_like(like.detach().contiguous()) for _ in range(count)]
+
+
+def _combined(function: Bitwise, parts: Tensors) -> torch.Tensor:
+    return functools.reduce(function, parts)
 
 
 def _in_known_dtype(memory: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -12,8 +12,13 @@ import torch
 import torch.distributed as dist
 
 from farandole.handle import BatchHandle, Handle
+from farandole.torch.dynamo import outside_dynamo
 
 _NO_TIMEOUT = datetime.timedelta(0)
+
+# Before 2.7, torch's C++ code keeps the C++ part of a Work alone, so that its wait() would never
+# return. Such a Work is kept here until it was waited for.
+_kept: set[Work] | None = set() if torch.__version__ < (2, 7) else None
 
 
 class Work(dist.Work):
@@ -35,21 +40,27 @@ class Work(dist.Work):
         self._outputs = outputs
         self._source = source_rank
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        if _kept is not None:
+            _kept.add(self)
 
+    @outside_dynamo
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
         """Wait for the result and return True, or raise the call's error."""
         try:
             self._handle.wait()
         finally:
             self._complete_future()
+            _forget(self)
         return True
 
     def synchronize(self) -> None:
         self.wait()
 
+    @outside_dynamo
     def is_completed(self) -> bool:
         return self._handle.poll()
 
+    @outside_dynamo
     def exception(self) -> Exception | None:
         if not self._handle.poll():
             return None
@@ -71,6 +82,7 @@ class Work(dist.Work):
 
     _source_rank = source_rank
 
+    @outside_dynamo
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future of the list of outputs. Within a hook of backward(), the future is
         complete at the end of backward() at the latest. Elsewhere this call waits for the result,
@@ -103,11 +115,17 @@ class Work(dist.Work):
             future.set_result(list(self._outputs))
         else:
             future.set_exception(error)
+        _forget(self)
+
+
+def _forget(work: Work) -> None:
+    if _kept is not None:
+        _kept.discard(work)
 
 
 class _Future(torch.futures.Future[list[torch.Tensor]]):
-    """A future that a hook of backward() may wait for. wait() first waits for the call, because no
-    other thread completes the future."""
+    """A future that a hook of backward() may wait for, and the futures of its then(). wait() first
+    waits for the call, because no other thread completes the future."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -116,6 +134,18 @@ class _Future(torch.futures.Future[list[torch.Tensor]]):
     def wait(self) -> list[torch.Tensor]:
         self._work._wait_quietly()
         return super().wait()
+
+    def then(self, callback: Callable[[Any], Any]) -> Any:
+        chained = _Future(self._work)
+
+        def finish(future: Any) -> None:
+            try:
+                chained.set_result(callback(future))
+            except Exception as error:
+                chained.set_exception(error)
+
+        self.add_done_callback(finish)
+        return chained
 
 
 class _AfterBackward:
