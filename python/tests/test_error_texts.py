@@ -30,3 +30,17 @@ def test_a_size_without_a_launcher(prefix: str) -> None:
         env={**os.environ, f"{prefix}_SIZE": "2", f"{prefix}_RANK": "0"},
     )
     assert result.stderr.splitlines()[-1] == NO_LAUNCHER
+
+
+def test_a_torch_that_is_too_old() -> None:
+    program = (
+        "import torch; torch.__version__ = torch.torch_version.TorchVersion('2.3.1+cpu'); "
+        "import farandole.torch"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert result.stderr.splitlines()[-1] == (
+        "ImportError: farandole.torch needs torch 2.4 or newer; this is torch 2.3.1+cpu: run `pip "
+        "install --upgrade torch`"
+    )

@@ -15,6 +15,12 @@ import torch
 from farandole import core
 from farandole.errors import CallError
 
+if torch.__version__ < (2, 4):
+    raise ImportError(
+        f"farandole.torch needs torch 2.4 or newer; this is torch {torch.__version__}: run "
+        "`pip install --upgrade torch`"
+    )
+
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in core.dtypes.items()
 }
