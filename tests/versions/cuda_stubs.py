@@ -1,0 +1,93 @@
+"""Stubs for the CUDA libraries that a CUDA build of torch links to.
+
+Most builds of torch on the package index are for CUDA. They load gigabytes of libraries that a test
+on CPUs does not need, so this module makes small libraries of the same names in their place. Their
+functions do nothing; the one that counts devices reports an error, so torch finds no device.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
+NO_DEVICE = 100  # cudaErrorNoDevice
+# Symbols of the interpreter and of the libraries of a Linux system are left to them.
+SYSTEM_LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util)|ld-linux.*)\.so\.\d+")
+PYTHON_NAME = re.compile(r"_?Py[A-Z_]")
+
+
+def make(libraries: Path) -> list[str]:
+    """Make the missing libraries in `libraries`, torch's folder of shared objects, where the loader
+    looks for them. Return their names."""
+    present = sorted(path for path in libraries.iterdir() if ".so" in path.name)
+    needed = {name for path in present for name in NEEDED.findall(_text("readelf", "-d", path))}
+    here = {path.name for path in present}
+    missing = sorted(n for n in needed - here if not SYSTEM_LIBRARIES.fullmatch(n))
+    functions, versions = _undefined(present), _versions(present)
+    for name in missing:
+        # A function without a version is put into each library without versions, because only torch
+        # knows which of them has it.
+        wanted = versions.get(name, {""})
+        _compile(libraries / name, {version: _names(functions, version) for version in wanted})
+    return missing
+
+
+def _undefined(present: Sequence[Path]) -> set[tuple[str, str]]:
+    """Return the functions, with their versions, that these libraries need and no library of torch
+    or the system has."""
+    defined = _symbols("--defined-only", [*present, *_system_libraries(present)])
+    names = {name for name, _ in defined}
+    wanted = _symbols("--undefined-only", present)
+    return {pair for pair in wanted if pair[0] not in names and not PYTHON_NAME.match(pair[0])}
+
+
+def _versions(present: Sequence[Path]) -> dict[str, set[str]]:
+    """Return the versions of symbols that these libraries need, by library."""
+    found: dict[str, set[str]] = {}
+    for line in "".join(_text("readelf", "-VW", path) for path in present).splitlines():
+        if match := re.search(r"File: (\S+)", line):
+            names = found.setdefault(match[1], set())
+        elif match := re.search(r"Name: (\S+) +Flags: none +Version:", line):
+            names.add(match[1])
+    return found
+
+
+def _names(functions: Iterable[tuple[str, str]], version: str) -> list[str]:
+    return sorted(name for name, its_version in functions if its_version == version)
+
+
+def _symbols(kind: str, paths: Iterable[Path]) -> set[tuple[str, str]]:
+    """Return the names of strong symbols with their versions."""
+    lines = [line for path in paths for line in _text("nm", "-D", kind, path).splitlines()]
+    words = [line.split() for line in lines if line]
+    parts = [word[-1].replace("@@", "@").partition("@") for word in words if word[-2] not in "wv"]
+    return {(name, version) for name, _, version in parts}
+
+
+def _system_libraries(present: Sequence[Path]) -> set[Path]:
+    found = re.findall(r"(\S+) => (/\S+)", "".join(_text("ldd", path) for path in present))
+    return {Path(path) for name, path in found if SYSTEM_LIBRARIES.fullmatch(name)}
+
+
+def _compile(library: Path, functions: dict[str, list[str]]) -> None:
+    """Compile a library with these functions, by version."""
+    names = [name for names in functions.values() for name in names]
+    values = {name: NO_DEVICE if name == "cudaGetDeviceCount" else 0 for name in names}
+    code = "".join(f"long {name}(void) {{ return {value}; }}\n" for name, value in values.items())
+    options = f"-shared -fPIC -w -Wl,-soname,{library.name} -x c - -o".split()
+    nodes = {version: " ".join(f"{n};" for n in names) for version, names in functions.items()}
+    with tempfile.NamedTemporaryFile("w", suffix=".map") as script:
+        if nodes.keys() != {""}:
+            for version, globals in nodes.items():
+                script.write(f"{version} {{ {f'global: {globals}' if globals else ''} }};\n")
+            script.flush()
+            options.insert(0, f"-Wl,--version-script={script.name}")
+        subprocess.run(["cc", *options, library], input=code, text=True, check=True)
+
+
+def _text(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

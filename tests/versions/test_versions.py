@@ -1,0 +1,65 @@
+"""Farandole with each version of torch: version_checks.py in a job of two ranks.
+
+A test installs its version in build/versions, once. The newest patch stands for its minor version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cuda_stubs
+import pytest
+from job import WORKER, run
+from version_checks import VersionChecks
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = """2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0
+    2.14.1""".split()
+CHECKS = sorted(name for name in dir(VersionChecks) if name.startswith("check_"))
+
+
+def installed(version: str) -> Path:
+    """Return a folder with this version of torch. Its dependencies are those of .venv's torch."""
+    folder = ROOT / "build/versions" / version
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile")
+        subprocess.run([*pip, "--target", folder, f"torch=={version}"], check=True)
+        cuda_stubs.make(folder / "torch/lib")
+        (folder / "complete").touch()
+    return folder
+
+
+def load_once(environment: dict[str, str]) -> None:
+    """Import torch once, so that its libraries are in memory and the ranks start in seconds."""
+    words = (sys.executable, "-c", "import torch")
+    subprocess.run(words, check=True, env={**os.environ, **environment}, timeout=600)
+
+
+def named(version: str) -> str:
+    """`./dev ci` runs only the oldest and the newest version, by the word "ends"."""
+    return f"ends-{version}" if version in (VERSIONS[0], VERSIONS[-1]) else version
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=named)
+def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
+    record_property("torch", version)
+    path = os.pathsep.join([str(installed(version)), str(Path(__file__).parent)])
+    environment = {"PYTHONPATH": path, "WANTED_TORCH": version}
+    load_once(environment)
+    job = run(2, sys.executable, WORKER, "version_checks:VersionChecks", environment=environment)
+    passed = re.findall(r"\[0\] (check_\w+) ", job.text)
+    for name in CHECKS:
+        outcome = "works" if name in passed else "fails" if name == next_of(passed) else "not run"
+        record_property(name.split("_", 2)[2], outcome)
+    assert job.code == 0, job.text
+    assert job.text.count("all checks passed") == 2, job.text
+
+
+def next_of(passed: list[str]) -> str:
+    return CHECKS[len(passed)] if len(passed) < len(CHECKS) else ""
