@@ -62,8 +62,10 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
     path = os.pathsep.join([str(environment), here, os.environ.get("PATH", "")])
     # Without a network, the libraries must not look for anything.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # `farandole run` would take the Python beside the command, which has no libraries.
+    python = str(environment / "python")
     return subprocess.run(
-        list(map(str, words)),
+        [python if word == "python" else str(word) for word in words],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
