@@ -30,10 +30,6 @@ LAUNCHERS = [
     ("lightning", ("python",)),  # Lightning starts the second rank itself
     ("accelerate", OURS),
     ("accelerate", TORCHRUN),
-    (
-        "accelerate",
-        ("accelerate", "launch", "--cpu", "--num_processes", "2", "--mixed_precision=no"),
-    ),
     ("transformers", OURS),
     ("transformers", TORCHRUN),
 ]
@@ -118,11 +114,28 @@ def test_lightning_says_if_devices_are_not_the_workers(environment: Path, tmp_pa
     assert re.search(wanted, job.stdout), job.stdout
 
 
-def test_accelerate_names_the_backends_that_it_can_choose(environment: Path) -> None:
-    """Check why docs/accelerate.md and docs/transformers.md make the group before."""
-    program = (
-        "from accelerate import Accelerator, InitProcessGroupKwargs\n"
-        "Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend='farandole')])"
-    )
-    job = run(environment, *OURS, "-c", program)
-    assert "Your assigned backend farandole is not available, please use gloo" in job.stdout
+ALONE = """
+import sys, torch, warnings
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
+accelerator = Accelerator(cpu="cpu" in sys.argv, kwargs_handlers=[
+    InitProcessGroupKwargs(backend="farandole")] if "backend" in sys.argv else [])
+print("wraps", type(accelerator.prepare(torch.nn.Linear(1, 1))).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("cpu",), "wraps DistributedDataParallel"),
+        ((), "wraps Linear"),
+        (("backend",), "wraps Linear"),
+        (("cpu", "backend"), "Your assigned backend farandole is not available, please use gloo"),
+    ],
+)
+def test_what_accelerate_chooses(arguments: tuple[str, ...], text: str, environment: Path) -> None:
+    """Check why docs/accelerate.md makes the process group before the Accelerator."""
+    if torch.cuda.is_available():
+        pytest.skip("the page speaks about machines without a GPU")
+    job = run(environment, *OURS, "-c", ALONE, *arguments)
+    assert job.stdout.count(text) == 2, job.stdout
