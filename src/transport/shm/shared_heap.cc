@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/try.h"
+#include "transport/shm/available_memory.h"
 
 namespace farandole {
 namespace {
@@ -20,6 +21,11 @@ constexpr std::size_t kPageBytes = 4096;
 // blocks are in the other part, whose free memory is always zero, because it has given its pages
 // back. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
 constexpr std::size_t kZoneDivisor = 16;
+
+// Before a block takes so much memory, the heap checks that the host has it. Larger blocks take
+// their pages in portions of this size: another rank may take the same memory meanwhile, and the
+// kernel delivers signals only between portions.
+constexpr std::size_t kPortionBytes = 256 << 20;
 
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
@@ -119,14 +125,19 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   Taken taken;
   if (bytes < kLargeBlockBytes) taken = take_small(size);
   const std::size_t pages = rounded_up(bytes, kPageBytes);
+  if (bytes >= kPortionBytes) FARANDOLE_TRY(check_memory(bytes, available_memory()));
   if (taken.begin == nullptr) taken = take_large(pages);
   if (taken.begin == nullptr) return allocate_private(pages);
   std::shared_ptr<std::byte> block(
       taken.begin, [heap = shared_from_this()](std::byte* begin) { heap->give_back(begin); });
-  if (taken.is_fresh)
-    segment_->take_huge_pages(taken.begin, pages);
-  else
+  if (!taken.is_fresh) {
     std::memset(taken.begin, 0, bytes);
+    return block;
+  }
+  for (std::size_t done = 0; done < pages; done += kPortionBytes) {
+    if (done > 0) FARANDOLE_TRY(check_memory(pages - done, available_memory()));
+    segment_->take_huge_pages(taken.begin + done, std::min(kPortionBytes, pages - done));
+  }
   return block;
 }
 

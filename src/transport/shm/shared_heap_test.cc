@@ -1,6 +1,7 @@
 #include "transport/shm/shared_heap.h"
 
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -143,6 +146,26 @@ TEST(SharedHeap, KeptBlocksAreFreedForALargeOne) {
   heap->allocate(16 * kMiB).value().reset();
   const auto all = heap->allocate(kHeapBytes * 15 / 16).value();
   EXPECT_TRUE(heap->location_of(all.get(), kHeapBytes * 15 / 16).has_value());
+}
+
+TEST(SharedHeap, MoreThanTheHostHasIsAnErrorAtOnce) {
+  const auto heap = SharedHeap::create(4 * kMiB).value();
+  const std::size_t bytes = std::size_t{1} << 44;
+  const auto block = heap->allocate(bytes);
+  EXPECT_THAT(block.status().message(),
+              testing::MatchesRegex(format_text("{} bytes cannot be allocated: this host has .* "
+                                                "bytes of free memory.*",
+                                                bytes)));
+  EXPECT_EQ(block.status().code(), StatusCode::kStop);
+}
+
+TEST(SharedHeap, ALargeBlockTakesItsPagesInPortions) {
+  const auto heap = SharedHeap::create(512 * kMiB).value();
+  const std::size_t before = bytes_in_use(*heap);
+  const auto block = heap->allocate(300 * kMiB).value();
+  EXPECT_GE(bytes_in_use(*heap), before + 150 * 4096);
+  EXPECT_TRUE(heap->location_of(block.get(), 300 * kMiB).has_value());
+  EXPECT_TRUE(all_zero(block.get() + 255 * kMiB, 2 * kMiB));
 }
 
 TEST(SharedHeap, LocationsEndWithTheSegment) {
