@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <span>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -16,6 +19,28 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kRanksShownMax = 8;  // each rank uses one line
+
+// Returns "gradients.2." for the name of a call that an optimizer makes, such as `gradients.2.0
+// (fc1.weight)`, and otherwise nothing.
+std::string_view optimizer_of(std::string_view call) {
+  constexpr std::string_view kPrefix = "gradients.";
+  if (!call.starts_with(kPrefix)) return {};
+  const auto end = call.find('.', kPrefix.size());
+  return end == std::string_view::npos ? std::string_view() : call.substr(0, end + 1);
+}
+
+// Returns why ranks that wait in these calls wait for each other, as far as their names tell.
+std::string cause_of(std::span<const std::string_view> calls) {
+  std::set<std::string_view> optimizers;
+  for (const auto call : calls) optimizers.insert(optimizer_of(call));
+  if (optimizers.contains({}))
+    return "all ranks of a group must make the same blocking calls, in the same order";
+  if (optimizers.size() > 1)
+    return "the ranks use their optimizers in another order: all ranks must make and use them in "
+           "the same order";
+  return "the ranks are at different places of a step: all ranks must make equally many backward "
+         "passes before step(), and make or skip the same steps";
+}
 
 // A call in flight, and the rank that made it.
 struct Waiting {
@@ -199,8 +224,9 @@ void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) c
   }
   if (cycle.size() > kRanksShownMax)
     verdict.lines.push_back(format_text("  … and {} more ranks", cycle.size() - kRanksShownMax));
-  verdict.lines.push_back(
-      "  all ranks of a group must make the same blocking calls, in the same order");
+  std::vector<std::string_view> calls;
+  for (const int rank : cycle) calls.push_back(snapshot_.blocking_call(rank)->name);
+  verdict.lines.push_back("  " + cause_of(calls));
 }
 
 std::optional<StallVerdict> Reporter::init_verdict() const {

@@ -160,6 +160,27 @@ TEST_F(StallVerdictTest, TwoRanksThatWaitForEachOtherAreACycle) {
   EXPECT_THAT(unexplained(), ElementsAre(0, 1));
 }
 
+TEST_F(StallVerdictTest, ACycleOfOptimizersNamesItsCause) {
+  add_wait(0, "gradients.0.1 (fc1.weight)", 20);
+  add_wait(1, "gradients.1.0", 15);
+  add_done_call(2, "z", 30);
+  EXPECT_THAT(lines().back(), HasSubstr("the ranks use their optimizers in another order"));
+}
+
+TEST_F(StallVerdictTest, ACycleWithinAnOptimizerNamesItsCause) {
+  add_wait(0, "gradients.1.parameters.same", 20);
+  add_wait(1, "gradients.1.0", 15);
+  add_done_call(2, "z", 30);
+  EXPECT_THAT(lines().back(), HasSubstr("make or skip the same steps"));
+}
+
+TEST_F(StallVerdictTest, ACycleWithAnotherCallHasNoCauseInOptimizers) {
+  add_wait(0, "gradients.1.0", 20);
+  add_wait(1, "gradients.1", 15);
+  add_done_call(2, "z", 30);
+  EXPECT_THAT(lines().back(), HasSubstr("must make the same blocking calls"));
+}
+
 // Two ranks wait for each other. A third rank, which has waited longest, waits for these two.
 TEST_F(StallVerdictTest, ACycleIsFoundFromARankOutsideOfIt) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
