@@ -237,7 +237,8 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
     files = """CHANGELOG.md CMakeLists.txt CMakePresets.json LICENSE LICENSES_OF_LIBRARIES PKG-INFO
         README.md SECURITY.md pyproject.toml""".split()
     assert {path.name for path in sdist.iterdir()} == folders | set(files)
-    assert {path.name for path in (sdist / "python").iterdir()} == {"bindings", "farandole"}
+    parts = {"bindings", "farandole", "farandole_torch_backend"}
+    assert {path.name for path in (sdist / "python").iterdir()} == parts
 
 
 def test_the_sdist_builds_with_one_command(sdist: Path, tmp_path: Path) -> None:
