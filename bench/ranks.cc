@@ -51,7 +51,7 @@ Ranks::Ranks(int ranks)
     heaps_.push_back(SharedHeap::create(heap_bytes(heap_limits(), ranks)).value());
     stagings_.push_back(Segment::create("bench-staging", kStagingBytes).value());
     stagings_.back()->take_huge_pages(stagings_.back()->data(), kStagingBytes);
-    peers_.push_back(PeerHeap::attach(heaps_.back()->segment()).value());
+    peers_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fstream>
 #include <limits>
+#include <optional>
+#include <sstream>
 #include <string>
 
 #include "base/format.h"
@@ -9,12 +11,17 @@
 namespace farandole {
 
 std::size_t available_memory(std::istream& meminfo) {
-  for (std::string word; meminfo >> word;) {
-    if (word != "MemAvailable:") continue;
-    std::size_t kibibytes = 0;
-    if (meminfo >> kibibytes) return kibibytes << 10;
+  std::optional<std::size_t> memory;
+  std::size_t swap = 0;
+  std::size_t kibibytes = 0;
+  for (std::string line; std::getline(meminfo, line);) {
+    std::istringstream words(line);
+    std::string name;
+    if (!(words >> name >> kibibytes)) continue;
+    if (name == "MemAvailable:") memory = kibibytes << 10;
+    if (name == "SwapFree:") swap = kibibytes << 10;
   }
-  return std::numeric_limits<std::size_t>::max();
+  return memory ? *memory + swap : std::numeric_limits<std::size_t>::max();
 }
 
 std::size_t available_memory() {

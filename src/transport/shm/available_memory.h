@@ -8,7 +8,8 @@
 
 namespace farandole {
 
-// Reads the text of /proc/meminfo. Without the value, the largest number.
+// Reads the text of /proc/meminfo: the memory that is available, and the free swap space. Without
+// the first, the largest number.
 std::size_t available_memory(std::istream& meminfo);
 // Of this host, now.
 std::size_t available_memory();
