@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of
+from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of, release_orphans
 
 Result = TypeVar("Result")
 
@@ -17,6 +17,7 @@ def run(call: core.Call, borrowed: object) -> None:
     """Run a call on this thread until it is done. Raise its error if it fails. `borrowed` keeps the
     memory alive that the engine works on."""
     engine = lifecycle.engine()
+    release_orphans()
     try:
         engine.run(call)
     except BaseException:

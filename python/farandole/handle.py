@@ -40,7 +40,7 @@ _orphans: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
 
-# The handles whose number the program has taken by int(handle), until it takes the result. A
+# The handles whose number the program has taken by int(handle), until it waits for the call. A
 # program may keep only the number and drop the handle, as it can with Horovod.
 _by_number: dict[int, Handle[Any] | BatchHandle[Any]] = {}
 
@@ -122,6 +122,8 @@ class Handle(_Number, Generic[Result]):
             self._complete()
         if self._unreleased is not None:
             self._release()
+        if _by_number:  # who calls this has the object
+            _by_number.pop(self, None)
         error = self._error  # read once, because another thread may clear it
         if error is not None:
             raise _without_traceback(error)
@@ -133,11 +135,8 @@ class Handle(_Number, Generic[Result]):
             result = self.wait()
         except Exception:  # not BaseException: an interrupted call is still in flight
             self._error = None
-            _by_number.pop(self, None)
             raise
         self._result = None
-        if _by_number:
-            _by_number.pop(self, None)
         return result
 
     def _complete(self) -> None:

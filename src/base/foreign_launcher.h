@@ -15,7 +15,7 @@ namespace farandole {
 // `farandole run` sets torchrun's variables, too, for other libraries. This one, which torchrun
 // sets to the id of a job, then has this value. Such variables do not make a job of torchrun.
 inline constexpr const char* kTorchrunJob = "TORCHELASTIC_RUN_ID";
-inline constexpr const char* kOwnTorchrunJob = "farandole";
+inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 
 struct ForeignLaunchersJob {
   RankTopology topology;

@@ -52,7 +52,7 @@ TEST(WorkerEnvironment, HasTheVariablesOfTorchrun) {
       UnorderedElementsAre(Pair("RANK", "3"), Pair("WORLD_SIZE", "4"), Pair("LOCAL_RANK", "3"),
                            Pair("LOCAL_WORLD_SIZE", "4"), Pair("GROUP_RANK", "0"),
                            Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "4711"),
-                           Pair("TORCHELASTIC_RUN_ID", "farandole")));
+                           Pair("TORCHELASTIC_RUN_ID", "started-by-farandole-run")));
   EXPECT_THAT(torchrun_variables(0, 1, 0), Contains(Pair("MASTER_PORT", "")));
 }
 

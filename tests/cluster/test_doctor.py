@@ -134,7 +134,7 @@ def test_the_affinity_is_a_limit() -> None:
     assert rows["cores"]["found"].startswith("1 of ")
 
 
-@pytest.mark.parametrize(("limit", "code"), [(33, 0), (20, 1)])
+@pytest.mark.parametrize(("limit", "code"), [(34, 0), (20, 1)])
 def test_a_low_descriptor_limit_is_reported(limit: int, code: int) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

@@ -60,7 +60,7 @@ def test_workers_get_the_variables_of_torchrun() -> None:
     script = "echo " + " ".join(f"${name}" for name in names.split())
     job = run_shell(2, script)
     assert sorted(job.output.splitlines()) == [
-        f"[{rank}] {rank} 2 {rank} 2 0 127.0.0.1 farandole" for rank in range(2)
+        f"[{rank}] {rank} 2 {rank} 2 0 127.0.0.1 started-by-farandole-run" for rank in range(2)
     ]
 
 
@@ -76,7 +76,9 @@ def test_a_job_within_a_job_has_variables_of_its_own() -> None:
     inner = f"{command()} run -n 1 sh -c '{script} ports $MASTER_PORT'"
     job = run("run", "-n", "1", "sh", "-c", f"{inner} $MASTER_PORT", environment=outer)
     (line,) = job.output.splitlines()
-    found = re.fullmatch(r"\[0\] \[0\] 0 0 0 1 1 farandole  ?127\.0\.0\.1 (\d+) ports (\d+)", line)
+    found = re.fullmatch(
+        r"\[0\] \[0\] 0 0 0 1 1 started-by-farandole-run  ?127\.0\.0\.1 (\d+) ports (\d+)", line
+    )
     assert found and found[1] == found[2] != "1", job.output
 
 

@@ -69,7 +69,7 @@ def sdist(release: Path) -> Path:
     folder = ROOT / "build/wheel/sdist"
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(packed) as content:
-        content.extractall(folder, filter="data")
+        content.extractall(folder)
     (found,) = folder.iterdir()
     return found
 

@@ -327,7 +327,8 @@ class Bucket(_AnyBucket):
         if was_written:
             raise changed_error(self.name)
         for gradient in self._sparse:
-            gradient.set_sparse_result()
+            if gradient.parameter.requires_grad:  # otherwise its place has the last step's result
+                gradient.set_sparse_result()
 
     def has_values(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)

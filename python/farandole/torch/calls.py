@@ -62,8 +62,9 @@ def _prepare_in_place(
 def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
     """Run a call that writes its result into the tensor, and return the tensor."""
     memory, view = _borrow_for_writing(tensor)
+    call = operation.call(arguments.call_name(name), view)
     try:
-        calls.run(operation.call(arguments.call_name(name), view), memory)
+        calls.run(call, memory)
     finally:
         _count_write(tensor)  # a call that fails may have written, too
     if memory is not tensor:

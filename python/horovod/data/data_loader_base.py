@@ -35,7 +35,7 @@ class _Epoch:
     def __init__(self, batches: Iterator[Any], queue_size: int) -> None:
         # Each entry is a batch and an error, of which at most one is not None. The last entry has
         # no batch.
-        self._entries: queue.Queue[tuple[list[Any], Exception | None]] = queue.Queue(queue_size)
+        self._entries: queue.Queue[tuple[list[Any], BaseException | None]] = queue.Queue(queue_size)
         self._closed = threading.Event()
         self._batches = batches
         self._thread = threading.Thread(target=self._load, name="horovod-data", daemon=True)
@@ -64,15 +64,16 @@ class _Epoch:
                 self._entries.get_nowait()
 
     def _load(self) -> None:
+        last: BaseException | None = None
         try:
             for batch in self._batches:
                 if self._closed.is_set():
                     return
                 self._entries.put(([batch], None))
-        except Exception as error:
-            self._entries.put(([], error))
-        else:
-            self._entries.put(([], None))
+        except BaseException as error:  # the iteration raises it
+            last = error
+        if not self._closed.is_set():  # otherwise nobody would make room
+            self._entries.put(([], last))
 
 
 class AsyncDataLoaderMixin:

@@ -118,6 +118,12 @@ bool SharedHeap::is_taken_back(std::span<const std::byte> memory) const {
                              [&](const auto& range) { return overlap(range, memory); });
 }
 
+Status SharedHeap::check_room(std::size_t bytes) {
+  if (check_memory(bytes, available_memory()).ok()) return {};
+  keep_at_most(0);  // the pages of kept blocks count as used
+  return check_memory(bytes, available_memory());
+}
+
 Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size =
       rounded_up(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
@@ -125,9 +131,11 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   Taken taken;
   if (bytes < kLargeBlockBytes) taken = take_small(size);
   const std::size_t pages = rounded_up(bytes, kPageBytes);
-  if (bytes >= kPortionBytes) FARANDOLE_TRY(check_memory(bytes, available_memory()));
   if (taken.begin == nullptr) taken = take_large(pages);
-  if (taken.begin == nullptr) return allocate_private(pages);
+  if (taken.begin == nullptr) {
+    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages));
+    return allocate_private(pages);
+  }
   std::shared_ptr<std::byte> block(
       taken.begin, [heap = shared_from_this()](std::byte* begin) { heap->give_back(begin); });
   if (!taken.is_fresh) {
@@ -135,7 +143,7 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
     return block;
   }
   for (std::size_t done = 0; done < pages; done += kPortionBytes) {
-    if (done > 0) FARANDOLE_TRY(check_memory(pages - done, available_memory()));
+    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages - done));
     segment_->take_huge_pages(taken.begin + done, std::min(kPortionBytes, pages - done));
   }
   return block;
