@@ -287,6 +287,23 @@ class TrainingChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
+    def check_a_frozen_table_keeps_its_values(self) -> None:
+        """Its place in the bucket has the gradient of an earlier step, which nobody may use."""
+        for as_dense in (False, True):
+            model = EmbeddingModel()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
+            )
+            model.loss(self.rank, 0, used=True).backward()
+            optimizer.step()
+            table = model.always.weight.requires_grad_(False)
+            before = table.detach().clone()
+            for step in range(1, 4):
+                optimizer.zero_grad()
+                model.loss(self.rank, step, used=True).backward()
+                optimizer.step()
+            assert table.grad is None and torch.equal(table, before)
+
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
         """SparseAdam rejects dense gradients. Gradients are set to None, or to zeros in place."""
 
