@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from farandole import arguments, calls, core
 from farandole.errors import text_for_others
 from farandole.group import Group
-from farandole.handle import PreparedCall
 from farandole.reduce_op import Max, ReduceOp, Sum
 
 _DIGEST_BYTES = 16
@@ -86,7 +85,7 @@ def _reduce(
     view = core.BufferView(core.dtypes[dtype], (len(memory),), address, address)
     group = arguments.group_number(process_set)
     call = core.allreduce(name, group, view, op, 1.0, 1.0)
-    calls.start(PreparedCall(call, memory, core.Engine.peek), waits=True).wait()
+    calls.run(call, memory)
 
 
 def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:

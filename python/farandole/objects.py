@@ -106,7 +106,7 @@ def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: Group)
     group = arguments.group_number(process_set)
     view = _view_of(memory, (len(memory),), writable=True)
     call = core.broadcast(name, group, view, root_rank)
-    calls.start(PreparedCall(call, memory, core.Engine.peek), waits=True).wait()
+    calls.run(call, memory)
 
 
 def _view_of(memory: bytearray, shape: tuple[int, ...], writable: bool) -> core.BufferView:

@@ -8,7 +8,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::string_view kResetColor = "\x1b[0m";
 // Indexed by Color.
 constexpr std::array<std::string_view, 5> kColors{"\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m",
                                                   "\x1b[33m"};

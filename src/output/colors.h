@@ -9,6 +9,9 @@ namespace farandole {
 
 enum class Color : std::uint8_t { kBold, kDim, kRed, kGreen, kYellow };
 
+// Ends all colors.
+inline constexpr std::string_view kResetColor = "\x1b[0m";
+
 // Whether the descriptor is a terminal that shows colors, and the user has not set NO_COLOR.
 bool wants_colors(int descriptor);
 

@@ -9,14 +9,12 @@ namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr std::string_view kClearRest = "\x1b[K";
-constexpr std::string_view kNormalColor = "\x1b[0m";
 constexpr std::string_view kNoticePrefix = "farandole: ";
 
 // Returns the escape sequence that ends colors, if the text has escape sequences. So a color that a
 // worker did not end does not affect the next line.
 std::string_view color_end(bool terminal, std::string_view text) {
-  return terminal && text.find('\x1b') != std::string_view::npos ? kNormalColor
-                                                                 : std::string_view();
+  return terminal && text.find('\x1b') != std::string_view::npos ? kResetColor : std::string_view();
 }
 
 }  // namespace

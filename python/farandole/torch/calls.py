@@ -36,9 +36,14 @@ class _InPlace(PreparedCall[torch.Tensor]):
 
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
         engine.peek(number)
-        if self.memory is not self.tensor:
-            self.tensor.detach().copy_(self.memory)  # copy_() counts the write for autograd
-        return self.tensor
+        return _with_result(self.tensor, self.memory)
+
+
+def _with_result(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, with the result that a call has written into `memory`."""
+    if memory is not tensor:
+        tensor.detach().copy_(memory)  # copy_() counts the write for autograd
+    return tensor
 
 
 def _borrow_for_writing(tensor: torch.Tensor) -> tuple[torch.Tensor, core.BufferView]:
@@ -67,9 +72,7 @@ def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -
         calls.run(call, memory)
     finally:
         _count_write(tensor)  # a call that fails may have written, too
-    if memory is not tensor:
-        tensor.detach().copy_(memory)  # copy_() counts the write for autograd
-    return tensor
+    return _with_result(tensor, memory)
 
 
 def start_in_place(
