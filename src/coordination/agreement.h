@@ -48,14 +48,14 @@ class Agreement {
 
   // Adds a call of this member. `interned` is borrowed until completed() is called for a decision
   // with this call id. All calls of a batch must be submitted before next_decision() is called. The
-  // signature must be valid, no call of this name may be in flight on this member, and this member
-  // must not have joined without being released since: SubmissionTable rejects such calls.
+  // signature must be valid, no call of this name may be in flight on this member, and after a join
+  // this member must have been released: SubmissionTable rejects other calls.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
   // the bytes are not a valid message; after that, the group must not be used any more.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);
-  // Advances the time. The caller must call it at deadline() at the latest, if there is one.
+  // Advances the time. If there is a deadline(), the caller must call tick() then at the latest.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
@@ -72,8 +72,8 @@ class Agreement {
   void completed();
   // Call it when all members have entered this step number, but not all with the same identity.
   void mispredicted();
-  // True once if the last entered decision was rolled back: the caller must forget that entry. Its
-  // call ids are still in flight, and later decisions will contain them again.
+  // Returns true once after each rollback of the entered decision. The caller must then forget that
+  // decision. Its call ids are still in flight, and later decisions will contain them again.
   bool take_rollback();
 
  private:

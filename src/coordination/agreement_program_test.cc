@@ -1,6 +1,6 @@
 // Runs whole programs on all members of a group. Each program submits and waits at its own pace and
 // in its own order; messages and steps take random times. Programs that repeat their calls must
-// need no messages in the end.
+// in the end send no messages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ struct Run {
 };
 
 // Runs all programs to their end and checks that all members have completed the same steps. Time
-// passes if nothing else can happen, and also, on average, in `impatience` of 1000 rounds.
+// passes if nothing else can happen, and also in about `impatience` of every 1000 rounds.
 Run run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
         unsigned impatience = 0) {
   std::vector<int> ranks;
@@ -221,7 +221,7 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// A training with a regular evaluation makes such supersteps if both use some of the same names.
+// A training loop with regular evaluation has such supersteps if both use some of the same names.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = programs_in_supersteps(
       members(), 120, 80,

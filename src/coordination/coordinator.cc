@@ -37,7 +37,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
     if (replan_ && replan_->has_reported(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    // The announcement is of the old generation. Its sender repeats it after the answer if needed.
+    // An announcement of the old generation. The sender repeats it after the answer if needed.
     if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");

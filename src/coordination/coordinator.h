@@ -35,7 +35,7 @@ class Coordinator {
   // Takes a message from member `from`, 0 … members − 1. After a stop, the messages of the
   // coordinator's own member must come first. Errors: kStop, saying what is wrong with the message.
   Status receive(int from, std::span<const std::byte> message);
-  // The next message of the stream; empty if there is none. Every member must get all, in order.
+  // The next message of the stream; empty if there is none. Every member must get each, in order.
   std::optional<Bytes> next_message() { return stream_.take(); }
   bool has_message() const { return !stream_.empty(); }
 

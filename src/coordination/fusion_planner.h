@@ -17,7 +17,7 @@ struct FusionItem {
   std::uint64_t waits = 0;
 };
 
-// Returns buckets of indices into `items`, which must be in the order in which their calls came. A
+// Returns buckets of indices into `items`, which must be in the order of submission. A
 // bucket takes the position of its first item. All items of a bucket have the same
 // `fusion_key` and `waits`. A bucket has at most kListMax items and `fusion_bytes` bytes (a single
 // item may be larger). An item may move to an earlier bucket, past items that do not fit there, if

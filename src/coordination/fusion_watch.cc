@@ -13,7 +13,7 @@ void FusionWatch::add(const InternedSignature& interned, const SubmissionContext
   digest_sum_ += interned.digest;
   // Larger supersteps are ignored: they rarely repeat, and planning their buckets takes too long.
   if (!is_full())
-    items_.push_back({interned.fusion_key, interned.bytes, context.batch, context.waits});
+    calls_.push_back({interned.fusion_key, interned.bytes, context.batch, context.waits});
 }
 
 bool FusionWatch::end_step() {
@@ -26,16 +26,16 @@ void FusionWatch::end_superstep() {
     if (times_seen_.size() >= kDigestsMax) times_seen_.clear();
     wasteful_ = ++times_seen_[digest_sum_] == 2 && wastes_steps();
   }
-  items_.clear();
+  calls_.clear();
   digest_sum_ = 0;
   steps_ = 0;
 }
 
-bool FusionWatch::is_full() const { return (items_.size() + 1) * sizeof(Item) > kHistoryBytesMax; }
+bool FusionWatch::is_full() const { return (calls_.size() + 1) * sizeof(Call) > kHistoryBytesMax; }
 
 bool FusionWatch::wastes_steps() const {
   std::vector<FusionItem> items;
-  for (const auto& [fusion_key, bytes, batch, waits] : items_)
+  for (const auto& [fusion_key, bytes, batch, waits] : calls_)
     items.push_back({fusion_key, bytes, batch, waits});
   return plan_buckets(items, fusion_bytes_).size() < steps_;
 }

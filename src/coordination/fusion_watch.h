@@ -19,12 +19,12 @@ class FusionWatch {
   // Adds a submission of the step that has completed.
   void add(const InternedSignature& interned, const SubmissionContext& context);
   // Call it when all submissions of the step were added. A superstep here lies between two
-  // quiescent points of this member. Returns true if a superstep has ended before this step, has
-  // come for the second time, and takes more steps than it needs.
+  // quiescent points of this member. Returns true if the superstep that ended just before this step
+  // has come for the second time and takes more steps than it needs.
   bool end_step();
 
  private:
-  struct Item {
+  struct Call {
     std::uint64_t fusion_key;
     std::int64_t bytes;
     std::uint32_t batch;
@@ -36,7 +36,7 @@ class FusionWatch {
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;
-  std::vector<Item> items_;       // of this superstep
+  std::vector<Call> calls_;       // of this superstep
   std::uint64_t digest_sum_ = 0;  // of this superstep: a sum, because the order does not matter
   std::size_t steps_ = 0;         // of this superstep
   std::uint32_t quiescent_points_ = 0;

@@ -69,7 +69,7 @@ class Learner {
     std::uint32_t batch;
     std::uint64_t waits;  // as in FusionItem
   };
-  // About the memory of one step: an element of `run_`, and a node and a hash slot of the set
+  // The approximate memory of one step: an element of `run_`, and a node and a hash slot of the set
   // `ids_of_run_`.
   static constexpr std::size_t kHistoryBytesOfStep = sizeof(Issued) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;

@@ -43,7 +43,7 @@ class Plan {
  public:
   struct Bucket {  // submissions that share a step
     std::vector<std::uint32_t> ids;
-    // the signatures of `ids`, owned by the table of names
+    // the signatures of `ids`, owned by the NameTable
     std::vector<const InternedSignature*> signatures;
     std::uint64_t identity = 0;
   };

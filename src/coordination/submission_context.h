@@ -1,6 +1,6 @@
 // SubmissionContext: what the program had done and seen when it submitted a call. From it, the
 // coordinator learns which calls belong together and which must not be fused. Polls and dropped
-// handles make it depend on time. That may make predictions wrong, but changes no name or result.
+// handles make contexts depend on time, so predictions may be wrong, but never names or results.
 #pragma once
 
 #include <cstdint>
