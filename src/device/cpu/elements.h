@@ -119,7 +119,8 @@ struct BFloat16Element {
   [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
     if (may_hold_nan(parts[0], parts[1])) [[unlikely]]
       return joined(float32_to_bfloat16<Bits>(parts[0]), float32_to_bfloat16<Bits>(parts[1]));
-    return joined(number_to_bfloat16<Bits>(parts[0]), number_to_bfloat16<Bits>(parts[1]));
+    return joined(float32_to_bfloat16_without_nans<Bits>(parts[0]),
+                  float32_to_bfloat16_without_nans<Bits>(parts[1]));
   }
   [[gnu::always_inline]] static Bits joined(Bits lower, Bits upper) {
     return (lower >> 16) | (upper & 0xffff0000U);

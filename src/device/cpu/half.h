@@ -58,18 +58,19 @@ template <class Bits, class Floats>
   return half | ((bits >> 16) & 0x8000U);
 }
 
-// Returns the bfloat16 in the upper 16 bits of each lane; the lower 16 bits are undefined.
+// Returns the bfloat16 in the upper 16 bits of each lane; the lower 16 bits are undefined. No lane
+// may be a NaN.
 template <class Bits, class Floats>
-[[gnu::always_inline]] inline Bits number_to_bfloat16(Floats no_nan) {
-  const Bits bits = __builtin_bit_cast(Bits, no_nan);
+[[gnu::always_inline]] inline Bits float32_to_bfloat16_without_nans(Floats value) {
+  const Bits bits = __builtin_bit_cast(Bits, value);
   return bits + 0x7fffU + ((bits >> 16) & 1U);
 }
 
-// As above, but also correct for NaNs, which rounding could turn into infinity.
+// The same, but also correct for NaNs, which rounding could turn into infinity.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_bfloat16(Floats value) {
   const Bits quiet = __builtin_bit_cast(Bits, value) | 0x400000U;
-  return value != value ? quiet : number_to_bfloat16<Bits>(value);
+  return value != value ? quiet : float32_to_bfloat16_without_nans<Bits>(value);
 }
 
 [[gnu::always_inline]] inline float to_float(BFloat16 half) {

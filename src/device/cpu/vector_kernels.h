@@ -68,8 +68,8 @@ struct Chunk {
   Vector<Lane> sums[kSums];
 
   [[gnu::always_inline]] void read(const std::byte* from, const KernelArguments& arguments) {
-    for (int unit = 0; unit < kRegistersPerChunk; ++unit)
-      Element::widen(from + unit * kWidth, sums + unit * Element::kParts);
+    for (int index = 0; index < kRegistersPerChunk; ++index)
+      Element::widen(from + index * kWidth, sums + index * Element::kParts);
     if constexpr (kScaled)
       for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(arguments.prescale);
   }
@@ -87,13 +87,14 @@ struct Chunk {
   }
   // Writes the chunk to every output at `offset`.
   [[gnu::always_inline]] void write(const KernelArguments& arguments, std::int64_t offset) const {
-    decltype(Element::narrow(sums)) units[kRegistersPerChunk];
-    for (int unit = 0; unit < kRegistersPerChunk; ++unit)
-      units[unit] = Element::narrow(sums + unit * Element::kParts);
+    decltype(Element::narrow(sums)) results[kRegistersPerChunk];
+    for (int index = 0; index < kRegistersPerChunk; ++index)
+      results[index] = Element::narrow(sums + index * Element::kParts);
     std::int64_t output = 0;
     do {
       std::byte* const to = arguments.outputs[output] + offset;
-      for (int unit = 0; unit < kRegistersPerChunk; ++unit) store(to + unit * kWidth, units[unit]);
+      for (int index = 0; index < kRegistersPerChunk; ++index)
+        store(to + index * kWidth, results[index]);
     } while (++output < arguments.output_count);
   }
 };
@@ -123,22 +124,22 @@ struct Chunk {
 template <class Element, class Op, bool kScaled>
 [[gnu::noinline]] void reduce_rest(const KernelArguments& arguments, std::int64_t offset,
                                    std::int64_t bytes) {
-  using Part = Chunk<Element, Op, kScaled>;
+  using LastChunk = Chunk<Element, Op, kScaled>;
   const auto size = static_cast<std::size_t>(bytes);
-  alignas(kWidth) std::byte memory[Part::kBytes] = {};
-  Part part;
+  alignas(kWidth) std::byte memory[LastChunk::kBytes] = {};
+  LastChunk last;
   copy_rest(memory, arguments.inputs[0] + offset, size);
-  part.read(memory, arguments);
+  last.read(memory, arguments);
   for (std::int64_t input = 1; input < arguments.input_count; ++input) {
     copy_rest(memory, arguments.inputs[input] + offset, size);
-    part.combine(memory, arguments);
+    last.combine(memory, arguments);
   }
-  part.finish(arguments);
+  last.finish(arguments);
   std::byte* const result = memory;
   KernelArguments to_memory = arguments;
   to_memory.outputs = &result;
   to_memory.output_count = 1;
-  part.write(to_memory, 0);
+  last.write(to_memory, 0);
   for (std::int64_t output = 0; output < arguments.output_count; ++output)
     __builtin_memcpy(arguments.outputs[output] + offset, memory, size);
 }
@@ -147,22 +148,22 @@ template <class Element, class Op, bool kScaled>
 // of all inputs was read, so an output may be the memory of an input.
 template <class Element, class Op, bool kScaled, int kInputs>
 void reduce_chunks(const KernelArguments& arguments) {
-  using Whole = Chunk<Element, Op, kScaled>;
+  using FullChunk = Chunk<Element, Op, kScaled>;
   const std::int64_t bytes = arguments.count * Element::kBytes;
   const std::byte* const first = arguments.inputs[0];
   const std::byte* const second = kInputs == 2 ? arguments.inputs[1] : nullptr;
   std::int64_t offset = 0;
-  for (; offset + Whole::kBytes <= bytes; offset += Whole::kBytes) {
-    Whole whole;
-    whole.read(first + offset, arguments);
+  for (; offset + FullChunk::kBytes <= bytes; offset += FullChunk::kBytes) {
+    FullChunk chunk;
+    chunk.read(first + offset, arguments);
     if constexpr (kInputs == 2) {
-      whole.combine(second + offset, arguments);
+      chunk.combine(second + offset, arguments);
     } else {
       for (std::int64_t input = 1; input < arguments.input_count; ++input)
-        whole.combine(arguments.inputs[input] + offset, arguments);
+        chunk.combine(arguments.inputs[input] + offset, arguments);
     }
-    whole.finish(arguments);
-    whole.write(arguments, offset);
+    chunk.finish(arguments);
+    chunk.write(arguments, offset);
   }
   if (offset < bytes) reduce_rest<Element, Op, kScaled>(arguments, offset, bytes - offset);
 }
