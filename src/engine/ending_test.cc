@@ -176,8 +176,8 @@ bool is_stopped(pid_t pid) {
   return text.str().find(") T ") != std::string::npos;
 }
 
-// Shared state of the processes of a test.
-struct SharedState {
+// Memory that all processes of a test share.
+struct SharedByProcesses {
   std::atomic<pid_t> pids[3];
   std::atomic<int> stage;     // raised when rank 2 may leave, and by each rank that has refilled
   std::atomic<bool> resumed;  // the call of the stopped process has ended
@@ -198,9 +198,9 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   static constexpr std::size_t kCount = 3 << 20;
 
   MemoryOfAStoppedSurvivor()
-      : shared_(new(::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE,
-                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SharedState{}) {}
-  ~MemoryOfAStoppedSurvivor() override { ::munmap(shared_, sizeof(SharedState)); }
+      : shared_(new(::mmap(nullptr, sizeof(SharedByProcesses), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SharedByProcesses{}) {}
+  ~MemoryOfAStoppedSurvivor() override { ::munmap(shared_, sizeof(SharedByProcesses)); }
 
   // Runs rank 1. It is stopped in the middle of its slice, whose result it stores in the memory of
   // all ranks.
@@ -222,7 +222,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
 
   // Continues the stopped rank at the end of the scope, also after an early return.
   struct ContinueGuard {
-    const SharedState* shared;
+    const SharedByProcesses* shared;
     ~ContinueGuard() {
       if (shared->pids[1] > 0) ::kill(shared->pids[1], SIGCONT);
     }
@@ -293,7 +293,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     return status.ok() && tensor.count_not_equal(7) == 0 ? kPassed : 8;
   }
 
-  SharedState* shared_;
+  SharedByProcesses* shared_;
 };
 
 class StoppedSurvivor : public MemoryOfAStoppedSurvivor,

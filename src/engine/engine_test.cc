@@ -192,7 +192,7 @@ TEST(Engine, ARankThatIsNotInTheGroupMayLeave) {
   });
 }
 
-// A rank that leaves right after its last step must not take the result from the others.
+// If a rank leaves right after its last step, the others must still get the result of that step.
 TEST(Engine, LeavingAfterTheLastStepKeepsTheResult) {
   for (int round = 0; round < 30; ++round)
     run_job(3, {}, [](Engine& engine) {
@@ -254,8 +254,8 @@ TEST(Engine, ACallCompletesWithoutAWaitingThread) {
     std::vector<float> values(500'000, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "background"));
     ASSERT_TRUE(handle.ok());
-    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
-    while (!engine.poll(*handle) && std::chrono::steady_clock::now() < give_up)
+    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+    while (!engine.poll(*handle) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     ASSERT_TRUE(engine.poll(*handle));
     EXPECT_EQ(engine.take(*handle).status, Status());
@@ -291,8 +291,8 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
     const auto handle = engine.submit(allreduce_of(late, "late"));
     ASSERT_TRUE(handle.ok());
     bool slept = false;
-    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
-    while (!slept && std::chrono::steady_clock::now() < give_up) {
+    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+    while (!slept && std::chrono::steady_clock::now() < deadline) {
       const std::int64_t before = core_time_of("farandole-prog");
       std::this_thread::sleep_for(milliseconds(50));  // a spinning thread would use core time
       slept = core_time_of("farandole-prog") == before;
@@ -305,16 +305,16 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
 
 // The progress threads of this process: how many there are, whether all are asleep, and how often
 // they have gone to sleep. If a thread is woken and falls asleep again, `sleeps` has changed.
-struct ProgressThreads {
+struct ProgressThreadStates {
   int count = 0;
   bool asleep = true;
   std::int64_t sleeps = 0;
 
-  friend bool operator==(const ProgressThreads&, const ProgressThreads&) = default;
+  friend bool operator==(const ProgressThreadStates&, const ProgressThreadStates&) = default;
 };
 
-ProgressThreads read_progress_threads() {
-  ProgressThreads found;
+ProgressThreadStates read_progress_threads() {
+  ProgressThreadStates found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     char state = 0;
@@ -336,12 +336,12 @@ ProgressThreads read_progress_threads() {
 // Waits until this many progress threads have started and sleep. A thread that only waits for a
 // core is not asleep.
 void wait_until_asleep(int threads) {
-  const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
-  ProgressThreads before;
+  const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+  ProgressThreadStates before;
   for (;;) {
-    const ProgressThreads now = read_progress_threads();
+    const ProgressThreadStates now = read_progress_threads();
     if (now.count == threads && now.asleep && now == before) return;
-    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     before = now;
     std::this_thread::sleep_for(milliseconds(50));
   }
@@ -380,8 +380,8 @@ TEST(Engine, ACallIsCompletedAfterTheWaitLimit) {
       EXPECT_EQ(allreduce(engine, values, "late"), Status());
       return;
     }
-    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
-    while (!engine.poll(*early) && std::chrono::steady_clock::now() < give_up)
+    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+    while (!engine.poll(*early) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     EXPECT_EQ(engine.take(*early).status, Status());
     EXPECT_EQ(values[0], 2.0F);

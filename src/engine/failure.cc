@@ -11,13 +11,13 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   const auto rank_with_pid = [&pids](int rank) {
     return format_text("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
   };
-  std::uint32_t first_ticket = ended.dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
+  std::uint32_t first_ticket = ended.first_dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
-  if (ended.dead_rank)
+  if (ended.first_dead_rank)
     failure = {Status::rebuild_group(
                    format_text("{} has died; this job is over: shut down, and start it again",
-                               rank_with_pid(*ended.dead_rank))),
-               *ended.dead_rank};
+                               rank_with_pid(*ended.first_dead_rank))),
+               *ended.first_dead_rank};
   for (const int rank : ranks) {
     const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];
     if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
@@ -51,14 +51,14 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
 // that comes meanwhile.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
-  ended.dead_rank = doorbells_.closed_by();
-  if (ended.dead_rank) ended.leavers_before_death = doorbells_.leavers_before_closing();
+  ended.first_dead_rank = doorbells_.closed_by();
+  if (ended.first_dead_rank) ended.leavers_before_death = doorbells_.leavers_before_closing();
   std::uint32_t leaves = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) {
     ended.leavers.push_back(doorbells_.leaver(rank));
     leaves += ended.leavers.back() ? 1 : 0;
   }
-  death_seen_ = ended.dead_rank.has_value();
+  death_seen_ = ended.first_dead_rank.has_value();
   leaves_seen_ = leaves;
   return ended;
 }

@@ -31,7 +31,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_EQ(left->status.message(),
             "rank 2 (pid 102) has left the job (enough); all ranks must make the same calls before "
             "any of them leaves");
-  ended.dead_rank = 3;
+  ended.first_dead_rank = 3;
   ended.leavers_before_death = 1;
   const auto died = failure_of(ended, {0, 1}, 0, kPids);
   ASSERT_TRUE(died);
@@ -42,13 +42,13 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
 
 TEST(Failure, NamesTheFirstOfSeveralCauses) {
   EndedRanks ended = no_ended_ranks();
-  ended.dead_rank = 1;
+  ended.first_dead_rank = 1;
   ended.leavers_before_death = 1;
   ended.leavers[2] = {2, "after the death"};
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 1);
   ended.leavers[3] = {1, "before it"};
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
-  ended.dead_rank.reset();
+  ended.first_dead_rank.reset();
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
 }
 
@@ -85,7 +85,7 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   doorbells_.close(2);
   EXPECT_TRUE(watch_.has_changed());
   const EndedRanks ended = watch_.read();
-  EXPECT_EQ(ended.dead_rank, 2);
+  EXPECT_EQ(ended.first_dead_rank, 2);
   EXPECT_EQ(ended.leavers_before_death, 1u);
   EXPECT_FALSE(watch_.has_changed());
 }

@@ -38,9 +38,9 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// Counts the descriptors that a rank opens: its heap, a pidfd of every process, and two for the
-// watch. A segment and its duplicate are open for a short time, here and when a group is added
-// later. The heaps of all ranks are open for a short time only here.
+// How many descriptors a rank may have open at once: its own heap, a pidfd of every process, two
+// for the watch and, for a short time, the heaps of all ranks and a segment with its duplicate.
+// Adding a group later also opens a segment and its duplicate.
 int descriptors_needed(int size) { return 2 * size + 5; }
 
 Result<Descriptor> open_own_process() {
@@ -263,8 +263,8 @@ class FormationProtocol {
   }
 
   // Waits for all ranks with one call of the Store. If the formation ends before all ranks have
-  // come, still reads the records that are there: an error that one of them shows tells more than
-  // the announced result does.
+  // come, still reads the records that are there: an error that a record shows is more precise than
+  // the announced result.
   Status attach_peers(std::vector<Peer>& peers) {
     auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks(), members.status());

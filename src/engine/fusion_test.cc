@@ -19,15 +19,15 @@ constexpr std::size_t kBucketBytes = 1 << 20;
 // In the fused buffer, some of these tensors begin at unaligned addresses.
 constexpr std::array<std::int64_t, 6> kCounts = {3, 1, 0, 5000, 70'001, 64};
 
-struct Kind {
+struct ReductionKind {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1;
   double postscale = 1;
 };
 
-std::vector<Kind> kinds() {
-  std::vector<Kind> all;
+std::vector<ReductionKind> reduction_kinds() {
+  std::vector<ReductionKind> all;
   for (const DTypeRow& row : kDTypes) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       if (row.dtype == DType::kBool && op == ReduceOp::kAverage) continue;
@@ -39,7 +39,7 @@ std::vector<Kind> kinds() {
 }
 
 // Random values whose sums are rounded, but never overflow to infinity or NaN.
-Buffers inputs_of(const Kind& kind, int rank) {
+Buffers inputs_of(const ReductionKind& kind, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank));
   Buffers buffers;
   for (const std::int64_t count : kCounts) {
@@ -52,7 +52,7 @@ Buffers inputs_of(const Kind& kind, int rank) {
   return buffers;
 }
 
-std::vector<Submission> batch_of(const Kind& kind, Buffers& inputs, Buffers& outputs) {
+std::vector<Submission> batch_of(const ReductionKind& kind, Buffers& inputs, Buffers& outputs) {
   std::vector<Submission> batch;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Submission submission;
@@ -79,7 +79,7 @@ void run_batch(Engine& engine, const std::vector<Submission>& batch) {
 TEST(Fusion, GivesTheResultsOfSingleSteps) {
   std::barrier<> together(kSize);
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
-    for (const Kind& kind : kinds()) {
+    for (const ReductionKind& kind : reduction_kinds()) {
       Buffers inputs = inputs_of(kind, engine.topology().rank);
       Buffers alone = inputs;
       Buffers fused = inputs;

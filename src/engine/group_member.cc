@@ -19,8 +19,9 @@ namespace {
 
 // The identity of a decision that moves no data.
 constexpr std::uint64_t kNoDataIdentity = 0;
-// How long a failed call waits for members that may still write to its memory. Unless their process
-// is stopped, they say within milliseconds that they do not write any more.
+// How long a failed call waits for members that may still write to its memory. Such a member
+// publishes within milliseconds that it writes nothing more, unless a signal has stopped its
+// process.
 constexpr std::chrono::milliseconds kWritersTimeout(1000);
 // The delay until the next try if the memory could not be taken back.
 constexpr std::chrono::milliseconds kRetryDelay(50);

@@ -16,10 +16,11 @@
 
 namespace farandole {
 
-// Any thread may call this; calls of add() and remove() from several threads run one after another.
+// Any thread may call these functions. Calls of add() and remove() by several threads run one after
+// another.
 class Groups {
  public:
-  // The other parts of the engine; they must outlive this object.
+  // The other parts of the engine, which must outlive this object.
   struct Dependencies {
     const Formation& formation;
     Store& store;
@@ -70,7 +71,8 @@ class Groups {
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Dependencies dependencies_;
-  Guarded<bool> changing_;  // true while a thread makes a change; it owns the next two members then
+  // true while a thread makes a change; that thread then owns the next two members
+  Guarded<bool> changing_;
   GroupId next_id_;
   std::unique_ptr<Bytes>
       abandoned_input_;  // input of an interrupted exchange, which still reads it

@@ -10,8 +10,8 @@ namespace {
 
 // How often a waiting rank checks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheckInterval(250);
-// After how many rounds with progress the driving thread reads the clock. To read it after each
-// would cost as much as the round itself.
+// After how many rounds with progress the driving thread reads the clock. To read the clock after
+// each round would cost as much as the round itself.
 constexpr int kRoundsPerClockRead = 16;
 
 }  // namespace

@@ -45,7 +45,8 @@ class Loop {
   // Runs one round.
   void advance_once() { (void)advance(); }
   // Runs rounds until all wanted calls are finished, the deadline has passed, or the lock must be
-  // released. `missing`: how many of the wanted calls are unfinished. Returns how many still are.
+  // released. `missing`: how many of the wanted calls are unfinished. Returns how many remain
+  // unfinished.
   std::size_t drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline);
   // For the thread "progress": runs rounds until the lock must be released or there is no work.
   void drive_in_background();

@@ -67,9 +67,9 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
 }
 
 // Ends the groups in which a rank has died or left. A rank that finished its last step before it
-// ended has stored everything that the others need for that step. So this first advances all groups
-// until they make no progress, which finishes such steps. It reads the ended ranks before that; the
-// next advance() finds a death that comes meanwhile.
+// ended has stored everything that the others need for that step. So this function first advances
+// all groups until they make no progress, which finishes such steps. It reads the ended ranks
+// before that; the next advance() finds a death that comes meanwhile.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failure_watch_.read();
   if (given_up_) end_all(*given_up_, finished);

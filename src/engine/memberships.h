@@ -53,7 +53,8 @@ class Memberships {
   // has an effect.
   void give_up(const GiveUpReason& why, std::vector<Record*>& finished);
   // Ends all groups for the end of the engine. Returns when no other rank writes to memory of this
-  // rank's calls any more. Without a reason, the other ranks are not told that this rank leaves.
+  // rank's calls any more. Without a reason, the other ranks are not notified that this rank
+  // leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
   // Returns the groups that have ended since the last take_ended().
   EndedGroups take_ended() { return std::exchange(ended_, {}); }

@@ -1,11 +1,12 @@
 // ProgressLock: decides which thread makes progress for all groups of an engine, which threads
-// sleep, and which of them to wake. One thread at a time holds it. Claims (a change of the groups,
-// the end of the engine) go first, then callers of wait() and submit(). The thread "progress" gets
-// the lock only if there is no caller, because waking this thread costs more than a call.
+// sleep, and which of them to wake. One thread at a time holds the lock. Claims (a change of the
+// groups, the end of the engine) go first, then callers of wait() and submit(). The thread
+// "progress" gets the lock only if there is no caller, because waking this thread costs more than a
+// call.
 //
-// It is a plain state machine. The engine guards it with the lock of its submissions, owns the
-// threads and their wait queues, and wakes the threads that it names. So tests/model can run
-// exactly these decisions in every order.
+// ProgressLock is a plain state machine. The engine guards it with the lock of the submissions,
+// owns the threads and their wait queues, and wakes the threads that ProgressLock names. So
+// tests/model can run exactly these decisions in every order.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// The longest time for which one call waits or sleeps, also if it was given no limit.
+// The longest time for which one call waits or sleeps, even if it has no limit.
 inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24);
 
 struct SharedState {

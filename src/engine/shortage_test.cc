@@ -237,9 +237,9 @@ struct Failure {
   int error;
 };
 
-// Runs two ranks as processes and serves their Store. One call of rank `failing_rank` fails. Some
-// time after one rank has ended with an error, ends the other rank if it still waits in create(),
-// as the launcher does. After create(), the other rank must notice the end itself.
+// Runs two ranks as processes and serves their Store. One call of rank `failing_rank` fails. If
+// one rank has ended with an error and the other rank still waits in create(), ends the other rank
+// after 100 ms, as the launcher does. After create(), the other rank must notice the end itself.
 std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Job& job) {
   auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
@@ -270,7 +270,7 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
   }
   ends.clear();
   std::array<int, 2> statuses{};
-  TimePoint give_up = TimePoint::max();
+  TimePoint deadline = TimePoint::max();
   for (int running = 2; running > 0;) {
     pollfd polled{(*server)->readiness(), POLLIN, 0};
     ::poll(&polled, 1, 5);
@@ -280,12 +280,12 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
       children[rank] = 0;
       --running;
       if (!WIFEXITED(statuses[rank]) || WEXITSTATUS(statuses[rank]) != kSuccess)
-        give_up = std::chrono::steady_clock::now() + milliseconds(100);
+        deadline = std::chrono::steady_clock::now() + milliseconds(100);
     }
-    if (std::chrono::steady_clock::now() < give_up) continue;
+    if (std::chrono::steady_clock::now() < deadline) continue;
     for (std::size_t rank = 0; rank < 2; ++rank)
       if (children[rank] != 0 && !job.reports[rank].formed) ::kill(children[rank], SIGTERM);
-    give_up = TimePoint::max();
+    deadline = TimePoint::max();
   }
   return statuses;
 }

@@ -1,5 +1,5 @@
-// For tests: reads the shared memory of the world's group. Ranks that are threads share this Store,
-// which keeps the segment that the first member publishes.
+// GroupSpy: for tests, a Store that keeps the shared segment of the world's group, so that the test
+// can read it. Ranks that are threads share this Store.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,7 @@ class InAnyOrder : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, InAnyOrder, ::testing::Values(2, 3, 4));
 
 // A rank that gets no core for longer than the grace time may raise a replan. So the test only
-// requires that one of many stretches needs no messages.
+// requires that one of many series of iterations sends no messages.
 TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
   const int size = GetParam();
   std::barrier<> together(size);

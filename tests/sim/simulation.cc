@@ -63,7 +63,7 @@ class Simulation {
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
-            .any_member_died = ended_.dead_rank.has_value(),
+            .any_member_died = ended_.first_dead_rank.has_value(),
             .any_member_left_early = referee_.any_group_is_cut_short(),
             .time = finished_at_.value_or(timeline_.now())};
   }
@@ -102,8 +102,8 @@ class Simulation {
 
   void process(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
-    if (!ended_.dead_rank) {
-      ended_.dead_rank = death.worker;
+    if (!ended_.first_dead_rank) {
+      ended_.first_dead_rank = death.worker;
       ended_.leavers_before_death = leavers_;
     }
     referee_.died(death.worker);
@@ -121,7 +121,7 @@ class Simulation {
   }
 
   void notify_others() {
-    bool forgets_one = dependencies_.flaws.one_survivor_is_not_told;
+    bool forgets_one = dependencies_.flaws.one_survivor_is_not_notified;
     for (int other = 0; other < script_.workers; ++other) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
@@ -147,7 +147,7 @@ class Simulation {
       if (many > 6) waiting.resize(6);
       referee_.report_problem(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
     }
-    if (ended_.dead_rank || referee_.problem()) return;
+    if (ended_.first_dead_rank || referee_.problem()) return;
     referee_.check_end();
   }
 

@@ -95,7 +95,7 @@ void SimulatedWorker::learn(const EndedRanks& ended) {
     const auto failure = failure_of(ended, ranks, number_, dependencies_.pids);
     if (!failure) continue;
     failures.emplace_back(&membership, *failure);
-    membership.enters = ended.dead_rank.has_value();
+    membership.enters = ended.first_dead_rank.has_value();
   }
   if (failures.empty()) return;
   while (!dependencies_.flaws.loses_what_all_have_entered && make_progress()) {
