@@ -21,7 +21,8 @@ class ContextTracker {
   void add_group(GroupId group) { groups_.try_emplace(group); }
   // Returns a number for the batch that is submitted next.
   std::uint32_t next_batch() { return ++batches_; }
-  // Counts a submission to the group and returns its context. `batch` is 0 if it is in no batch.
+  // Counts a submission to the group and returns its context. `batch` is 0 if the submission is in
+  // no batch.
   SubmissionContext submitted(GroupId group, std::uint32_t batch) {
     Counts& counts = groups_[group];
     if (counts.unobserved++ == 0) ++counts.quiescent_points;

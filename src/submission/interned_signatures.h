@@ -1,5 +1,6 @@
 // InternedSignatures: the names of a group's calls, each with the signature that was submitted last
-// under it. So a repeated call computes no digest and allocates no memory. It is not thread-safe.
+// under it. So a repeated call computes no digest and allocates no memory. The class is not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,8 @@ class InternedSignatures {
   void retire(Entry& entry) noexcept;
   // Releases all names, also those that were retired. No entry may belong to a call in flight.
   void release_all() noexcept;
-  // Erases the entry of a name that no later call can have.
+  // Erases the entry, so that its name is no longer in use. For names that the engine chose and
+  // will not choose again; for other names, call release() or retire().
   void erase(Entry& entry) noexcept;
 
   std::size_t size() const { return entries_.size(); }

@@ -177,7 +177,7 @@ Outcome SubmissionTable::take(Handle handle) {
 }
 
 // No call of the group is in flight: all earlier calls were decided before the join, and this rank
-// has made no call since.
+// has made no call after it.
 void SubmissionTable::release_all_names(GroupId group) {
   const auto release = [group](Record* record) {
     if (record == nullptr || record->submission.group != group) return;

@@ -26,7 +26,8 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  // The entry of its name; null if the name may be used again, because the group has joined since.
+  // The entry of the call's name. Null after a later join of all ranks, which has released all
+  // names.
   InternedSignatures::Entry* interned = nullptr;
   std::optional<std::int64_t> automatic_index;  // set if the engine chose the name
   TimePoint submitted{};
@@ -52,13 +53,14 @@ class SubmissionTable {
 
   // Call it when the record's outcome is set. A dropped record is erased.
   void finish(Record& record);
-  // Returns the outcome of a finished record and erases it. Its name may be used again. If it is a
-  // join that has succeeded, all names of the group may be used again, also those of dropped calls,
-  // and automatic names begin anew: the ranks have made different numbers of calls before.
+  // Returns the outcome of a finished record and erases the record. Then the name may be used
+  // again. If the record is a join that has succeeded, all names of the group may be used again,
+  // even those of dropped calls. Automatic names then begin anew, because the ranks have made
+  // different numbers of calls before the join.
   Outcome take(Handle handle);
-  // The program will never take this result: erases the record, now or when it is finished. Its
-  // name stays in use, as if the handle had been kept. If the engine chose the name, no later call
-  // gets it.
+  // Call it if the program will never take this result. Erases the record now or when it finishes.
+  // The name stays in use, as if the program had kept the handle. If the engine chose the name, no
+  // later call gets that name.
   void drop(Handle handle);
   // Erases a removed group, all of whose results were taken. Throws nothing.
   void forget_group(GroupId group);
@@ -66,7 +68,7 @@ class SubmissionTable {
   std::size_t in_flight() const { return in_flight_; }
   // How many of the calls in flight have a completion, so that perhaps no thread waits for them.
   std::size_t with_completion() const { return with_completion_; }
-  // How many results of the group were not taken, dropped ones included.
+  // How many results of the group were not taken, including those of dropped calls.
   std::size_t not_taken(GroupId group) const;
   // The oldest call in flight that is not a join; null if there is none.
   Record* oldest();
@@ -88,7 +90,7 @@ class SubmissionTable {
     InternedSignatures names;
     std::map<Operation, Indices> automatic_indices;
     std::size_t not_taken = 0;
-    bool joined = false;  // the result of this rank's join was not taken
+    bool joined = false;  // this rank has joined, and the result of the join was not taken
   };
 
   Record& make(const Submission& submission);

@@ -27,7 +27,7 @@ class Submissions {
  public:
   void open_group(GroupId group) { open_.emplace(group, true); }
   // Rejects further submissions to the group until reopen_group(). Errors: kFixCall if a result in
-  // the group was not taken. It does not matter whether its call has finished, because ranks may
+  // the group was not taken. It does not matter whether that call has finished, because ranks may
   // finish a call at different times and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
@@ -66,9 +66,9 @@ class Submissions {
   Status rejection_of(GroupId group) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
-  // If the call has finished, records that the program has seen that; `record` may be null. The
-  // program may see it at different times on different ranks, so it influences only predictions,
-  // never a name or a result.
+  // If the call has finished, records that the program has observed that; `record` may be null. The
+  // program may observe the end of a call at different times on different ranks, so this influences
+  // only predictions, never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;
