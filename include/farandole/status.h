@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// One code for each thing that the caller can do next.
+// One code for each way in which the caller can continue.
 enum class StatusCode : std::uint8_t {
   kOk,
   kRetry,         // not a failure: the same call may succeed later
