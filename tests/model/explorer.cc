@@ -29,7 +29,8 @@ class Search {
       expand(take());
     }
     finding_.states = seen_.size();
-    if (limits_.must_end && finding_.verdict == Verdict::kHolds) check_that_it_can_end();
+    if (limits_.end_must_be_reachable && finding_.verdict == Verdict::kHolds)
+      check_that_it_can_end();
     return finding_;
   }
 
@@ -56,7 +57,7 @@ class Search {
   void visit(const MachineState& state, std::uint32_t parent, const Choice& choice) {
     const std::uint64_t fingerprint = state.fingerprint();
     const auto number = static_cast<std::uint32_t>(origins_.size());
-    if (limits_.must_end) {
+    if (limits_.end_must_be_reachable) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
       const bool dies = choice.kind == Choice::Kind::kDie;  // no end may depend on a death
       if (parent != kNoParent && !dies) ways_back_.emplace_back(known->second, parent);
@@ -93,7 +94,7 @@ class Search {
       return choice.kind != Choice::Kind::kDie;
     });
     const bool ended = machine_.all_finished(from.state);
-    if (ended && limits_.must_end) ends_.push_back(from.number);
+    if (ended && limits_.end_must_be_reachable) ends_.push_back(from.number);
     if (!moves && !ended) {
       record(Verdict::kDeadlock, machine_.describe_stuck(from.state), from.number, nullptr);
       return;
@@ -129,7 +130,8 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<Pending> frontier_;
   std::vector<Choice> choices_;
-  // For must_end: which states are an end, and which state leads to which (the target is first).
+  // For end_must_be_reachable: the states in which all threads have finished, and all moves but
+  // deaths, each as (target, source).
   std::unordered_map<std::uint64_t, std::uint32_t> numbers_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;
   std::vector<std::uint32_t> ends_;

@@ -18,9 +18,10 @@ struct Limits {
   bool partial_store_order = false;
   // Breadth first finds the shortest way to an error; depth first often finds an error sooner.
   bool depth_first = false;
-  // Requires that the end stays reachable from every state. This finds threads that poll for ever
-  // and so are never stuck. It needs a job that is explored to its end, and costs memory.
-  bool must_end = false;
+  // Requires that the end stays reachable from every state. This check finds threads that poll for
+  // ever and so are never stuck. It costs memory, and works only if all states of the job are
+  // visited.
+  bool end_must_be_reachable = false;
 };
 
 enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kLivelock, kViolation };

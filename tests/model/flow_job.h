@@ -20,7 +20,7 @@ enum class FlowAlgorithm : std::uint8_t { kBarrier, kRounds, kTwoShots };
 struct Flow {
   FlowAlgorithm algorithm = FlowAlgorithm::kRounds;
   std::int64_t rounds = 1;  // or windows
-  bool is_inline = false;   // its one round travels inside the flag line
+  bool is_inline = false;   // the data of the only round is in the flag line
   std::array<bool, kFlowMembersMax> exposes = {};
   std::uint32_t misprediction_at = 0;  // in this step, odd members have another identity
 
@@ -51,7 +51,8 @@ class FlowJob : public Job {
 
   // Reads a cell; no other thread runs between this and the operation before it.
   Value peek(const Cell& cell);
-  // For all exposed memory: after a call has failed on the owner, only the owner writes it.
+  // Guards for all exposed memory: after a call has failed on the owner, only the owner may write
+  // it.
   std::vector<Scenario::Guard> guards();
 
  private:

@@ -4,7 +4,7 @@ namespace farandole::model {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// The owner stores this into its memory after a call that failed.
+// After a call has failed, the owner of exposed memory stores this value there.
 constexpr Value kGivenBack = 7;
 
 // The closing word that proposes to close the group from this sequence on. The group is closed when
@@ -28,7 +28,7 @@ void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
 
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::all_entered() {
-  begin_look();
+  begin_check();
   return ModelBoard<Slots>::all_entered();
 }
 
@@ -39,7 +39,7 @@ bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) {
   if (phase > 0 &&
       job_->has(phase % 2 == 0 ? Bug::kReducesWithoutWaiting : Bug::kFetchesWithoutWaiting))
     return true;
-  begin_look();
+  begin_check();
   return ModelBoard<Slots>::all_reached(phase);
 }
 
@@ -68,9 +68,9 @@ bool PlantedBoard<Slots>::may_run() {
 
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::try_close() {
-  const bool planted = job_->has(Bug::kClosesWithoutSecondLook) || job_->has(Bug::kProposalStays);
+  const bool planted = job_->has(Bug::kClosesWithoutSecondCheck) || job_->has(Bug::kProposalStays);
   if (!planted) return ModelBoard<Slots>::try_close();
-  if (job_->has(Bug::kClosesWithoutSecondLook) && this->all_entered()) return false;
+  if (job_->has(Bug::kClosesWithoutSecondCheck) && this->all_entered()) return false;
   Value open = 0;
   closing_word().compare_exchange_strong(open, proposal(this->sequence()),
                                          std::memory_order_seq_cst);
@@ -123,13 +123,13 @@ void FlowMember<Slots>::run() {
     case Mode::kBegin:
       begin();
       break;
-    case Mode::kTurn:
-      turn();
+    case Mode::kRound:
+      run_round();
       break;
     case Mode::kPrepare:
       ticket_ = doorbells_->prepare_sleep();
       prepared_ = true;
-      mode_ = Mode::kTurn;
+      mode_ = Mode::kRound;
       break;
     case Mode::kSleep:
       doorbells_->sleep(ticket_, {});
@@ -147,22 +147,23 @@ void FlowMember<Slots>::wake_up() {
   if (prepared_) doorbells_->cancel_sleep();
   prepared_ = false;
   ticket_ = 0;
-  mode_ = Mode::kTurn;
+  mode_ = Mode::kRound;
 }
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::begin() {
   fill_memory(1);
-  mode_ = Mode::kTurn;
+  mode_ = Mode::kRound;
 }
 
-// Does as the engine does: looks at everything, and sleeps if nothing can be done. After another
-// member has died or left, this member finishes its step if it can, and then ends.
+// Mirrors one round of the engine: checks for the end of members, advances the step, and sleeps if
+// nothing can be done. After another member has died or left, this member finishes its step if it
+// can, and then ends.
 template <std::uint32_t Slots>
-void FlowMember<Slots>::turn() {
+void FlowMember<Slots>::run_round() {
   if (ending_ == Ending::kAbandoned) return wait_for_writers();
   if (step_ > job_->options().steps) return end();
-  look_whether_to_end();
+  check_whether_to_end();
   if (mode_ == Mode::kOver) return;
   const Progress progress = advance();
   if (progress == Progress::kPending) {
@@ -194,7 +195,7 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
 
 // A step that not all members have entered fails on all of them. Any other step goes on.
 template <std::uint32_t Slots>
-void FlowMember<Slots>::look_whether_to_end() {
+void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();
   const bool quits = options.quitter == number_;
   any_member_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();

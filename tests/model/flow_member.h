@@ -37,9 +37,9 @@ class PlantedBoard : public ModelBoard<Slots> {
   // Planted bugs change this word themselves, without the functions of the shipped board.
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
-  // A spinning member does not publish whom it awaits, and begins each look with the first member.
-  // That saves states, and makes a difference only to members that sleep.
-  void begin_look() {
+  // A spinning member does not publish whom it awaits, and begins each check with the first member.
+  // That saves states, and affects only members that sleep.
+  void begin_check() {
     if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
 
@@ -87,7 +87,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   };
   using Sequence =
       std::variant<Barrier, BasicRounds<EntryBarrierType>, BasicTwoShots<EntryBarrierType>>;
-  enum class Mode : std::uint8_t { kBegin, kTurn, kPrepare, kSleep, kOver };
+  enum class Mode : std::uint8_t { kBegin, kRound, kPrepare, kSleep, kOver };
   // After a death or a leave: the current step still completes (kept), or it fails (abandoned).
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
@@ -95,9 +95,9 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   PlantedBoard<Slots>& board() const { return *live_; }
   Sequence sequence_of(std::uint32_t step) const;
   void begin();
-  void turn();
+  void run_round();
   void end();
-  void look_whether_to_end();
+  void check_whether_to_end();
   void go_on_or_sleep(bool moved);
   void wait_for_writers();
   bool any_member_may_write() const;
@@ -129,15 +129,16 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
   Ending ending_ = Ending::kNone;
-  bool any_member_left_ = false;  // as of the last look
+  bool any_member_left_ = false;  // at the last check
   bool any_member_died_ = false;
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;
-  // These tell how far the sequence is: each change of its state calls a hook or counts as a move.
+  // How far the sequence has come: each change of its state calls one of the public functions
+  // above, which counts as a hook, or counts as a move.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
-  // This member has read memory after its owner had it back, or a sum that contains such a value.
+  // This member has read a value from memory that the owner had back, or a sum with such a value.
   bool read_after_give_back_ = false;
   // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};

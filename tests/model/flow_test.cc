@@ -74,7 +74,7 @@ std::string name_of(const NamedFlow& kind, const Options& options, const Limits&
 }
 
 void expect_to_hold(const NamedFlow& kind, const Options& options, Limits limits = {}) {
-  limits.must_end = options.spins;
+  limits.end_must_be_reachable = options.spins;
   const Finding finding = explore_flow(kind.flow, options, limits);
   print(name_of(kind, options, limits), finding);
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
@@ -86,7 +86,7 @@ void expect_to_hold_up_to_the_bound(const NamedFlow& kind, const Options& option
   for (const bool depth_first : {true, false}) {
     Limits limits = {.states_max = kStatesMax, .depth_first = depth_first};
     if (states != nullptr) limits.states_max = std::strtoull(states, nullptr, 10);
-    limits.must_end = options.spins;
+    limits.end_must_be_reachable = options.spins;
     const Finding finding = explore_flow(kind.flow, options, limits);
     print(name_of(kind, options, limits), finding);
     EXPECT_TRUE(finding.verdict == Verdict::kHolds || finding.verdict == Verdict::kBounded)
@@ -255,7 +255,7 @@ const std::vector<EndingBug>& ending_bugs() {
       {"runs what is closed", kRunsWhatIsClosed, kBarrier, quits, kTwoOutcomes},
       {"runs what is closed", kRunsWhatIsClosed, kExposedShots, quits, ""},
       {"runs what is proposed", kRunsWhatIsProposed, kInline, quits, ""},
-      {"closes without a second look", kClosesWithoutSecondLook, kInline, quits, ""},
+      {"closes without a second check", kClosesWithoutSecondCheck, kInline, quits, ""},
       {"a proposal stays", kProposalStays, kInline, quits, "has left before it had completed"},
       {"returns without a fence", kReturnsWithoutFence, kExposedShots, dies, kWritten},
       {"returns without a fence", kReturnsWithoutFence, kMixedShots, dies, kWritten},
@@ -298,7 +298,8 @@ TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
     const bool waits = planted.bug == Bug::kOneSlot && planted.text == kSleeps;
     if (planted.text == kSleeps && !waits) continue;
     const Options options = {.members = 3, .steps = 3, .spins = true, .bug = planted.bug};
-    const Finding finding = explore_flow(planted.kind.flow, options, {.must_end = true});
+    const Finding finding =
+        explore_flow(planted.kind.flow, options, {.end_must_be_reachable = true});
     const std::string name = std::string(planted.name) + ", " + planted.kind.name;
     print(name + ", three that spin", finding);
     EXPECT_TRUE(finding.verdict == Verdict::kViolation ||

@@ -32,10 +32,10 @@ enum class Bug : std::uint8_t {
   // These bugs leave a member asleep for ever.
   kWeakWord,
   kWeakAsleep,
-  kNoSecondLook,
+  kNoSecondCheck,
   kAsleepClearedBeforeWait,
   kBellBeforeFlag,
-  kBellLoadedAfterLook,
+  kBellLoadedAfterCheck,
   kPhaseWithoutBell,
   kStopWithoutBell,
   kCloseWithoutBell,
@@ -44,7 +44,7 @@ enum class Bug : std::uint8_t {
   kSubmitWithoutBell,
   kWeakPhase,
   kWeakAwaited,
-  kAwaitsWithoutSecondLook,
+  kAwaitsWithoutSecondCheck,
   // These bugs break a rule of the protocol.
   kOneSlot,
   kWordBeforePayload,
@@ -70,7 +70,7 @@ enum class Bug : std::uint8_t {
   // These bugs break a rule about how members end.
   kRunsWhatIsClosed,
   kRunsWhatIsProposed,
-  kClosesWithoutSecondLook,
+  kClosesWithoutSecondCheck,
   kProposalStays,
   kReturnsWithoutFence,
   kDeathWhileRunning,
@@ -79,9 +79,9 @@ enum class Bug : std::uint8_t {
 struct Options {
   int members = 2;
   std::uint32_t steps = 2;
-  bool two_phase = false;           // if false, inline: the entries have the data
-  bool polls = false;               // looks once before it prepares to sleep
-  bool spins = false;               // never sleeps (flows only): fewer states, for more members
+  bool two_phase = false;           // if false, the entries contain the data
+  bool polls = false;               // a member checks once before it prepares to sleep
+  bool spins = false;               // members never sleep (flows only), which saves states
   int mortal = -1;                  // this member may die, the others watch it
   bool rollback = false;            // the coordinator stops all members once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities

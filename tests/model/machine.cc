@@ -81,7 +81,7 @@ Machine::Machine(const Scenario& scenario, bool partial_store_order)
 }
 
 MachineState Machine::start() {
-  broken_.reset();
+  broken_assertion_.reset();
   MachineState state{};
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     state.threads[who].local = automaton_.start(*scenario_.threads[who].start);
@@ -145,7 +145,7 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
 }
 
 std::optional<std::string> Machine::apply(const Choice& choice, MachineState& state) {
-  broken_.reset();
+  broken_assertion_.reset();
   switch (choice.kind) {
     case Choice::Kind::kStep:
       step(choice.who, state);
@@ -160,7 +160,7 @@ std::optional<std::string> Machine::apply(const Choice& choice, MachineState& st
       reap(choice.who, state);
       break;
   }
-  return broken_;
+  return broken_assertion_;
 }
 
 void Machine::step(std::size_t who, MachineState& state) {
@@ -217,10 +217,10 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
 
 void Machine::settle(std::size_t who, MachineState& state) {
   Thread& me = state.threads[who];
-  while (!broken_ && concerns_no_other(me, who)) {
+  while (!broken_assertion_ && concerns_no_other(me, who)) {
     const Operation operation = automaton_.pending(me.local);
     if (operation.action == Action::kFail) {
-      broken_ = operation.text;
+      broken_assertion_ = operation.text;
       return;
     }
     me.local = automaton_.after(me.local, execute(operation, who, state));
@@ -234,9 +234,9 @@ std::uint16_t Machine::visible_value(Word word, const Thread& thread,
   return state.memory[word];
 }
 
-// About a bell, only one thing matters to its owner: whether it was rung since the last look. So a
-// look sets it to 0 and a ring sets it to 1, which merges states that differ in the number of
-// rings.
+// The owner of a bell only needs to know whether the bell was rung since the owner's last load. So
+// a load sets the bell to 0 and a ring sets it to 1, which merges states that differ in the number
+// of rings.
 bool Machine::is_bell(Word word) const { return scenario_.arena->site_of(word) == Site::kBell; }
 
 void Machine::check_owner(const Operation& operation, std::size_t who) const {
@@ -293,7 +293,7 @@ void Machine::commit(Word word, std::uint16_t value, std::size_t who, MachineSta
   const Scenario::Guard* const guard = guards_[word];
   if (guard != nullptr && guard->owner != static_cast<int>(who) &&
       state.memory[guard->since.word()] != 0)
-    broken_ =
+    broken_assertion_ =
         format_text("{} was written after its owner had it back", scenario_.arena->name_of(word));
   state.memory[word] = value;
 }

@@ -92,8 +92,8 @@ class Machine {
   bool partial_store_order_;
   std::vector<Value> values_;  // by number; number 0 is 0
   std::unordered_map<Value, std::uint16_t> numbers_;
-  std::vector<const Scenario::Guard*> guards_;  // by word; null: none
-  std::optional<std::string> broken_;
+  std::vector<const Scenario::Guard*> guards_;   // by word; null: none
+  std::optional<std::string> broken_assertion_;  // the text of the assertion that this move broke
 };
 
 }  // namespace farandole::model

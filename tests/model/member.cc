@@ -2,11 +2,11 @@
 
 namespace farandole::model {
 
-// The bug kAwaitsWithoutSecondLook: publishes whom it waits for, but does not check once more
-// whether that member has entered.
+// With the bug kAwaitsWithoutSecondCheck, the member publishes whom it awaits, but does not check
+// once more whether that other member has entered.
 template <std::uint32_t Slots>
 bool MemberBoard<Slots>::all_entered() {
-  if (!job_->has(Bug::kAwaitsWithoutSecondLook)) return Base::all_entered();
+  if (!job_->has(Bug::kAwaitsWithoutSecondCheck)) return Base::all_entered();
   const auto* lines = reinterpret_cast<typename Base::Line*>(job_->board_memory());
   const Value expected = Value{this->generation()} << 32 | this->sequence();
   for (std::uint32_t other = 0; other < static_cast<std::uint32_t>(this->members()); ++other) {
@@ -24,7 +24,7 @@ Member<Slots>::Member(Job& job, int number)
       doorbells_(&job.doorbells(number)),
       board_(job, number),
       number_(number),
-      mode_(job.options().polls ? Mode::kLook : Mode::kPrepare) {}
+      mode_(job.options().polls ? Mode::kCheck : Mode::kPrepare) {}
 
 template <std::uint32_t Slots>
 void Member<Slots>::write_key(ByteWriter& key) const {
@@ -44,13 +44,13 @@ void Member<Slots>::write_key(ByteWriter& key) const {
 template <std::uint32_t Slots>
 void Member<Slots>::run() {
   switch (mode_) {
-    case Mode::kLook:
-    case Mode::kLookAgain:
-      task_ = look();
+    case Mode::kCheck:
+    case Mode::kCheckAgain:
+      task_ = find_task();
       if (task_ != Task::kNothing)
         mode_ = Mode::kAct;
       else
-        mode_ = mode_ == Mode::kLook ? Mode::kPrepare : Mode::kSleep;
+        mode_ = mode_ == Mode::kCheck ? Mode::kPrepare : Mode::kSleep;
       break;
     case Mode::kPrepare:
       prepare();
@@ -70,24 +70,24 @@ template <std::uint32_t Slots>
 void Member<Slots>::prepare() {
   ticket_ = doorbells_->prepare_sleep();
   prepared_ = true;
-  mode_ = job_->has(Bug::kNoSecondLook) ? Mode::kSleep : Mode::kLookAgain;
+  mode_ = job_->has(Bug::kNoSecondCheck) ? Mode::kSleep : Mode::kCheckAgain;
 }
 
 template <std::uint32_t Slots>
 void Member<Slots>::sleep() {
-  if (job_->has(Bug::kBellLoadedAfterLook))
+  if (job_->has(Bug::kBellLoadedAfterCheck))
     ticket_ = job_->bell_line(number_).bell.load(std::memory_order_seq_cst);
   if (job_->has(Bug::kAsleepClearedBeforeWait)) doorbells_->cancel_sleep();
   doorbells_->sleep(ticket_, {});
   prepared_ = false;
   ticket_ = 0;
-  // Without a second look, the member must look before it prepares to sleep.
-  const bool looks = job_->options().polls || job_->has(Bug::kNoSecondLook);
-  mode_ = looks ? Mode::kLook : Mode::kPrepare;
+  // A member that makes no second check must check before it prepares to sleep.
+  const bool checks_first = job_->options().polls || job_->has(Bug::kNoSecondCheck);
+  mode_ = checks_first ? Mode::kCheck : Mode::kPrepare;
 }
 
 template <std::uint32_t Slots>
-auto Member<Slots>::look() -> Task {
+auto Member<Slots>::find_task() -> Task {
   const Options& options = job_->options();
   if (options.mortal >= 0 && doorbells_->closed_by()) return Task::kLeave;
   if (options.rollback && !answered_) {
@@ -129,17 +129,17 @@ bool Member<Slots>::step_can_go_on() {
 template <std::uint32_t Slots>
 Progress Member<Slots>::check_arrivals() {
   if (job_->has(Bug::kPayloadPerPeer))
-    return look_per_peer() ? Progress::kDone : Progress::kPending;
+    return check_per_peer() ? Progress::kDone : Progress::kPending;
   const StepIdentity identity = {.generation = board_.generation(),
                                  .sequence = board_.sequence(),
                                  .id = job_->identity(number_, board_.generation(), step_)};
   return BasicEntryBarrier(board_, identity).check_arrivals();
 }
 
-// The bug kPayloadPerPeer: takes each peer's payload as soon as that peer has entered, and keeps
-// it.
+// With the bug kPayloadPerPeer, the member takes each peer's payload as soon as that peer has
+// entered, and keeps it.
 template <std::uint32_t Slots>
-bool Member<Slots>::look_per_peer() {
+bool Member<Slots>::check_per_peer() {
   if (taken_step_ != step_) taken_ = {};
   taken_step_ = step_;
   const auto* lines = reinterpret_cast<typename ModelBoard<Slots>::Line*>(job_->board_memory());
@@ -186,8 +186,8 @@ void Member<Slots>::after_action() {
   prepared_ = false;
   ticket_ = 0;
   if (mode_ == Mode::kOver) return;
-  const bool looks = job_->options().polls || job_->has(Bug::kNoSecondLook);
-  mode_ = looks ? Mode::kLook : Mode::kPrepare;
+  const bool checks_first = job_->options().polls || job_->has(Bug::kNoSecondCheck);
+  mode_ = checks_first ? Mode::kCheck : Mode::kPrepare;
 }
 
 template <std::uint32_t Slots>
@@ -221,7 +221,7 @@ void Member<Slots>::enter() {
   note_progress();
 }
 
-// The bug kBellBeforeFlag: rings before the flag is stored, and not after it.
+// With the bug kBellBeforeFlag, the member rings before it stores the flag, and not after it.
 template <std::uint32_t Slots>
 void Member<Slots>::begin_bells() {
   if (!job_->has(Bug::kBellBeforeFlag)) return;

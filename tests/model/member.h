@@ -53,16 +53,16 @@ class Member final : public CopiedThread<Member<Slots>> {
   void run() override;
 
  private:
-  enum class Mode : std::uint8_t { kLook, kPrepare, kLookAgain, kAct, kSleep, kOver };
+  enum class Mode : std::uint8_t { kCheck, kPrepare, kCheckAgain, kAct, kSleep, kOver };
   // What the current step waits for.
   enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMispredicted };
-  // What the last look found to do.
+  // What the last check has found to do.
   enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
 
-  Task look();
+  Task find_task();
   bool step_can_go_on();
   Progress check_arrivals();
-  bool look_per_peer();
+  bool check_per_peer();
   void act();
   void act_step();
   void enter();
@@ -91,7 +91,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   Mode mode_;
   Stage stage_ = Stage::kEnter;
   Task task_ = Task::kNothing;
-  Progress arrivals_ = Progress::kPending;  // what the last look at the current step has found
+  Progress arrivals_ = Progress::kPending;  // the result of the last check_arrivals()
   bool prepared_ = false;
   bool reported_ = false;
   bool answered_ = false;

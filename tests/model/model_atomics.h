@@ -72,7 +72,7 @@ class Arena;
 // One run of a thread from its last checkpoint to the next operation whose result is not known.
 class Execution {
  public:
-  struct Stop {};  // thrown through the thread's code
+  struct Stop {};  // thrown to leave the thread's code
 
   Execution(Arena& arena, const std::vector<Value>& results);
   ~Execution();

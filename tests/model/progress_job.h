@@ -1,7 +1,7 @@
 // A progress job of the model: the threads of one engine (callers, claims, the thread "progress"
-// and stop()) around the shipped ProgressLock and doorbells, and a peer that enters what they
-// submit. The data that the engine guards is one value here, so each critical section happens at
-// once.
+// and stop()) around the shipped ProgressLock and doorbells, and a peer that enters the calls of
+// these threads. The data that the engine guards is one value here, so each critical section is one
+// move.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ enum class CallerKind : std::uint8_t {
 struct ProgressOptions {
   std::vector<CallerKind> callers;  // each makes one call
   bool claim = false;               // the groups are changed once, at any time
-  bool stops_at_any_time = false;   // if false, when all else is done
+  bool stops_at_any_time = false;   // if false, stop() comes after the callers and the claim
   // What the peer waits for before it enters the call of caller 0.
   enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
   Before before_first = Before::kNothing;

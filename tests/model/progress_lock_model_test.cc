@@ -1,6 +1,6 @@
 // Explores the progress lock. In every order of callers, a claim, the thread "progress" and stop(),
-// at most one thread drives, claims go first, no thread sleeps while a call can be finished, and
-// everything ends. Every planted bug is found.
+// at most one thread holds the lock, claims go first, no thread sleeps while a call can be
+// finished, and everything ends. Every planted bug is found.
 #include <gmock/gmock.h>
 
 #include <iostream>
@@ -62,7 +62,8 @@ const std::vector<Case>& cases() {
 class ProgressCase : public testing::TestWithParam<Case> {};
 
 TEST_P(ProgressCase, Holds) {
-  const Finding finding = explore_progress(GetParam().name, GetParam().options, {.must_end = true});
+  const Finding finding =
+      explore_progress(GetParam().name, GetParam().options, {.end_must_be_reachable = true});
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 

@@ -24,19 +24,20 @@ bool Driver::go_on(const Ghost* time) {
   switch (stage_) {
     case Stage::kPrepare:
       ticket_ = job_->own_doorbells.prepare_sleep();
-      stage_ = Stage::kLook;
+      stage_ = Stage::kRound;
       break;
-    case Stage::kLook: {
-      const bool moved = look();
+    case Stage::kRound: {
+      const bool moved = run_round();
       if (!moved && !wanted_is_done() && !time_is_over) {
-        stage_ = job_->has(ProgressBug::kSleepsThoughItMustRelease) ? Stage::kSleep : Stage::kAsk;
+        stage_ = job_->has(ProgressBug::kSleepsThoughItMustRelease) ? Stage::kSleep
+                                                                    : Stage::kCheckRelease;
         break;
       }
       job_->own_doorbells.cancel_sleep();
       stage_ = wanted_is_done() || time_is_over ? Stage::kOver : Stage::kPrepare;
       break;
     }
-    case Stage::kAsk: {
+    case Stage::kCheckRelease: {
       const bool must_release = job_->guarded(
           [](Contents& now) { return now.lock.holder_must_release(now.has_work(), now.claims); });
       if (must_release) job_->own_doorbells.cancel_sleep();
@@ -57,7 +58,7 @@ bool Driver::go_on(const Ghost* time) {
 bool Driver::wanted_is_done() const { return wanted_ != 0 && (job_->taken.get() & wanted_) == 0; }
 
 // Takes over the calls that have arrived, and publishes those that the peer has entered.
-bool Driver::look() {
+bool Driver::run_round() {
   bool moved = false;
   if (job_->has_arrivals.load(std::memory_order_seq_cst) != 0) {
     job_->guarded([&](Contents& now) {
@@ -105,8 +106,8 @@ void Caller::run() {
     case Stage::kRing:
       job_->own_doorbells.ring_self();
       return after_submit();
-    case Stage::kLookOnce:
-      driver_.look();
+    case Stage::kRoundOnce:
+      driver_.run_round();
       stage_ = Stage::kRelease;
       return;
     case Stage::kRelease:
@@ -163,7 +164,7 @@ void Caller::submit() {
   else if (!is_holder_ && !job_->has(ProgressBug::kSubmitWithoutBell))
     stage_ = Stage::kRing;
   else if (is_holder_ && !waits_at_once())
-    stage_ = Stage::kLookOnce;
+    stage_ = Stage::kRoundOnce;
   else
     after_submit();
 }
@@ -340,10 +341,10 @@ void ProgressThread::run() {
     case Stage::kNap:
       return nap();
     case Stage::kDrive:
-      if (!driver_.go_on(nullptr)) stage_ = Stage::kLastLook;
+      if (!driver_.go_on(nullptr)) stage_ = Stage::kLastRound;
       return;
-    case Stage::kLastLook:
-      driver_.look();
+    case Stage::kLastRound:
+      driver_.run_round();
       stage_ = Stage::kRelease;
       return;
     case Stage::kRelease:

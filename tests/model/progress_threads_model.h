@@ -11,22 +11,23 @@
 
 namespace farandole::model {
 
-// What the holder of the progress lock does: it looks and sleeps until it is done or called away.
+// Mirrors Loop::drive(): the holder of the progress lock runs rounds, and sleeps between them,
+// until its calls are finished, its time limit is over, or it must release the lock.
 class Driver {
  public:
   explicit Driver(ProgressJob& job) : job_(&job) {}
 
   void write_key(ByteWriter& key) const;
-  // `wanted`: the calls that the holder waits for; none in the thread "progress".
+  // `wanted`: the calls for which the holder waits; 0 for the thread "progress".
   void begin(ProgressJob::Bits wanted);
-  // Goes on to the next checkpoint. Returns false at the end. `time`: becomes 1 when the holder's
-  // time limit is over; null if it has none.
+  // Goes on to the next checkpoint. Returns false at the end. `time` becomes 1 when the holder's
+  // time limit is over; it is null if the holder has no limit.
   bool go_on(const Ghost* time);
-  // Looks once, without sleeping. Returns true if it took over or finished a call.
-  bool look();
+  // Runs one round, without sleeping. Returns true if the round took over or finished a call.
+  bool run_round();
 
  private:
-  enum class Stage : std::uint8_t { kPrepare, kLook, kAsk, kSleep, kOver };
+  enum class Stage : std::uint8_t { kPrepare, kRound, kCheckRelease, kSleep, kOver };
 
   bool wanted_is_done() const;
 
@@ -47,7 +48,7 @@ class Caller final : public CopiedThread<Caller> {
   enum class Stage : std::uint8_t {
     kSubmit,
     kRing,
-    kLookOnce,
+    kRoundOnce,
     kRelease,
     kArrive,
     kRingForHandOver,
@@ -74,7 +75,7 @@ class Caller final : public CopiedThread<Caller> {
   Driver driver_;
 };
 
-// Takes the lock by a claim, to change the groups or to end the engine.
+// A thread that takes the lock by a claim, to change the groups or to end the engine.
 class Claim final : public CopiedThread<Claim> {
  public:
   Claim(ProgressJob& job, bool stops) : job_(&job), stops_(stops) {}
@@ -119,7 +120,7 @@ class ProgressThread final : public CopiedThread<ProgressThread> {
   void run() override;
 
  private:
-  enum class Stage : std::uint8_t { kWait, kBlocked, kNap, kDrive, kLastLook, kRelease, kOver };
+  enum class Stage : std::uint8_t { kWait, kBlocked, kNap, kDrive, kLastRound, kRelease, kOver };
 
   void wait();
   void nap();
@@ -139,11 +140,11 @@ class Peer final : public CopiedThread<Peer> {
 
  private:
   ProgressJob* job_;  // borrowed
-  int next_ = 0;      // how many calls it has entered; call 0 comes last
+  int next_ = 0;      // how many calls the peer has entered; call 0 comes last
   bool awaited_ = false;
 };
 
-// Ends the time of a caller that has a time limit, at any time.
+// Lets the time limit of a caller end, at any time.
 class Timer final : public CopiedThread<Timer> {
  public:
   Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}

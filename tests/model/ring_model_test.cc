@@ -26,8 +26,8 @@ enum class Bug : std::uint8_t {
   kCountSeenLate,
 };
 
-struct Ends {
-  Ends(Bug planted, bool counts) : bug(planted) {
+struct RingEnds {
+  RingEnds(Bug planted, bool counts) : bug(planted) {
     if (counts) sent = reinterpret_cast<Ring::Counter*>(arena.allocate(sizeof(Ring::Counter)));
     if (counts) arena.mark(&sent->messages, "sent");
     const auto* bytes = memory + 2 * sizeof(Ring::Position);
@@ -54,16 +54,16 @@ struct Ends {
 };
 
 // One end sends, or receives and checks, the numbers 1 … count. It sleeps if it can do nothing.
-class End final : public CopiedThread<End> {
+class RingEnd final : public CopiedThread<RingEnd> {
  public:
-  End(Ends& ends, bool sends, Value count)
+  RingEnd(RingEnds& ends, bool sends, Value count)
       : ends_(&ends),
         doorbells_(sends ? &ends.sender : &ends.receiver),
         sends_(sends),
         count_(count) {}
 
   void write_key(ByteWriter& key) const override {
-    for (const bool flag : {sends_, prepared_, looked_}) key.put(flag);
+    for (const bool flag : {sends_, prepared_, checked_}) key.put(flag);
     key.put(next_);
     key.put(ticket_);
     key.put(seen_);
@@ -74,8 +74,8 @@ class End final : public CopiedThread<End> {
     if (!prepared_) {
       ticket_ = doorbells_->prepare_sleep();
       prepared_ = true;
-    } else if (!looked_) {
-      looked_ = true;
+    } else if (!checked_) {
+      checked_ = true;
       const Value moved = move();
       if (moved == 0) return;
       next_ += moved;
@@ -101,8 +101,7 @@ class End final : public CopiedThread<End> {
     std::memcpy(message.data(), &next_, sizeof(Value));
     return ring.try_send(message);
   }
-  // Does as the engine does: looks into the ring only if the count has changed, and then empties
-  // it.
+  // Like the engine, reads the ring only if the count has changed, and then empties the ring.
   Value receive_counted(Ring& ring) {
     const auto count = [this] { return ends_->sent->messages.load(std::memory_order_seq_cst); };
     const std::uint32_t sent = count();
@@ -125,30 +124,30 @@ class End final : public CopiedThread<End> {
   }
   void wake_up() {
     prepared_ = false;
-    looked_ = false;
+    checked_ = false;
     ticket_ = 0;
   }
 
-  Ends* ends_;  // borrowed
+  RingEnds* ends_;  // borrowed
   ModelDoorbells* doorbells_;
   bool sends_;
   Value count_;
   Value next_ = 1;
   std::uint32_t ticket_ = 0;
-  std::uint32_t seen_ = 0;  // the count of sent messages at the last look
+  std::uint32_t seen_ = 0;  // the count of sent messages at the last check
   bool prepared_ = false;
-  bool looked_ = false;
+  bool checked_ = false;
 };
 
 Finding explore_ring(Bug bug, bool partial_store_order = false, bool counts = false) {
-  Ends ends(bug, counts);
+  RingEnds ends(bug, counts);
   Scenario scenario;
   scenario.arena = &ends.arena;
   const Value messages = counts ? 3 : 5;
   scenario.threads.push_back(
-      {.name = "sender", .start = std::make_unique<End>(ends, true, messages)});
+      {.name = "sender", .start = std::make_unique<RingEnd>(ends, true, messages)});
   scenario.threads.push_back(
-      {.name = "receiver", .member = 1, .start = std::make_unique<End>(ends, false, messages)});
+      {.name = "receiver", .member = 1, .start = std::make_unique<RingEnd>(ends, false, messages)});
   const Finding finding = explore(scenario, {.partial_store_order = partial_store_order,
                                              .depth_first = counts && bug != Bug::kNone});
   std::cout << "message ring: " << name_of(finding.verdict) << " " << finding.text << " ("
