@@ -129,7 +129,7 @@ bool announces(const Envelope& envelope) {
                              [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// The coordinator does not look at pending names again when a member joins, so a join counts only
+// The coordinator does not examine pending names again when a member joins, so a join counts only
 // for later announcements. This tap holds a join back until the next announcement of another
 // member.
 Tap do_not_examine_again(const Script& /*script*/) {
@@ -478,7 +478,7 @@ std::vector<NamedBug> engine_bugs() {
        "deadlock"},
       {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
       {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
-      {"the agreement is not told of a misprediction",
+      {"the agreement is not notified of a misprediction",
        {{}, {.takes_no_notice_of_mispredictions = true}},
        "deadlock"},
       {"a release names a member that was not the last to join",
@@ -487,7 +487,9 @@ std::vector<NamedBug> engine_bugs() {
       {"a member that has joined brings data",
        {{}, {.the_joined_bring_data = true}},
        "gave the sum"},
-      {"one survivor is not told of a death", {{}, {.one_survivor_is_not_told = true}}, "deadlock"},
+      {"one survivor is not notified of a death",
+       {{}, {.one_survivor_is_not_notified = true}},
+       "deadlock"},
       {"a member leaves before its writes are seen",
        {{}, {.leaves_before_its_writes_are_seen = true}},
        "leaves early"},

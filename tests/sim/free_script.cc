@@ -90,7 +90,7 @@ class JobWriter {
   struct Joining {
     int call = -1;
     int phases_left = 0;             // 0: no member is joining
-    std::map<int, int> joins_in;     // by worker: in how many phases it joins
+    std::map<int, int> joins_in;     // by worker: after how many more phases it joins
     std::map<int, int> joins_after;  // by worker: how many calls of that phase it makes first
   };
 

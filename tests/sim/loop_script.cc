@@ -27,21 +27,21 @@ enum class Order : std::uint8_t {
   kByWorker,     // a different one in each iteration and on each worker
 };
 
-struct Template {
+struct CallTemplate {
   int group;
   Signature signature;
 };
-// Calls that are submitted together: one call, or a batch.
-using Unit = std::vector<Template>;
+// Calls that are submitted together: a single call, or the calls of a batch.
+using BatchTemplate = std::vector<CallTemplate>;
 // Between the stages of an iteration, all programs wait for all calls, except in kOverlapping.
-using Stage = std::vector<Unit>;
+using Stage = std::vector<BatchTemplate>;
 using Variant = std::vector<Stage>;
 
-// The units of one stage, as numbers of calls.
-using Units = std::vector<std::vector<int>>;
+// The batches and single calls of one stage, each as a list of call numbers.
+using StageCalls = std::vector<std::vector<int>>;
 struct Iteration {
-  std::vector<Units> stages;
-  std::vector<int> joins;  // all workers make them at the end
+  std::vector<StageCalls> stages;
+  std::vector<int> joins;  // all workers join at the end of the iteration
 };
 
 class LoopWriter {
@@ -81,27 +81,27 @@ class LoopWriter {
     std::set<std::pair<int, std::string>> taken;
     for (auto& stage : variant)
       for (int count = random_.between(1, is_large_ ? 2 : 6); count > 0; --count)
-        if (auto unit = random_unit(taken); !unit.empty()) stage.push_back(std::move(unit));
+        if (auto batch = random_batch(taken); !batch.empty()) stage.push_back(std::move(batch));
     std::erase_if(variant, [](const auto& stage) { return stage.empty(); });
     return variant;
   }
 
-  Unit random_unit(std::set<std::pair<int, std::string>>& taken) {
+  BatchTemplate random_batch(std::set<std::pair<int, std::string>>& taken) {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
-    Unit unit;
+    BatchTemplate batch;
     for (int count = random_.chance(80) ? 1 : random_.between(2, 4); count > 0; --count) {
       const auto name = "n" + std::to_string(random_.below(is_large_ ? 4 : 16));
       if (!taken.emplace(group, name).second) continue;
       const auto known = signatures_.find({group, name});
       if (known != signatures_.end()) {
-        unit.push_back({group, known->second});
+        batch.push_back({group, known->second});
         continue;
       }
-      unit.push_back({group, random_.chance(80) ? random_allreduce(random_, name)
-                                                : random_signature(random_, name)});
-      signatures_.emplace(std::pair(group, name), unit.back().signature);
+      batch.push_back({group, random_.chance(80) ? random_allreduce(random_, name)
+                                                 : random_signature(random_, name)});
+      signatures_.emplace(std::pair(group, name), batch.back().signature);
     }
-    return unit;
+    return batch;
   }
 
   // Decides which variant each iteration runs: periodically or at random.
@@ -126,11 +126,11 @@ class LoopWriter {
       Iteration iteration;
       const bool disturbs = static_cast<int>(number) < disturbed_iterations_;
       for (const auto& stage : variants_[static_cast<std::size_t>(pattern_[number])]) {
-        Units units;
-        for (const auto& unit : stage) units.push_back(calls_of(unit, disturbs));
-        if (disturbs && random_.chance(interruptions_percent_)) units.push_back(extra_call());
-        if (order_ == Order::kByIteration) random_.shuffle(units);
-        iteration.stages.push_back(std::move(units));
+        StageCalls batches;
+        for (const auto& batch : stage) batches.push_back(calls_of(batch, disturbs));
+        if (disturbs && random_.chance(interruptions_percent_)) batches.push_back(extra_call());
+        if (order_ == Order::kByIteration) random_.shuffle(batches);
+        iteration.stages.push_back(std::move(batches));
       }
       if (disturbs && random_.chance(interruptions_percent_ / 2))
         iteration.joins.push_back(join_call());
@@ -146,9 +146,9 @@ class LoopWriter {
     return static_cast<int>(script_.calls.size()) - 1;
   }
 
-  std::vector<int> calls_of(const Unit& unit, bool disturbs) {
+  std::vector<int> calls_of(const BatchTemplate& batch, bool disturbs) {
     std::vector<int> calls;
-    for (const auto& [group, signature] : unit) {
+    for (const auto& [group, signature] : batch) {
       calls.push_back(add_call(group, signature));
       auto& call = script_.calls.back();
       if (!disturbs || call.makers.size() == 1 || !random_.chance(interruptions_percent_ / 4))
@@ -199,24 +199,25 @@ class LoopWriter {
     return std::ranges::binary_search(script_.call(number).makers, worker);
   }
 
-  void add_stage(int worker, Units units) {
-    std::erase_if(units, [&](const auto& unit) { return !is_maker(worker, unit.front()); });
-    if (order_ == Order::kByWorker) random_.shuffle(units);
+  void add_stage(int worker, StageCalls batches) {
+    std::erase_if(batches, [&](const auto& batch) { return !is_maker(worker, batch.front()); });
+    if (order_ == Order::kByWorker) random_.shuffle(batches);
     const auto window = static_cast<std::size_t>(style_ == Style::kInTurn ? 0 : 2);
-    for (std::size_t index = 0; index < units.size(); ++index) {
+    for (std::size_t index = 0; index < batches.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
       const bool polls = order_ == Order::kByWorker && style_ == Style::kAllThenWait &&
-                         index + 1 < units.size() && !open_.empty() &&
-                         units[index].size() + units[index + 1].size() == 2 && random_.chance(4);
+                         index + 1 < batches.size() && !open_.empty() &&
+                         batches[index].size() + batches[index + 1].size() == 2 &&
+                         random_.chance(4);
       if (polls) {
         has_polls_ = true;
         const int polled = random_.pick(open_);
-        actions_.emplace_back(SubmitByPoll{polled, units[index][0], units[index + 1][0]});
-        open_.push_back(units[index][0]);
-        open_.push_back(units[++index][0]);
+        actions_.emplace_back(SubmitByPoll{polled, batches[index][0], batches[index + 1][0]});
+        open_.push_back(batches[index][0]);
+        open_.push_back(batches[++index][0]);
         continue;
       }
-      submit(units[index]);
+      submit(batches[index]);
       if (style_ == Style::kAllThenWait || style_ == Style::kOverlapping) continue;
       while (open_.size() > window) wait(open_.front());
     }
@@ -225,19 +226,19 @@ class LoopWriter {
 
   // Only one call of a name may be in flight, so the program first waits for an earlier call of the
   // same name.
-  void submit(const std::vector<int>& unit) {
-    for (const int number : unit) {
+  void submit(const std::vector<int>& batch) {
+    for (const int number : batch) {
       const auto same = [&](int other) {
         return script_.call(other).group == script_.call(number).group &&
                script_.call(other).common.name == script_.call(number).common.name;
       };
       while (std::ranges::any_of(open_, same)) wait(*std::ranges::find_if(open_, same));
     }
-    if (unit.size() == 1)
-      actions_.emplace_back(Submit{unit.front(), random_.chance(1)});
+    if (batch.size() == 1)
+      actions_.emplace_back(Submit{batch.front(), random_.chance(1)});
     else
-      actions_.emplace_back(SubmitBatch{unit});
-    open_.insert(open_.end(), unit.begin(), unit.end());
+      actions_.emplace_back(SubmitBatch{batch});
+    open_.insert(open_.end(), batch.begin(), batch.end());
   }
 
   void wait(int number) {
@@ -283,7 +284,7 @@ class LoopWriter {
     for (const auto& variant : variants_)
       for (const auto& stage : variant) {
         std::set<std::pair<int, std::string>> calls;
-        for (const auto& unit : stage) add_names(unit, calls);
+        for (const auto& batch : stage) add_names(batch, calls);
         const auto differs = [&](const auto& call) {
           return stage_of.emplace(call, calls).first->second != calls;
         };
@@ -292,8 +293,8 @@ class LoopWriter {
     return false;
   }
 
-  static void add_names(const Unit& unit, std::set<std::pair<int, std::string>>& names) {
-    for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
+  static void add_names(const BatchTemplate& batch, std::set<std::pair<int, std::string>>& names) {
+    for (const auto& [group, signature] : batch) names.emplace(group, signature.name);
   }
 
   // Whether each pair of successive variants that ends in `iteration` or later has come at least
@@ -320,7 +321,8 @@ class LoopWriter {
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;
   int interruptions_percent_ = 0;
-  int disturbed_iterations_ = 0;  // iterations in which something unpredictable may happen
+  int disturbed_iterations_ =
+      0;  // so many iterations, the first ones, may have unpredictable calls
   bool is_disturbed_ = false;
   bool has_polls_ = false;
   // These members concern only the program that is being written.

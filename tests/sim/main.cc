@@ -27,7 +27,7 @@ namespace {
 struct Arguments {
   std::uint64_t first = 1;
   std::uint64_t seeds = SIM_SEEDS;
-  Kind kind = Kind::kAny;
+  ScriptKind kind = ScriptKind::kAny;
   bool prints_events = false;
   bool scale = false;
   bool workloads = false;
@@ -45,7 +45,7 @@ std::optional<int> kind_number(std::string_view kind) {
 bool take_option(Arguments& arguments, std::string_view flag, std::string_view text) {
   if (flag == "--kind") {
     const auto kind = kind_number(text);
-    if (kind) arguments.kind = static_cast<Kind>(*kind);
+    if (kind) arguments.kind = static_cast<ScriptKind>(*kind);
     return kind.has_value();
   }
   std::uint64_t number = 0;
@@ -88,11 +88,11 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 // The text to print if a CHECK stops the program in the middle of a job.
 std::array<char, 100> last_words;
 
-void remember(std::uint64_t seed, Kind kind) {
+void remember(std::uint64_t seed, ScriptKind kind) {
   const auto name = kKinds.at(static_cast<std::size_t>(kind));
   const auto text =
       format_text("repeat it with: ./dev sim --seed {}{}{}\n", seed,
-                  kind == Kind::kAny ? "" : " --kind ", kind == Kind::kAny ? "" : name);
+                  kind == ScriptKind::kAny ? "" : " --kind ", kind == ScriptKind::kAny ? "" : name);
   last_words = {};
   text.copy(last_words.data(), last_words.size() - 1);
 }

@@ -40,7 +40,7 @@ struct Run {
 struct Die {
   int worker;
 };
-struct Left {  // the others can see that a worker has left in order
+struct Left {  // the others can see that a worker has left the job
   int worker;
 };
 struct Learn {  // a worker learns which others have died or left

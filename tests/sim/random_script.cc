@@ -9,11 +9,11 @@
 namespace farandole::sim {
 namespace {
 
-Kind random_kind(Random& random) {
+ScriptKind random_kind(Random& random) {
   const int kind = random.below(400);
-  if (kind == 0) return Kind::kLarge;
-  if (kind < 200) return Kind::kFree;
-  return kind < 380 ? Kind::kLoop : Kind::kNames;
+  if (kind == 0) return ScriptKind::kLarge;
+  if (kind < 200) return ScriptKind::kFree;
+  return kind < 380 ? ScriptKind::kLoop : ScriptKind::kNames;
 }
 
 void add_deaths(Random& random, Script& script) {
@@ -24,25 +24,25 @@ void add_deaths(Random& random, Script& script) {
 
 }  // namespace
 
-Script random_script(std::uint64_t seed, Kind kind) {
+Script random_script(std::uint64_t seed, ScriptKind kind) {
   Random random(seed);
   const auto chosen = random_kind(random);
-  if (kind == Kind::kAny) kind = chosen;
+  if (kind == ScriptKind::kAny) kind = chosen;
   Script script;
-  script.workers = kind == Kind::kLarge  ? random.between(100, random.chance(30) ? 1024 : 300)
-                   : kind == Kind::kLoop ? random.between(2, random.chance(80) ? 5 : 16)
-                                         : random_worker_count(random);
+  script.workers = kind == ScriptKind::kLarge  ? random.between(100, random.chance(30) ? 1024 : 300)
+                   : kind == ScriptKind::kLoop ? random.between(2, random.chance(80) ? 5 : 16)
+                                               : random_worker_count(random);
   script.groups = random_groups(random, script.workers);
   script.delay_max = random.chance(20) ? 2 : random.between(10, 200);
   for (std::size_t group = 0; group < script.groups.size(); ++group)
     script.options.push_back(random_options(random, script.delay_max));
-  if (kind == Kind::kNames)
+  if (kind == ScriptKind::kNames)
     write_names_script(random, script);
-  else if (kind == Kind::kLoop || (kind == Kind::kLarge && random.chance(50)))
+  else if (kind == ScriptKind::kLoop || (kind == ScriptKind::kLarge && random.chance(50)))
     write_loop_script(random, script);
   else
     write_free_script(random, script);
-  if (random.chance(kind == Kind::kLoop ? 10 : 25)) add_deaths(random, script);
+  if (random.chance(kind == ScriptKind::kLoop ? 10 : 25)) add_deaths(random, script);
   return script;
 }
 

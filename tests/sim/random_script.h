@@ -8,7 +8,7 @@
 namespace farandole::sim {
 
 // The kind of a seed's script. Everything else about the script is random.
-enum class Kind : std::uint8_t {
+enum class ScriptKind : std::uint8_t {
   kAny,
   kFree,   // phases that differ, with batches, joins and mismatches
   kLoop,   // the same calls again and again, so the group must learn them
@@ -16,7 +16,7 @@ enum class Kind : std::uint8_t {
   kNames,  // calls without names, names in use, polls and dropped handles
 };
 
-Script random_script(std::uint64_t seed, Kind kind = Kind::kAny);
+Script random_script(std::uint64_t seed, ScriptKind kind = ScriptKind::kAny);
 // Makes every worker leave at the end of its program and, in some jobs, one or two workers leave
 // earlier. The workloads have no leaves, because all their workers must make all their calls.
 void add_leaves(std::uint64_t seed, Script& script);

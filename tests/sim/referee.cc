@@ -71,7 +71,7 @@ Referee::Referee(const Script& script)
   }
   for (int number = 0; number < static_cast<int>(script.calls.size()); ++number) {
     const auto& call = call_of(number);
-    parts_.emplace_back(static_cast<std::size_t>(script.workers));
+    participations_.emplace_back(static_cast<std::size_t>(script.workers));
     if (!call.is_join()) board_of(call.group).undecided[call.common.name].push_back(number);
   }
 }
@@ -128,18 +128,18 @@ Referee::Member& Referee::member_of(int group, int worker) {
 }
 
 void Referee::submitted(int worker, int number) {
-  auto& part = part_of(number, worker);
-  if (part.outcome != Outcome::kNone)
+  auto& participation = participation_of(number, worker);
+  if (participation.outcome != Outcome::kNone)
     report_problem(format_text("worker {} submits call {} twice", worker, number));
-  part = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
+  participation = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
 }
 
 void Referee::observed(int worker, int number) {
-  auto& part = part_of(number, worker);
-  if (part.outcome == Outcome::kInFlight)
+  auto& participation = participation_of(number, worker);
+  if (participation.outcome == Outcome::kInFlight)
     report_problem(
         format_text("worker {} sees the end of call {}, which is in flight", worker, number));
-  if (!std::exchange(part.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
+  if (!std::exchange(participation.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
 }
 
 void Referee::joined(int group, int worker, Time now) {
@@ -297,7 +297,8 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
-      if (part_of(number, maker).waits != part_of(what.calls.front(), maker).waits)
+      if (participation_of(number, maker).waits !=
+          participation_of(what.calls.front(), maker).waits)
         report_problem(format_text("{} of group {}: worker {} has waited between its calls {}",
                                    text_of(what.step_number), call_of(number).group, maker,
                                    join_text(what.calls, " ")));
@@ -399,7 +400,7 @@ void Referee::lost(int worker, int call) {
 }
 
 void Referee::end(int worker, int call, Outcome outcome) {
-  auto& current = part_of(call, worker).outcome;
+  auto& current = participation_of(call, worker).outcome;
   if (current != Outcome::kInFlight)
     report_problem(format_text("worker {}: call {} ends, which was not in flight", worker, call));
   current = outcome;

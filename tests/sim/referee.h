@@ -67,7 +67,7 @@ class Referee {
   void released(int worker, int call);
   void lost(int worker, int call);
 
-  Outcome outcome(int worker, int call) const { return part_of(call, worker).outcome; }
+  Outcome outcome(int worker, int call) const { return participation_of(call, worker).outcome; }
   // Checks that all calls are done. Call it when no events are left, if no worker has died.
   void check_end();
 
@@ -106,8 +106,8 @@ class Referee {
     int worker;
     bool died;
   };
-  // One worker's part in one call.
-  struct Part {
+  // One worker's part in one call: how it ended, and what the worker has seen of it.
+  struct Participation {
     Outcome outcome = Outcome::kNone;
     std::uint32_t waits = 0;  // how many waits the worker had made when it submitted the call
     bool observed = false;
@@ -116,11 +116,11 @@ class Referee {
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
   Member& member_of(int group, int worker);
   const Call& call_of(int number) const { return script_.call(number); }
-  Part& part_of(int call, int worker) {
-    return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
+  Participation& participation_of(int call, int worker) {
+    return participations_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
-  const Part& part_of(int call, int worker) const {
-    return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
+  const Participation& participation_of(int call, int worker) const {
+    return participations_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
   // Checks a decision when the first member sees that all have entered it alike.
@@ -138,7 +138,7 @@ class Referee {
 
   const Script& script_;
   std::vector<Board> boards_;
-  std::vector<std::vector<Part>> parts_;        // by call and worker
+  std::vector<std::vector<Participation>> participations_;  // by call and worker
   std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
   int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new

@@ -85,7 +85,7 @@ class Cluster {
     int hops = 0;
     std::uint64_t messages = 0;
   };
-  struct UnderWay {
+  struct SentMessage {
     int from;
     int to;
     int hops;
@@ -151,7 +151,7 @@ class Cluster {
     });
   }
 
-  void deliver(const UnderWay& message) {
+  void deliver(const SentMessage& message) {
     auto& member = *members_[static_cast<std::size_t>(message.to)];
     ++member.messages;
     member.hops = std::max(member.hops, message.hops);
@@ -210,7 +210,7 @@ class Cluster {
   Random random_;
   std::vector<InternedSignature> known_;
   std::vector<std::unique_ptr<Member>> members_;
-  std::deque<UnderWay> network_;
+  std::deque<SentMessage> network_;
   TimePoint now_;
   std::uint32_t steps_ = 0;
   std::size_t completed_ = 0;  // tensors, in this step

@@ -44,7 +44,7 @@ struct Findings {
 
 struct Seed {
   std::uint64_t number;
-  Kind kind = Kind::kAny;
+  ScriptKind kind = ScriptKind::kAny;
 };
 Findings simulate(const Seed& seed, StoryOptions story_options, const Bug& bug = {});
 // Runs a given script. The seed decides when things happen.

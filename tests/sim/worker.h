@@ -30,7 +30,7 @@ namespace farandole::sim {
 // Bugs of the simulated engine itself, to test that the referee notices them.
 struct Flaws {
   bool completes_before_the_last_entered = false;
-  bool one_survivor_is_not_told = false;
+  bool one_survivor_is_not_notified = false;
   bool the_joined_bring_data = false;
   bool releases_name_the_first_member = false;
   bool ignores_generations = false;

@@ -423,7 +423,7 @@ void many_tasks(Job& job) {
 void clipped_by_part(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto all = job.calls("gradient", 12);
-    // In each step, a random third of the gradients is needed first.
+    // In each step, the program waits for a random third of the gradients first.
     auto shuffled = all;
     job.random().shuffle(shuffled);
     const Calls first(shuffled.begin(), shuffled.begin() + 4);
@@ -444,7 +444,9 @@ void checkpoints(Job& job) {
   }
 }
 
-// The first steps are slow, for instance because kernels are compiled and caches filled.
+// After three fast steps, the pause before each gradient grows from 15 to 75 ms in five steps. The
+// pauses cause needless raises, which lengthen the grace time. The fast steps after them show
+// whether the grace time becomes short again.
 void slow_at_first(Job& job) {
   for (int step = 0; step < 8; ++step) {
     auto gradients = job.calls("gradient", 4);
@@ -494,7 +496,8 @@ constexpr std::array kNamedWorkloads = {
     Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
     Row{{"changing parts", "waits for four gradients first; which four changes from step to step"},
         clipped_by_part},
-    Row{{"slow at first", "as before, but the first steps pass up to 75 ms before each gradient"},
+    Row{{"slow at first",
+         "as before, but in the 4th to 8th step, 15 to 75 ms pass before each gradient"},
         slow_at_first},
     Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
         uneven_batches},
@@ -527,7 +530,7 @@ constexpr std::size_t kRandom = kNamedWorkloads.size();
 constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 times as many seeds"};
 
 Script workload_script(std::size_t number, std::uint64_t seed) {
-  if (number == kRandom) return random_script(seed, Kind::kLoop);
+  if (number == kRandom) return random_script(seed, ScriptKind::kLoop);
   Random random(seed);
   Script script;
   Job job(random, script);
