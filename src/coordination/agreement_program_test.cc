@@ -38,9 +38,9 @@ Action wait_for_all() { return {Action::Kind::kWaitForAll, ""}; }
 Action mark() { return {Action::Kind::kMark, ""}; }
 
 // The user's program on one member, while it runs.
-class User {
+class RunningProgram {
  public:
-  User(int member, Program program) : member_(member), program_(std::move(program)) {}
+  RunningProgram(int member, Program program) : member_(member), program_(std::move(program)) {}
 
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
@@ -104,43 +104,44 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   for (std::size_t member = 0; member < programs.size(); ++member)
     ranks.push_back(static_cast<int>(member));
   Members members(ranks, options);
-  std::vector<User> users;
+  std::vector<RunningProgram> running;
   for (std::size_t member = 0; member < programs.size(); ++member)
-    users.emplace_back(static_cast<int>(member), std::move(programs[member]));
+    running.emplace_back(static_cast<int>(member), std::move(programs[member]));
 
   Run result;
-  std::vector<std::vector<std::string>> logs(users.size());
+  std::vector<std::vector<std::string>> logs(running.size());
   bool marked = false;
-  const auto random_member = [&] { return static_cast<int>(random() % users.size()); };
+  const auto random_member = [&] { return static_cast<int>(random() % running.size()); };
   int idle = 0;
-  const auto all_done = [&] { return std::ranges::all_of(users, &User::is_done); };
+  const auto all_done = [&] { return std::ranges::all_of(running, &RunningProgram::is_done); };
   for (int round = 0; !all_done() && !testing::Test::HasFailure(); ++round) {
     if (round > 2000000 || idle > 100000) {
       ADD_FAILURE() << "the programs make no progress any more";
       break;
     }
     bool progress = false;
-    const auto index_of_user = static_cast<std::size_t>(random_member());
-    if (random() % 2 == 0) progress |= users[index_of_user].act(members);
+    const auto chosen = static_cast<std::size_t>(random_member());
+    if (random() % 2 == 0) progress |= running[chosen].act(members);
     const auto member = random_member();
     if (random() % 2 == 0) progress |= members.advance(member);
     result.messages_after_mark += members.collect();
     progress |=
         members.deliver_some(random_member(), random_member(), static_cast<int>(random() % 3));
-    if (!marked && std::ranges::all_of(users, [](const User& user) { return user.marks() > 0; })) {
+    if (!marked &&
+        std::ranges::all_of(running, [](const RunningProgram& one) { return one.marks() > 0; })) {
       marked = true;
       result.messages_after_mark = 0;
     }
-    for (std::size_t index = 0; index < users.size(); ++index)
+    for (std::size_t index = 0; index < running.size(); ++index)
       for (auto& text : members.take_log(static_cast<int>(index)))
         logs[index].push_back(std::move(text));
     idle = progress ? 0 : idle + 1;
-    if (idle > 60 * static_cast<int>(users.size()))
+    if (idle > 60 * static_cast<int>(running.size()))
       members.pass_time(std::chrono::milliseconds(11));
     if (random() % 1000 < impatience) members.pass_time(std::chrono::milliseconds(6));
   }
   result.messages_after_mark += members.run();
-  for (std::size_t index = 0; index < users.size(); ++index)
+  for (std::size_t index = 0; index < running.size(); ++index)
     for (auto& text : members.take_log(static_cast<int>(index))) logs[index].push_back(text);
   for (std::size_t index = 1; index < logs.size(); ++index) EXPECT_EQ(logs[index], logs[0]);
   result.log = logs[0];

@@ -51,7 +51,7 @@ class Follower {
 
  private:
   enum class Mode { kQueue, kLearn, kPlan };
-  struct Issued {
+  struct IssuedDecision {
     Decision decision;
     InFlight::Slot slot = InFlight::kNone;
   };
@@ -118,7 +118,7 @@ class Follower {
   std::optional<FusionWatch> fusion_watch_;
   std::uint32_t id_defined_last_ = 0;
   std::uint32_t sequence_issued_last_ = 0;
-  std::deque<Issued> issued_;  // not entered yet
+  std::deque<IssuedDecision> issued_;  // not entered yet
   MessagePacker messages_;
 };
 

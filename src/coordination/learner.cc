@@ -291,12 +291,12 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
   const auto next = choose(fragment_last_, fragments, EdgeKind::kNextSuperstep);
   // A fragment that only follows others inside a superstep does not begin a superstep. The fragment
   // that begins this superstep is not announced yet.
-  bool leads = true;
+  bool begins_superstep = true;
   for (const auto& [before, kind] : predecessors(next)) {
     if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;
-    leads &= before == next || kind != EdgeKind::kSameSuperstep;
+    begins_superstep &= before == next || kind != EdgeKind::kSameSuperstep;
   }
-  if (!leads) return 0;
+  if (!begins_superstep) return 0;
   if (fragment_last_ != 0) insert_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
   return next;
 }

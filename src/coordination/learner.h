@@ -64,14 +64,14 @@ class Learner {
   std::size_t history_bytes() const { return run_.size() * kHistoryBytesOfStep; }
 
  private:
-  struct Issued {
+  struct IssuedStep {
     std::uint32_t id;
     std::uint32_t batch;
     std::uint64_t waits;  // as in FusionItem
   };
   // The approximate memory of one step: an element of `run_`, and a node and a hash slot of the set
   // `ids_of_run_`.
-  static constexpr std::size_t kHistoryBytesOfStep = sizeof(Issued) + 5 * sizeof(void*);
+  static constexpr std::size_t kHistoryBytesOfStep = sizeof(IssuedStep) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
 
@@ -109,7 +109,7 @@ class Learner {
   std::uint32_t fragment_defined_last_ = 0;
 
   // The steps since the last synchronization point, or since the last repetition of an id.
-  std::vector<Issued> run_;
+  std::vector<IssuedStep> run_;
   std::unordered_set<std::uint32_t> ids_of_run_;
   // by member: the highest count since the last synchronization point; empty if unknown
   std::vector<std::uint32_t> quiescent_points_;
