@@ -85,10 +85,10 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
 
 // The exit code of a rank that has got this error: kPassed if the error contains the text.
 inline int exit_code_for(const Status& status, const std::string& text) {
-  const bool good = status.code() == StatusCode::kRebuildGroup &&
-                    status.message().find(text) != std::string::npos;
-  if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
-  return good ? kPassed : 1;
+  const bool is_expected = status.code() == StatusCode::kRebuildGroup &&
+                           status.message().find(text) != std::string::npos;
+  if (!is_expected) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
+  return is_expected ? kPassed : 1;
 }
 
 }  // namespace farandole

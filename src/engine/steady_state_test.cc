@@ -78,7 +78,7 @@ TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
     std::mt19937 random(static_cast<unsigned>(engine.topology().rank));
     bool silent = false;
     std::uint32_t steps = 0;
-    for (int stretch = 0; stretch < 100 && !silent; ++stretch) {
+    for (int series = 0; series < 100 && !silent; ++series) {
       together.arrive_and_wait();
       const std::uint64_t bytes_before = spy.message_bytes();
       const std::uint32_t steps_before = spy.steps();
