@@ -40,13 +40,13 @@ class Search {
     std::uint32_t parent;
     Choice choice;
   };
-  struct Pending {
+  struct PendingState {
     MachineState state;
     std::uint32_t number;
   };
 
-  Pending take() {
-    const Pending next = limits_.depth_first ? frontier_.back() : frontier_.front();
+  PendingState take() {
+    const PendingState next = limits_.depth_first ? frontier_.back() : frontier_.front();
     if (limits_.depth_first)
       frontier_.pop_back();
     else
@@ -88,7 +88,7 @@ class Search {
              static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
   }
 
-  void expand(const Pending& from) {
+  void expand(const PendingState& from) {
     machine_.choices(from.state, choices_);
     const bool moves = std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
       return choice.kind != Choice::Kind::kDie;
@@ -128,7 +128,7 @@ class Search {
   Machine machine_;
   FingerprintSet seen_;
   std::vector<Origin> origins_;
-  std::deque<Pending> frontier_;
+  std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
   // For end_must_be_reachable: the states in which all threads have finished, and all moves but
   // deaths, each as (target, source).

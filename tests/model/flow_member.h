@@ -134,8 +134,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;
-  // How far the sequence has come: each change of its state calls one of the public functions
-  // above, which counts as a hook, or counts as a move.
+  // How far the sequence has come: hooks_ counts the calls of the functions that the sequences
+  // call, and moves_ counts the rounds that have advanced the sequence.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
   // This member has read a value from memory that the owner had back, or a sum with such a value.

@@ -85,7 +85,7 @@ MachineState Machine::start() {
   MachineState state{};
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     state.threads[who].local = automaton_.start(*scenario_.threads[who].start);
-    settle(who, state);
+    advance_alone(who, state);
   }
   return state;
 }
@@ -172,7 +172,7 @@ void Machine::step(std::size_t who, MachineState& state) {
     return;
   }
   me.local = automaton_.after(me.local, execute(operation, who, state));
-  settle(who, state);
+  advance_alone(who, state);
 }
 
 void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
@@ -182,7 +182,7 @@ void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
   std::move(oldest + 1, me.buffer.begin() + me.buffered, oldest);
   me.buffer[--me.buffered] = {};
   commit(stored.word, stored.value, who, state);
-  if (alive(state, who)) settle(who, state);
+  if (alive(state, who)) advance_alone(who, state);
 }
 
 void Machine::die(std::size_t member, MachineState& state) {
@@ -215,7 +215,7 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);
 }
 
-void Machine::settle(std::size_t who, MachineState& state) {
+void Machine::advance_alone(std::size_t who, MachineState& state) {
   Thread& me = state.threads[who];
   while (!broken_assertion_ && concerns_no_other(me, who)) {
     const Operation operation = automaton_.pending(me.local);
@@ -285,7 +285,7 @@ void Machine::wake(Word word, MachineState& state) {
     if (sleeper.asleep == 0 || automaton_.pending(sleeper.local).word != word) continue;
     sleeper.asleep = 0;
     sleeper.local = automaton_.after(sleeper.local, 0);
-    settle(who, state);
+    advance_alone(who, state);
   }
 }
 

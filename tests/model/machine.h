@@ -21,7 +21,7 @@ inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that oth
 // Has no padding, so that equal states have equal bytes. Each value is stored as its index in
 // Machine::values_.
 struct MachineState {
-  struct Buffered {
+  struct BufferedStore {
     std::uint16_t word;
     std::uint16_t value;
     std::uint32_t release;
@@ -30,7 +30,7 @@ struct MachineState {
     LocalState local;
     std::uint16_t asleep;
     std::uint16_t buffered;
-    std::array<Buffered, kBufferedMax> buffer;  // oldest first
+    std::array<BufferedStore, kBufferedMax> buffer;  // oldest first
   };
   std::array<std::uint16_t, kWordsMax> memory;
   std::array<Thread, kThreadsMax> threads;
@@ -76,7 +76,7 @@ class Machine {
   void die(std::size_t member, MachineState& state);
   void reap(std::size_t member, MachineState& state);
   // Lets a thread go on as long as its next operation concerns no other thread.
-  void settle(std::size_t who, MachineState& state);
+  void advance_alone(std::size_t who, MachineState& state);
   bool concerns_no_other(const Thread& thread, std::size_t who) const;
   Value execute(const Operation& operation, std::size_t who, MachineState& state);
   void wake(Word word, MachineState& state);

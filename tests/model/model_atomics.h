@@ -1,7 +1,7 @@
 // Atomics for the model explorer: the shipped classes, instantiated with ModelAtomics, run on
-// memory that the explorer owns. An atomic object is only a place in an Arena; each operation on it
-// goes to the Execution of the thread that runs now, which replays known results and stops at the
-// first operation whose result is not known yet.
+// memory that the explorer owns. An atomic object is only a place in an Arena. Each operation on it
+// goes to the Execution of the thread that runs now. The Execution replays known results, and stops
+// at the first operation whose result is not known yet.
 #pragma once
 
 #include <array>
