@@ -113,7 +113,7 @@ class NamesWriter {
     return actions;
   }
 
-  struct Open {
+  struct OpenCall {
     int number;
     bool unnamed;
   };
@@ -121,7 +121,7 @@ class NamesWriter {
   Random& random_;
   Script& script_;
   std::vector<Action> common_;
-  std::vector<Open> open_;
+  std::vector<OpenCall> open_;
   std::set<int> never_waited_for_;  // calls
   std::set<Name> names_in_use_;
   std::map<UnnamedKind, std::set<int>> indices_in_use_;

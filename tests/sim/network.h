@@ -43,10 +43,10 @@ struct Die {
 struct Left {  // the others can see that a worker has left the job
   int worker;
 };
-struct Learn {  // a worker learns which others have died or left
+struct Notify {  // a worker is notified which others have died or left
   int worker;
 };
-using Event = std::variant<Deliver, Settle, Run, Die, Left, Learn>;
+using Event = std::variant<Deliver, Settle, Run, Die, Left, Notify>;
 
 class Timeline {
  public:

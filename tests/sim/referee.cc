@@ -52,11 +52,11 @@ bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_
 
 }  // namespace
 
-const StepNumber& Entered::step_number() const {
+const StepNumber& EnteredDecision::step_number() const {
   return std::visit([](const auto& any) -> const StepNumber& { return any.step_number; }, decision);
 }
 
-std::uint64_t Entered::identity() const {
+std::uint64_t EnteredDecision::identity() const {
   const auto* step = std::get_if<Step>(&decision);
   return step == nullptr ? 0 : step->identity;
 }
@@ -149,7 +149,7 @@ void Referee::joined(int group, int worker, Time now) {
   board.joined_last = worker;
 }
 
-void Referee::entered(int group, int worker, const Entered& what) {
+void Referee::entered(int group, int worker, const EnteredDecision& what) {
   auto& member = member_of(group, worker);
   const auto& step_number = what.step_number();
   if (member.entered)
@@ -190,7 +190,7 @@ void Referee::agreed(int group, int worker) {
   const auto& entered = *member_of(group, worker).entered;
   const auto sequence = entered.step_number().sequence;
   if (sequence == board.agreed.size() + 1) {
-    Agreed what{entered.step_number(), entered.identity(), entered.calls};
+    AgreedDecision what{entered.step_number(), entered.identity(), entered.calls};
     for (const auto& member : board.members)
       if (member.entered && !member.entered->calls.empty()) what.calls = member.entered->calls;
     check_alike(group, what);
@@ -210,7 +210,7 @@ void Referee::agreed(int group, int worker) {
 
 // One member has seen that all have entered this step number, so they must have entered the same
 // decision.
-void Referee::check_alike(int group, const Agreed& what) {
+void Referee::check_alike(int group, const AgreedDecision& what) {
   const auto& members = script_.members(group);
   const auto& board = board_of(group);
   for (std::size_t index = 0; index < members.size(); ++index) {
@@ -227,7 +227,7 @@ void Referee::check_alike(int group, const Agreed& what) {
   }
 }
 
-void Referee::check_new(int group, const Agreed& what) {
+void Referee::check_new(int group, const AgreedDecision& what) {
   auto& board = board_of(group);
   if (what.calls.empty())
     return report_problem(
@@ -245,7 +245,7 @@ void Referee::check_new(int group, const Agreed& what) {
   check_waits(what);
 }
 
-void Referee::count(const Agreed& what, const Decision& decision) {
+void Referee::count(const AgreedDecision& what, const Decision& decision) {
   if (std::holds_alternative<Step>(decision)) {
     ++steps_;
     if (!call_of(what.calls.front()).joined.empty()) ++steps_joined_;
@@ -257,7 +257,7 @@ void Referee::count(const Agreed& what, const Decision& decision) {
   }
 }
 
-void Referee::check_all_submitted(const Call& call, const Agreed& what) {
+void Referee::check_all_submitted(const Call& call, const AgreedDecision& what) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
@@ -270,7 +270,7 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
 }
 
 // Calls of one name must be decided in the script's order.
-void Referee::check_order(Board& board, int number, const Agreed& what) {
+void Referee::check_order(Board& board, int number, const AgreedDecision& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
     report_problem(format_text("{} of group {} is call {}, out of its order",
@@ -279,7 +279,7 @@ void Referee::check_order(Board& board, int number, const Agreed& what) {
     calls.pop_front();
 }
 
-void Referee::check_kind(const Call& call, const Decision& decision, const Agreed& what) {
+void Referee::check_kind(const Call& call, const Decision& decision, const AgreedDecision& what) {
   const bool rejects =
       std::holds_alternative<Rejection>(decision) || std::holds_alternative<NoOp>(decision);
   if (call.is_join() != std::holds_alternative<Release>(decision))
@@ -294,7 +294,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
 }
 
 // Calls that a worker submitted before and after a wait must not share a step.
-void Referee::check_waits(const Agreed& what) {
+void Referee::check_waits(const AgreedDecision& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
       if (participation_of(number, maker).waits !=
@@ -305,7 +305,7 @@ void Referee::check_waits(const Agreed& what) {
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
-void Referee::check_own(int worker, int number, const Entered& entered) {
+void Referee::check_own(int worker, int number, const EnteredDecision& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {

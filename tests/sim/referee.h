@@ -19,7 +19,7 @@ enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
 // A decision that a member enters, and the numbers of its calls. A joined member has no calls in
 // it.
-struct Entered {
+struct EnteredDecision {
   Decision decision;
   std::vector<int> calls;
 
@@ -57,7 +57,7 @@ class Referee {
   void joined(int group, int worker, Time now);
   // A member enters its next decision, rolls back its entry, finds that all members have entered
   // alike, or completes the decision.
-  void entered(int group, int worker, const Entered& what);
+  void entered(int group, int worker, const EnteredDecision& what);
   void rolled_back(int group, int worker);
   void agreed(int group, int worker);
   void completed(int group, int worker);
@@ -83,19 +83,19 @@ class Referee {
 
  private:
   struct Member {
-    std::size_t completed = 0;          // number of completed decisions
-    std::optional<Entered> entered;     // entered, but neither completed nor rolled back
-    std::uint32_t generation_last = 1;  // the last generation among its entries
+    std::size_t completed = 0;               // number of completed decisions
+    std::optional<EnteredDecision> entered;  // entered, but neither completed nor rolled back
+    std::uint32_t generation_last = 1;       // the last generation among its entries
   };
   // A decision that all members have entered alike.
-  struct Agreed {
+  struct AgreedDecision {
     StepNumber step_number;
     std::uint64_t identity;
     std::vector<int> calls;
   };
   struct Board {
     std::vector<Member> members;
-    std::vector<Agreed> agreed;
+    std::vector<AgreedDecision> agreed;
     // by name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
     int joined_last = -1;  // the worker with the latest join; at equal times, the highest worker
@@ -124,16 +124,16 @@ class Referee {
   }
 
   // Checks a decision when the first member sees that all have entered it alike.
-  void check_new(int group, const Agreed& what);
-  void check_alike(int group, const Agreed& what);
-  void check_own(int worker, int number, const Entered& entered);
-  void check_all_submitted(const Call& call, const Agreed& what);
-  void check_order(Board& board, int number, const Agreed& what);
-  void check_kind(const Call& call, const Decision& decision, const Agreed& what);
-  void check_waits(const Agreed& what);
+  void check_new(int group, const AgreedDecision& what);
+  void check_alike(int group, const AgreedDecision& what);
+  void check_own(int worker, int number, const EnteredDecision& entered);
+  void check_all_submitted(const Call& call, const AgreedDecision& what);
+  void check_order(Board& board, int number, const AgreedDecision& what);
+  void check_kind(const Call& call, const Decision& decision, const AgreedDecision& what);
+  void check_waits(const AgreedDecision& what);
   void check_release(int group, const Release& release);
   void check_rejection(int worker, int number, const Rejection& rejection);
-  void count(const Agreed& what, const Decision& decision);
+  void count(const AgreedDecision& what, const Decision& decision);
   void end(int worker, int call, Outcome outcome);
 
   const Script& script_;

@@ -59,8 +59,8 @@ class Cluster {
     }
     completed_ = 0;
     while (completed_ < known_.size()) {
-      const bool talks = exchange();
-      if (!enter() && !talks) wait();
+      const bool has_messages = exchange();
+      if (!enter() && !has_messages) wait();
     }
     exchange();
     for (const auto& member : members_) {
@@ -92,18 +92,18 @@ class Cluster {
     Bytes bytes;
   };
 
-  // Calls the agreement of a member. For the coordinator's member, it also adds up the time.
+  // Runs `function`. If it belongs to the coordinator's member, adds the time that it took.
   template <class Function>
   auto timed(const Member& member, Function function) {
     if (member.number != 0) return function();
     const auto begin = Clock::now();
-    const Charge charge{coordinator_time_, begin};
+    const TimeAdder adder{coordinator_time_, begin};
     return function();
   }
-  struct Charge {
+  struct TimeAdder {
     Clock::duration& total;
     Clock::time_point begin;
-    ~Charge() { total += Clock::now() - begin; }
+    ~TimeAdder() { total += Clock::now() - begin; }
   };
 
   void submit(Member& member, const std::vector<std::size_t>& order) {

@@ -113,9 +113,9 @@ class Simulation {
 
   void process(const Left& leave) {
     const std::uint32_t ticket = ++leavers_;
-    const bool is_backward = dependencies_.flaws.the_last_leaver_is_blamed;
+    const bool reverses_order = dependencies_.flaws.the_last_leaver_is_blamed;
     ended_.leavers[static_cast<std::size_t>(leave.worker)] = {
-        .ticket = is_backward ? UINT32_MAX - 1 - ticket : ticket, .reason = "enough"};
+        .ticket = reverses_order ? UINT32_MAX - 1 - ticket : ticket, .reason = "enough"};
     referee_.left(leave.worker);
     notify_others();
   }
@@ -125,12 +125,12 @@ class Simulation {
     for (int other = 0; other < script_.workers; ++other) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
-      if (!forgets_one) timeline_.add(timeline_.now() + delay, Learn{other});
+      if (!forgets_one) timeline_.add(timeline_.now() + delay, Notify{other});
       forgets_one = false;
     }
   }
 
-  void process(const Learn& learn) { worker(learn.worker).learn(ended_); }
+  void process(const Notify& notice) { worker(notice.worker).notify(ended_); }
 
   bool all_finished() const {
     for (const auto& one : workers_)

@@ -14,7 +14,7 @@ namespace {
 
 std::string shown(const std::string& name) { return shortened(name, 30); }
 
-TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
+TimePoint time_point_of(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
 std::string text_of(const StepNumber& step_number) {
   return format_text("{}.{}", step_number.generation, step_number.sequence);
@@ -80,11 +80,11 @@ void SimulatedWorker::die() {
 // Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
 // members finish the step that all have entered, and enter no other. After a death that step may be
 // lost, so the members go on as before until their groups end.
-void SimulatedWorker::learn(const EndedRanks& ended) {
+void SimulatedWorker::notify(const EndedRanks& ended) {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
   if (!alive_ || std::ranges::all_of(memberships_, has_ended)) return;
   if (dependencies_.timeline.now() < stopped_until_) {
-    dependencies_.timeline.add(stopped_until_, Learn{number_});
+    dependencies_.timeline.add(stopped_until_, Notify{number_});
     return;
   }
   std::vector<std::pair<Membership*, GroupFailure>> failures;
@@ -140,7 +140,7 @@ bool SimulatedWorker::take_messages(Membership& membership) {
   for (; !membership.inbox.empty(); membership.inbox.pop_front()) {
     const auto& [from, bytes] = membership.inbox.front();
     const auto status =
-        membership.agreement->receive(from, bytes, point(dependencies_.timeline.now()));
+        membership.agreement->receive(from, bytes, time_point_of(dependencies_.timeline.now()));
     if (!status.ok()) dependencies_.referee.report_problem(status.message());
   }
   return had_messages;
@@ -165,7 +165,7 @@ void SimulatedWorker::send_messages(Membership& membership) {
 // the next deadline.
 void SimulatedWorker::tick_if_due(Membership& membership) {
   if (is_over(membership) || dependencies_.flaws.never_ticks) return;
-  const auto now = point(dependencies_.timeline.now());
+  const auto now = time_point_of(dependencies_.timeline.now());
   auto deadline = membership.agreement->deadline();
   if ((deadline && *deadline <= now) || dependencies_.random.chance(10)) {
     membership.agreement->tick(now);
@@ -543,7 +543,8 @@ void SimulatedWorker::submit(std::span<const int> calls) {
     batch.push_back(script.submission_of(number, number_));
   }
   std::vector<Handle> handles(batch.size());
-  const Status status = submissions_.add(batch, handles, point(dependencies_.timeline.now()));
+  const Status status =
+      submissions_.add(batch, handles, time_point_of(dependencies_.timeline.now()));
   if (submissions_.is_over(static_cast<GroupId>(membership.group))) {
     for (const int number : calls) dependencies_.referee.lost(number_, number);
     return;
@@ -575,7 +576,7 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
         format_text("worker {}: call {} has another signature", number_, number));
   if (dependencies_.flaws.counts_no_waits) context.waits = 0;
   handles_[static_cast<std::size_t>(number)] = record.handle;
-  membership.in_flight.emplace(record.handle, Running{number, &record});
+  membership.in_flight.emplace(record.handle, RunningCall{number, &record});
   membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
   if (call.is_join())
     dependencies_.referee.joined(call.group, number_, dependencies_.timeline.now());
@@ -584,7 +585,8 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
 // Submits a call that must be rejected.
 Status SimulatedWorker::try_submit(const Submission& submission) {
   Handle handle = 0;
-  return submissions_.add({&submission, 1}, {&handle, 1}, point(dependencies_.timeline.now()));
+  return submissions_.add({&submission, 1}, {&handle, 1},
+                          time_point_of(dependencies_.timeline.now()));
 }
 
 std::string SimulatedWorker::waiting_for() const {

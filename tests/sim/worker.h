@@ -1,7 +1,7 @@
-// SimulatedWorker: one process of the job. It runs its program and plays the engine: it submits to
-// its Submissions, which names and rejects calls, feeds its Agreements with the calls that have
-// arrived there, enters their decisions on the boards, checks whether all members have entered
-// alike, and completes the decisions.
+// SimulatedWorker: one process of the job. It runs its program and plays the engine. Submissions
+// names and rejects the calls of the program. The worker passes the accepted calls to its
+// Agreements, enters their decisions on the boards, checks whether all members have entered alike,
+// and completes the decisions.
 #pragma once
 
 #include <cstddef>
@@ -70,9 +70,9 @@ class SimulatedWorker {
   // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
-  // Called after other workers have died or left. Ends the groups that cannot go on without them;
-  // the calls that are in flight there are lost.
-  void learn(const EndedRanks& ended);
+  // Says which workers have died or left. Ends the groups that cannot go on without them; the calls
+  // that are in flight there are lost.
+  void notify(const EndedRanks& ended);
 
   // Whether this worker has neither died nor left the job.
   bool alive() const { return alive_; }
@@ -82,14 +82,14 @@ class SimulatedWorker {
 
  private:
   // One of this worker's calls, until it ends.
-  struct Running {
+  struct RunningCall {
     int call;
     Record* record;  // the agreement borrows its signature
   };
   // A decision that this member has entered, and neither completed nor rolled back.
   struct Attempt {
     enum class State : std::uint8_t { kReading, kMispredicted, kAgreed };
-    Entered entered;
+    EnteredDecision entered;
     std::uint64_t identity = 0;  // as this worker writes it to the board
     State state = State::kReading;
     int reads = 0;  // how many reads read_board() has made: first the words, then the identities
@@ -102,7 +102,7 @@ class SimulatedWorker {
     int member;
     std::unique_ptr<Agreement> agreement = {};  // null once the group has ended for us
     std::deque<std::pair<int, Bytes>> inbox = {};
-    std::map<CallId, Running> in_flight = {};  // by handle
+    std::map<CallId, RunningCall> in_flight = {};  // by handle
     std::optional<Attempt> attempt = {};
     bool enters = true;         // false when the group is about to end for us
     Time deadline_run_at = -1;  // the time of the Run event that is queued for the deadline

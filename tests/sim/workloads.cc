@@ -246,7 +246,7 @@ void printing_once_per_epoch(Job& job) {
 
 // In the first 10 steps the ranks submit the count after the gradients. In the later steps they
 // submit it first, and rank 0 waits for it before it submits the gradients.
-void count_moves_to_the_front(Job& job) {
+void counting_first(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto calls = job.calls("gradient", 8);
     const int count = job.unfused_call("count");
@@ -436,7 +436,7 @@ void clipped_by_part(Job& job) {
   }
 }
 
-void checkpoints(Job& job) {
+void averages(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     job.train(job.calls("gradient", 8));
     if (job.random().chance(20)) job.train(job.calls("average", 8));
@@ -478,7 +478,7 @@ constexpr std::array kNamedWorkloads = {
         printing_once_per_epoch},
     Row{{"counting", "every 5 steps waits for a count in the middle of the gradients"}, counting},
     Row{{"counting first", "after 10 steps, rank 0 waits for a count before the gradients"},
-        count_moves_to_the_front},
+        counting_first},
     Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"}, evaluation},
     Row{{"accumulation", "a loss in every step, gradients in every fourth"}, accumulation},
     Row{{"two optimizers", "two steps of a discriminator, one of a generator"}, two_optimizers},
@@ -487,7 +487,7 @@ constexpr std::array kNamedWorkloads = {
     Row{{"many tasks", "a shared trunk, and one of six heads, drawn in each step"}, many_tasks},
     Row{{"averages",
          "parameters are averaged after some steps, by chance, and saved every 16 steps"},
-        checkpoints},
+        averages},
     Row{{"batch norm", "six calls in turn in the forward pass, then the gradients"},
         forward_and_backward},
     Row{{"overlapping",
