@@ -45,7 +45,7 @@ class RunningProgram {
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
 
-  // Does the next action if that is possible now. Returns whether it did it.
+  // Does the next action if that is possible now. Returns false if it is not.
   bool act(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];

@@ -60,7 +60,7 @@ void PlanWalk::enter() {
 }
 
 // The ids of this bucket and of later ones that are in flight. If the program has waited for a
-// completion between their submissions, only the ids that were submitted before that wait.
+// completion between these submissions, returns only the ids submitted before that wait.
 std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment,
                                                std::size_t bucket) const {
   std::vector<std::uint32_t> ids;
