@@ -202,8 +202,8 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
                            MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SharedByProcesses{}) {}
   ~MemoryOfAStoppedSurvivor() override { ::munmap(shared_, sizeof(SharedByProcesses)); }
 
-  // Runs rank 1. It is stopped in the middle of its slice, whose result it stores in the memory of
-  // all ranks.
+  // Runs rank 1, which is stopped while it stores the result of its slice in the memory of all
+  // ranks.
   int run_stopped_rank(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;

@@ -200,8 +200,8 @@ class FormationProtocol {
     return store_.set(keys::process(rank()), {writer.take(), {}});
   }
 
-  // Error: kFixCall if another process that has not ended has this rank. If that process is still
-  // forming the job, its formation fails, too.
+  // Error: kFixCall if another running process has this rank. If that process is still forming the
+  // job, its formation fails, too.
   Status reserve_rank() {
     const Status published = publish_pid();
     if (published.code() != StatusCode::kFixCall) return published;

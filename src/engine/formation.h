@@ -51,7 +51,7 @@ inline constexpr std::size_t kGroupsMax = 32;
 
 // Returns the ranks of a group as error texts show them: "[0, 2]".
 std::string group_text(const std::vector<int>& ranks);
-// Checks a list of ranks. Errors: kFixCall unless it is ascending and within a job of that size.
+// Checks a list of ranks. Errors: kFixCall unless the list is ascending and within 0 … size − 1.
 Status check_group(const std::vector<int>& ranks, int size);
 
 // These functions pass the memory of a new group through the Store: its first member publishes the

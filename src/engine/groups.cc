@@ -181,7 +181,7 @@ Status Groups::remove_now(GroupId group) {
     if (closed.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
-  // The group stays closed, because other threads may have looked it up before this.
+  // The group stays closed, because other threads may already have looked it up.
   table_.lock()->erase(group);
   dependencies_.progress.remove_member(group);
   return {};

@@ -50,7 +50,7 @@ class Loop {
   std::size_t drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline);
   // For the thread "progress": runs rounds until the lock must be released or there is no work.
   void drive_in_background();
-  // Changes the memberships between two rounds, and publishes the calls that this has finished.
+  // Changes the memberships between two rounds, and publishes the calls that the change finishes.
   template <class Change>  // void(Memberships&, std::vector<Record*>& finished)
   void change(Change change) {
     try {

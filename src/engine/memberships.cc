@@ -122,7 +122,7 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     bool progress = false;
     for (auto& member : members_)
       may_progress |= !member->stop_entering() && !member->any_member_gone();
-    // This comes after any_member_gone(): a member that is gone has stored all that it ever will.
+    // After any_member_gone(), because a member that is gone has stored all that it ever will.
     for (auto& member : members_) progress |= member->advance(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;

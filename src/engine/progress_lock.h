@@ -94,7 +94,7 @@ class ProgressLock {
 
   // Whether a thread claims the lock, or the engine ends.
   bool claimed_or_stopping() const { return stopping_ || claims_ > 0; }
-  // Whether the holder must release the lock. The holder must ask before it sleeps.
+  // Whether the holder must release the lock. The holder must call this before it sleeps.
   bool holder_must_release(bool has_work) const;
 
   bool operator==(const ProgressLock&) const = default;

@@ -69,7 +69,7 @@ void Watch::stop() {
   epoll_.reset();
 }
 
-// This thread must not need memory, because it could not report that there is none. It uses epoll,
+// This thread must not allocate memory, because it could not report a failure. It uses epoll,
 // because poll() fails if it gets more descriptors than RLIMIT_NOFILE allows, and the user's
 // program may lower this limit.
 void Watch::run() {
