@@ -75,7 +75,7 @@ struct KnobRow {
   std::string_view choices{};  // words separated by '|'; empty if any text is allowed
   // the flag of `farandole run`; empty if the launcher sets the knob itself
   std::string_view flag{};
-  bool same_on_all_ranks = false;  // the engine checks that it is
+  bool same_on_all_ranks = false;  // the engine rejects different values
   std::string_view help{};
 };
 

@@ -262,8 +262,8 @@ class MemberCallInTest {
                       Buffer(output_.content().size(), WatchedMemory::kUninitialized)) &&
            guards_are_intact();
   }
-  // Checks the result and then overwrites all memory. The other members' results show whether one
-  // of them still needed it.
+  // Checks the result and then overwrites all memory. If another member still needed that memory,
+  // its result is wrong.
   void expect_result() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());

@@ -2,9 +2,9 @@
 // in use, and chooses names for calls without one. It is not thread-safe: the engine guards it with
 // a lock.
 //
-// The agreement matches the calls of different ranks by name. So names must depend only on what the
-// program does, in its order: on its submissions and on the results that it has taken. They do not
-// depend on when a call finishes or whether its handle is dropped (docs/decisions/0031).
+// The agreement matches the calls of different ranks by name. So names must depend only on
+// which calls the program submits, which results it takes, and in which order. They do not depend
+// on when a call finishes or whether its handle is dropped (docs/decisions/0031).
 #pragma once
 
 #include <cstddef>
