@@ -63,7 +63,8 @@ class Litmus {
   Scenario scenario_;
 };
 
-// Each thread stores its own flag, then loads the other's. The assertion breaks if both load 0.
+// Each thread stores its own flag, then loads the flag of the other thread. The assertion breaks if
+// both load 0.
 Verdict store_then_load(std::memory_order order) {
   Litmus litmus;
   Cell& x = litmus.cell("x");

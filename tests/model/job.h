@@ -84,7 +84,7 @@ struct Options {
   bool spins = false;               // members never sleep (flows only), which saves states
   int mortal = -1;                  // this member may die, the others watch it
   bool rollback = false;            // the coordinator stops all members once, at any time
-  std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities
+  std::uint32_t differ_from = ~0u;  // from this step on, identities differ in generation 1
   int leaver = -1;                  // this member leaves after its first step
   int quitter = -1;                 // this member wants to end at any time (flows only)
   bool late_submit = false;         // another thread of member 0 submits its last step

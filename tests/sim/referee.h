@@ -37,7 +37,7 @@ class Referee {
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // A worker has died: the job has ended, but workers that have not learned of it may still raise.
+  // A worker has died: the job has ended, but workers that are not notified yet may still raise.
   void died(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
   void leaves_early(int worker);
