@@ -8,7 +8,7 @@ from typing import NamedTuple
 from farandole.comparison import allreduce_max
 from farandole.group import Group
 
-# The kind of gradient that a rank has for a parameter. The largest kind of all ranks counts.
+# The kind of gradient that a rank has for a parameter. All ranks use the largest kind of any rank.
 NOTHING, DENSE, SPARSE = range(3)
 
 
@@ -26,7 +26,8 @@ def agree(
     """Return what the ranks have for each gradient, after one allreduce called `name`.
 
     `kinds` has this rank's kind of each gradient. `arrived` has the indices of the gradients that
-    are complete on this rank, in the order of their completion. The places follow that of member 0.
+    are complete on this rank, in the order of their completion. The returned places follow the
+    order of member 0.
     """
     count = len(kinds)
     order = [-1] * count
@@ -37,6 +38,6 @@ def agree(
     found = allreduce_max([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
     parts = (found[:count], found[count : 2 * count], found[2 * count :])
     return [
-        AgreedGradient(kind, not is_lacking, (place, -index))
-        for index, (kind, place, is_lacking) in enumerate(zip(*parts, strict=True))
+        AgreedGradient(kind, not is_missing_somewhere, (place, -index))
+        for index, (kind, place, is_missing_somewhere) in enumerate(zip(*parts, strict=True))
     ]

@@ -1,4 +1,4 @@
-"""Compare a text of each rank, and find the ranks that differ.
+"""Compare texts, one from each rank, and find the ranks that differ.
 
 Ranks that have joined take no part in the comparison.
 """
@@ -37,9 +37,9 @@ def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list
 
 
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
-    """Return the text of each member, by its world rank.
+    """Return the texts of the members, by world rank.
 
-    `text` must not be empty, because an empty text stands for a rank that has joined. The names of
+    A member whose text is empty has no entry, and neither has a rank that has joined. The names of
     the calls begin with `name`; if `name` is empty, the engine chooses the names.
     """
     size, me = process_set.size(), process_set.rank()
@@ -67,7 +67,8 @@ def attempt(action: Callable[[], object]) -> str:
 
 
 def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
-    """Return the errors of all members, by rank. `problem` is this rank's error, or "".
+    """Return the errors of the members that have one, by rank. `problem` is this rank's error, or
+    "".
 
     If no rank has a problem, this takes one allreduce of 32 bytes.
     """

@@ -61,8 +61,8 @@ def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class TensorReader:
-    """Reads tensors without calling Python. `exchange_api` is the table of functions by which the
-    framework allows it (DLPack's C exchange API): torch.Tensor.__dlpack_c_exchange_api__."""
+    """Reads tensors without calling Python. `exchange_api` is the framework's table of functions
+    for this purpose (DLPack's C exchange API), such as torch.Tensor.__dlpack_c_exchange_api__."""
 
     def __init__(self, exchange_api: Any, /) -> None: ...
     def view_of(self, tensor: Any, /) -> BufferView | None:
@@ -71,8 +71,8 @@ class TensorReader:
         it. The tensor must be of the type that has the table."""
 
 class ProcessContext:
-    """What all engines of one process share: the memory of allocate() and the connection to the
-    launcher. Later engines of the process can also share memory that an earlier one allocated."""
+    """The memory of allocate() and the connection to the launcher, for all engines of one process.
+    So memory from allocate() stays shared when the process leaves its job and joins another."""
 
     def __init__(self) -> None: ...
 

@@ -76,8 +76,8 @@ class State:
         self.check_host_updates()
 
     def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
-        """Let the next check_host_updates() raise. Jobs have a fixed size so far, so only a program
-        calls it, on all ranks."""
+        """Let the next check_host_updates() raise. Jobs have a fixed size so far, so Farandole
+        never calls this method. A program that calls it must do so on all ranks."""
         self._host_updates |= update_res
 
     def check_host_updates(self) -> None:
@@ -179,14 +179,14 @@ class StateDictHandler(StateHandler):
 
 
 class HandledState(ObjectState):
-    """Keep values as attributes. Save each with the handler of its type or, without a handler, as
-    ObjectState does."""
+    """Keep values as attributes. Save each value with the handler of its type. If its type has no
+    handler, save the value as ObjectState does."""
 
     _handlers: dict[str, StateHandler]
 
     def __init__(self, registry: HandlerRegistry, values: dict[str, Any]) -> None:
-        found = {name: _handler_of(value, registry) for name, value in values.items()}
-        self.__dict__["_handlers"] = {name: h for name, h in found.items() if h is not None}
+        handlers = {name: _handler_of(value, registry) for name, value in values.items()}
+        self.__dict__["_handlers"] = {name: h for name, h in handlers.items() if h is not None}
         for name in self._handlers:
             self.__dict__[name] = values[name]
         objects = {name: value for name, value in values.items() if name not in self._handlers}

@@ -53,5 +53,5 @@ class WorkerError(FarandoleError):
 
 
 def text_for_others(error: Exception) -> str:
-    """Return what the other ranks are told if this one cannot do its part."""
+    """Return the text by which the other ranks learn of an error of this rank."""
     return str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"

@@ -55,7 +55,7 @@ def init(
             ValueError.
     """
     _check_not_forked()
-    groups = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
+    groups = _checked_groups([] if process_sets in (None, "dynamic") else process_sets)
     if _process.engine is not None and _process.engine.is_over:
         shutdown()
     if _process.engine is not None:
@@ -117,7 +117,7 @@ def _check_is_world(comm: Any, size: int) -> None:
     )
 
 
-def _checked_list(groups: Any) -> Sequence[Group]:
+def _checked_groups(groups: Any) -> Sequence[Group]:
     if isinstance(groups, (list, tuple)) and all(isinstance(group, Group) for group in groups):
         return groups
     raise CallError(
@@ -269,7 +269,7 @@ def _leave_at_exit() -> None:
 
 
 def _was_caused_by_a_loss(error: BaseException | None) -> bool:
-    """Return whether it is a GroupLostError, or was raised from one by `raise ... from error`."""
+    """Return whether the error is a GroupLostError, or was raised from one by `raise ... from`."""
     seen: set[int] = set()  # a program may make a cycle of causes
     while error is not None and id(error) not in seen:
         if isinstance(error, GroupLostError):

@@ -1,7 +1,7 @@
 """The part of nanobind that depends on the version of Python; `farandole.core` imports it.
 
-The wheel contains it for the versions that are out. For later ones, pip installs the package
-nanobind-backend (docs/decisions/0044).
+The wheel contains this part for the versions of Python that are out. For later versions, pip
+installs the package nanobind-backend (docs/decisions/0044).
 """
 
 try:

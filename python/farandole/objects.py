@@ -76,7 +76,7 @@ def allgather_object(
     received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
     objects, first = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
-        if length == 0:  # it has joined: a pickled object has at least one byte
+        if length == 0:  # the rank has joined: a pickled object has at least one byte
             continue
         objects.append(_unpack(received[first : first + length], f"rank {rank}"))
         first += length

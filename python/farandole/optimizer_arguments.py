@@ -70,7 +70,7 @@ def parameters_by_group(
     is Horovod's older name of `groups`."""
     if num_groups != 0:
         warnings.warn(
-            "num_groups is the old name of groups: use that", DeprecationWarning, stacklevel=3
+            "num_groups is the old name of groups: use groups", DeprecationWarning, stacklevel=3
         )
         groups = num_groups if groups is None else groups
     if groups is None or groups == 0:

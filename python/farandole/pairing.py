@@ -33,8 +33,8 @@ def paired(
         names: The names by id(). Parameters without a name stay in their order.
         call_name: The name of the allreduce that compares the ranks.
         group: The group of ranks.
-        groups: The number of each parameter's `groups` entry in the optimizer, by id() of the
-            parameter; None if the optimizer has no such groups of parameters.
+        groups: For each parameter, by id(), the number of its list in the optimizer's `groups`.
+            None if the optimizer has no such lists.
 
     Raises:
         CallError: The members do not have the same names, dtypes, shapes and groups. The text is
@@ -55,12 +55,12 @@ def paired(
     text = json.dumps(mine).encode()
     if same_everywhere(text, call_name, group):
         return ordered
-    of_ranks = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
-    columns = itertools.zip_longest(*of_ranks.values(), fillvalue="none")
+    by_rank = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
+    columns = itertools.zip_longest(*by_rank.values(), fillvalue="none")
     index, differing = next((i, column) for i, column in enumerate(columns) if len(set(column)) > 1)
     rows = {
         rank: f"number {index} of {len(own)}: {parameter}"
-        for (rank, own), parameter in zip(of_ranks.items(), differing, strict=True)
+        for (rank, own), parameter in zip(by_rank.items(), differing, strict=True)
     }
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "

@@ -29,9 +29,9 @@ ADVICE = (
 )
 
 
-class Parameter(NamedTuple):
+class ParameterDigest(NamedTuple):
     kind: str  # dtype and shape
-    digest: str  # a digest of its bytes
+    digest: str  # of the bytes of the parameter
 
 
 def check(
@@ -51,7 +51,7 @@ def check(
     arguments.group_number(process_set)
     base = arguments.call_name(name)
     named: dict[str, Array] = {}
-    own: dict[str, Parameter] = {}
+    own: dict[str, ParameterDigest] = {}
 
     def read() -> None:
         named.update(_named(arrays, params))
@@ -64,9 +64,9 @@ def check(
     mine = json.dumps([failure, list(own.items())]).encode()
     texts = exchange(mine, base, process_set)
     reports = {rank: json.loads(text) for rank, text in texts.items()}
-    found = difference(
+    found = find_difference(
         {
-            rank: report[0] or {name: Parameter(*values) for name, values in report[1]}
+            rank: report[0] or {name: ParameterDigest(*values) for name, values in report[1]}
             for rank, report in reports.items()
         }
     )
@@ -100,11 +100,11 @@ def _named(arrays: Arrays, params: Any) -> dict[str, Array]:
     return named
 
 
-def _read(arrays: Arrays, key: str, array: Array) -> Parameter:
+def _read(arrays: Arrays, key: str, array: Array) -> ParameterDigest:
     if why := arrays.why_unreadable(array):
         raise CallError(f"`{key}` is {why}, and has no bytes to compare: leave it out")
     digest = hashlib.blake2b(arrays.bytes_of(array), digest_size=_DIGEST_BYTES)
-    return Parameter(arrays.kind_of(array), digest.hexdigest())
+    return ParameterDigest(arrays.kind_of(array), digest.hexdigest())
 
 
 def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
@@ -137,15 +137,15 @@ class Difference:
         return "cannot be compared" if self.failed else "are not the same on all ranks"
 
 
-def difference(of_ranks: Mapping[int, str | dict[str, Parameter]]) -> Difference:
-    """Find what differs between ranks. `of_ranks` has each rank's parameters or, if the rank could
-    not read them, the text of its error."""
-    failures = {rank: own for rank, own in of_ranks.items() if isinstance(own, str)}
+def find_difference(by_rank: Mapping[int, str | dict[str, ParameterDigest]]) -> Difference:
+    """Describe what differs between ranks. `by_rank` has the digests of each rank's parameters or,
+    if the rank could not read them, the text of its error."""
+    failures = {rank: own for rank, own in by_rank.items() if isinstance(own, str)}
     if failures:
         return Difference(
             f"{rank_list(sorted(failures))} cannot read them\n{table(failures)}", failed=True
         )
-    parameters = {rank: own for rank, own in of_ranks.items() if isinstance(own, dict)}
+    parameters = {rank: own for rank, own in by_rank.items() if isinstance(own, dict)}
     names = list(dict.fromkeys(name for own in parameters.values() for name in own))
     for name in names:
         if any(name not in own for own in parameters.values()):
@@ -154,7 +154,7 @@ def difference(of_ranks: Mapping[int, str | dict[str, Parameter]]) -> Difference
     return _unequal(differing, len(names), parameters)
 
 
-def _missing(name: str, parameters: Mapping[int, dict[str, Parameter]]) -> Difference:
+def _missing(name: str, parameters: Mapping[int, dict[str, ParameterDigest]]) -> Difference:
     lacking = [rank for rank, own in parameters.items() if name not in own]
     rows = {}
     for rank, own in parameters.items():
@@ -169,7 +169,7 @@ def _missing(name: str, parameters: Mapping[int, dict[str, Parameter]]) -> Diffe
 
 
 def _unequal(
-    differing: Sequence[str], count: int, parameters: Mapping[int, dict[str, Parameter]]
+    differing: Sequence[str], count: int, parameters: Mapping[int, dict[str, ParameterDigest]]
 ) -> Difference:
     first = differing[0]
     kinds = {own[first].kind for own in parameters.values()}

@@ -26,7 +26,7 @@ class PeriodicCheck:
     def after_step(self, params: Callable[[], Mapping[str, Array]]) -> None:
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
-            # all count from 0.
+            # all members count from 0 again.
             self._period, self._steps = self._group.period, 0
         self._steps += 1
         checks, steps_since_check = divmod(self._steps - 1, self._every)

@@ -28,8 +28,8 @@ def mpi_built() -> bool:
 def gloo_enabled() -> bool:
     """Return True, although there is no Gloo.
 
-    Scripts ask for what Horovod can only do with Gloo, such as init() after shutdown(), or elastic
-    jobs.
+    Scripts ask before they use features that Horovod has only with Gloo, such as init() after
+    shutdown(), or elastic jobs.
     """
     return True
 

@@ -55,13 +55,13 @@ def start_gather(
         present = [count for count in counts if count > 0]
         ends = list(itertools.accumulate(present))
         begins = [0, *ends[:-1]]
-        of_ranks = [rows[begin].tolist() for begin in begins]
-        if any(other != of_ranks[0] for other in of_ranks):
+        sizes_by_rank = [rows[begin].tolist() for begin in begins]
+        if any(other != sizes_by_rank[0] for other in sizes_by_rank):
             raise CallError(
                 f"the sparse tensors `{arguments.call_name(name)}` have different sizes on the "
-                f"ranks: {of_ranks}, in the order of the ranks; give all the same"
+                f"ranks: {sizes_by_rank}, in the order of the ranks; give all the same"
             )
         parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
-        return SparseRows(of_ranks[0], arrays.concatenate(parts), all_values, len(present))
+        return SparseRows(sizes_by_rank[0], arrays.concatenate(parts), all_values, len(present))
 
     return finish

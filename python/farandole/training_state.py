@@ -39,7 +39,7 @@ def broadcast_parameters(
             )
     present = [(name, array) for name, array in pairs if array is not None]
     handles = [broadcast(a, root_rank, f"parameters.{name}", process_set) for name, a in present]
-    # Wait for all of them, also when one has failed, so that their names become free.
+    # Wait for all calls, even if one has failed, so that the names of all become free.
     results = BatchHandle(handles).wait()
     return {name: result for (name, _), result in zip(present, results, strict=True)}
 
@@ -75,11 +75,11 @@ def broadcast_optimizer_state(
     else:
         data, received = _receive(arrays, broadcast, root_rank, process_set)
 
-        def take() -> None:
+        def unpickle_and_load() -> None:
             state.append(_Unpickler(data, received).load())
             load(state[0])
 
-        problem = attempt(take)
+        problem = attempt(unpickle_and_load)
     if problems := exchange_failures(problem, "state.taken", process_set):
         raise CallError(
             f"not all ranks could load the optimizer state of rank {root_rank}:\n{table(problems)}"
@@ -125,11 +125,11 @@ def _send(
     pickler = _Pickler(arrays, file)
     state: list[Any] = []
 
-    def take_apart() -> None:
+    def read_and_pickle() -> None:
         state.append(read())
         pickler.dump(state[0])
 
-    problem = attempt(take_apart)
+    problem = attempt(read_and_pickle)
     layouts = [(array.dtype, array.shape) for array in pickler.left_out]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)

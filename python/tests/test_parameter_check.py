@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from farandole.parameter_check import Parameter, difference
+from farandole.parameter_check import ParameterDigest, find_difference
 
 
-def parameters(**digests: str) -> dict[str, Parameter]:
-    return {name: Parameter("float32 [4]", digest) for name, digest in digests.items()}
+def parameters(**digests: str) -> dict[str, ParameterDigest]:
+    return {name: ParameterDigest("float32 [4]", digest) for name, digest in digests.items()}
 
 
 def test_one_of_two_ranks_differs() -> None:
     same, other = parameters(a="11", b="22"), parameters(a="11", b="33")
-    found = difference({0: same, 1: other})
+    found = find_difference({0: same, 1: other})
     assert (found.name, found.is_of_values, found.failed) == ("b", True, False)
     assert found.details == (
         "1 of 2 differs, `b` (float32 [4])\n  rank 0   digest 22\n  rank 1   digest 33"
@@ -20,7 +20,7 @@ def test_one_of_two_ranks_differs() -> None:
 
 def test_the_one_rank_that_differs_is_named_and_comes_last() -> None:
     same, other = parameters(a="11", b="22", c="33"), parameters(a="11", b="23", c="34")
-    found = difference({rank: other if rank == 1 else same for rank in range(64)})
+    found = find_difference({rank: other if rank == 1 else same for rank in range(64)})
     assert found.details == (
         "2 of 3 differ, the first is `b` (float32 [4]); rank 1 differs from the others\n"
         "  ranks 0, 2-63   digest 22\n"
@@ -29,7 +29,7 @@ def test_the_one_rank_that_differs_is_named_and_comes_last() -> None:
 
 
 def test_all_ranks_differ() -> None:
-    found = difference({rank: parameters(a=f"{rank:016x}") for rank in range(64)})
+    found = find_difference({rank: parameters(a=f"{rank:016x}") for rank in range(64)})
     lines = found.details.splitlines()
     assert lines[0] == "1 of 1 differs, `a` (float32 [4])"
     assert lines[1] == "  rank 0   digest 0000000000000000"
@@ -39,8 +39,8 @@ def test_all_ranks_differ() -> None:
 
 def test_different_shapes_and_dtypes() -> None:
     one, two = parameters(a="11", b="22"), parameters(a="11", b="22")
-    two["b"] = Parameter("float64 [4]", "22")
-    found = difference({0: one, 1: one, 2: two, 3: one})
+    two["b"] = ParameterDigest("float64 [4]", "22")
+    found = find_difference({0: one, 1: one, 2: two, 3: one})
     assert (found.name, found.is_of_values) == ("b", False)
     assert found.details == (
         "1 of 2 differs, `b`; rank 2 differs from the others\n"
@@ -50,7 +50,9 @@ def test_different_shapes_and_dtypes() -> None:
 
 
 def test_a_missing_parameter() -> None:
-    found = difference({0: parameters(a="11", b="22"), 1: parameters(a="11"), 2: parameters(a="0")})
+    found = find_difference(
+        {0: parameters(a="11", b="22"), 1: parameters(a="11"), 2: parameters(a="0")}
+    )
     assert (found.name, found.is_of_values) == ("b", False)
     assert found.details == (
         "ranks 1, 2 do not have `b`\n"
@@ -60,7 +62,7 @@ def test_a_missing_parameter() -> None:
 
 
 def test_different_names() -> None:
-    found = difference({0: parameters(a="11", b="22"), 1: parameters(a="11", c="22")})
+    found = find_difference({0: parameters(a="11", b="22"), 1: parameters(a="11", c="22")})
     assert found.details == (
         "rank 1 does not have `b`\n"
         "  rank 0   2 parameters, `b` is float32 [4]\n"
@@ -69,6 +71,6 @@ def test_different_names() -> None:
 
 
 def test_a_rank_that_cannot_read_its_parameters() -> None:
-    found = difference({0: parameters(a="11"), 1: "`a` is on the device meta"})
+    found = find_difference({0: parameters(a="11"), 1: "`a` is on the device meta"})
     assert (found.failed, found.problem) == (True, "cannot be compared")
     assert found.details == "rank 1 cannot read them\n  rank 1   `a` is on the device meta"

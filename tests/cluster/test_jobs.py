@@ -23,7 +23,7 @@ from launched import HANG_SECONDS, Launched
 
 import farandole
 from farandole.jobs import launched_worker
-from farandole.jobs.channel import Outgoing
+from farandole.jobs.channel import OutgoingMessage
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
 QUIET = {"OMP_NUM_THREADS": "1"}  # then the launcher prints no notice about it
@@ -464,7 +464,7 @@ def test_an_error_while_following_a_job_is_reported(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("sent", [0, 3, 30, -1])
 def test_a_caller_that_dies_while_it_sends_is_reported(sent: int) -> None:
-    views = Outgoing([b"[null, []]", b"a pickle"])._rest
+    views = OutgoingMessage([b"[null, []]", b"a pickle"])._rest
     whole = b"".join(views)
     ours, theirs = socket.socketpair()
     with ours, theirs:

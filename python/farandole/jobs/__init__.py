@@ -180,9 +180,9 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
         timeout: Seconds to wait at most; None waits without a limit.
 
     Returns:
-        For each worker, the result of its function (None for a script), a WorkerError if it has
-        failed or was stopped, or a TimeoutError if it still runs. These errors are returned, not
-        raised.
+        For each worker, the result of its function (None for a script), a WorkerError if the worker
+        has failed or was stopped, or a TimeoutError if the worker still runs. These errors are
+        returned, not raised.
 
     Raises:
         CallError: An argument is wrong.
@@ -253,7 +253,7 @@ def _function_job(
         raise CallError(f"expected a function; got {function!r}")
     _check_arguments(args, kwargs)
     path = [folder for folder in sys.path if isinstance(folder, str)]
-    origin = json.dumps([sys.prefix, path]).encode()
+    import_paths = json.dumps([sys.prefix, path]).encode()
     try:
         content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
     except Exception as error:
@@ -268,7 +268,7 @@ def _function_job(
             program=[settings.python(), *_FUNCTION_WORKER],
             flags=["-n", str(len(workers)), *settings.flags(), *(output_flags or ())],
             environment=settings.environment(),
-            call=[origin, content],
+            call=[import_paths, content],
             keeps_output=output_flags is None,
         )
     )

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 
-class Outgoing:
+class OutgoingMessage:
     """A message to send. Borrows its parts, which must have the buffer protocol."""
 
     def __init__(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
@@ -36,7 +36,7 @@ class Outgoing:
         return True
 
 
-class Incoming:
+class IncomingMessage:
     """A message to receive. Each part gets memory of its own."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from farandole.errors import CallError
-from farandole.jobs.channel import Incoming, Outgoing
+from farandole.jobs.channel import IncomingMessage, OutgoingMessage
 from farandole.lifecycle import described
 
 # A buffer of at least this size is sent as a part of its own. Smaller ones stay in the pickle.
@@ -31,7 +31,7 @@ _OWN_PART_BYTES = 1 << 16
 
 def main() -> None:
     with _inherited_channel() as channel:
-        call = Incoming()
+        call = IncomingMessage()
         call.advance(channel)
         if not call.complete:
             sys.exit("the program that has started this job has ended")
@@ -41,10 +41,10 @@ def main() -> None:
             raise
         except BaseException as error:
             with suppress(OSError):  # the program that has started us may be gone
-                Outgoing([_failure(error)]).advance(channel)
+                OutgoingMessage([_failure(error)]).advance(channel)
             sys.excepthook = partial(_show_without_own_frames, sys.excepthook)
             raise
-        Outgoing(outcome).advance(channel)
+        OutgoingMessage(outcome).advance(channel)
 
 
 def _inherited_channel() -> socket.socket:
@@ -124,7 +124,8 @@ def _show_without_own_frames(
     error: BaseException,
     stack: TracebackType | None,
 ) -> None:
-    """Show an exception without our frames. Its traceback loses them for the launcher, too."""
+    """Show an exception without our frames. Also remove them from its traceback, which the launcher
+    gets later."""
     error.__traceback__ = _without_own_frames(stack)
     show(kind, error, error.__traceback__)
 

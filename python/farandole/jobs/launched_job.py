@@ -16,7 +16,7 @@ from functools import partial
 from typing import IO, Any
 
 from farandole.errors import CallError, FarandoleError
-from farandole.jobs.channel import Outgoing
+from farandole.jobs.channel import OutgoingMessage
 from farandole.jobs.launched_worker import KeptText, Worker
 from farandole.launcher_command import launcher_command
 
@@ -39,8 +39,8 @@ class JobPlan:
 
 
 class LaunchedJob:
-    """A job, which begins with start(). The launcher ends it when this process ends for any
-    reason, because it holds a pidfd of this process.
+    """A job, which begins with start(). The launcher holds a pidfd of this process, so it ends the
+    job when this process ends for any reason.
 
     A thread does everything but show(). Ctrl-C interrupts only the main thread, so it cannot leave
     the thread's records incomplete. The other methods may be called from any thread.
@@ -52,7 +52,7 @@ class LaunchedJob:
         self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
         self.cause: int | None = None  # the rank that failed first
-        self.pid: int | None = None  # the launcher's
+        self.pid: int | None = None  # of the launcher
         self._owner = os.getpid()
         self._launched = threading.Event()  # set when a worker has started, or when none will start
         self._problem: Exception | None = None
@@ -62,7 +62,7 @@ class LaunchedJob:
         # For each rank, functions that read its channel and output. They return whether more may
         # come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
-        self._report = b""
+        self._incomplete_line = b""  # of the launcher's report
         self._thread = threading.Thread(target=self._run, name="farandole-job", daemon=True)
 
     def start(self) -> None:
@@ -191,7 +191,7 @@ class LaunchedJob:
             ours.enter_context(channel)
             numbers.append(theirs.enter_context(end).fileno())
             channel.setblocking(False)
-            sender = partial(_send, selector, channel, Outgoing(self.plan.call), worker)
+            sender = partial(_send, selector, channel, OutgoingMessage(self.plan.call), worker)
             selector.register(channel, selectors.EVENT_WRITE, sender)
             self._readers.setdefault(worker.rank, []).append(partial(worker.receive, channel))
         return numbers
@@ -224,7 +224,7 @@ class LaunchedJob:
 
     def _read_report(self, report: int) -> bool:
         chunk = _read(report)
-        *lines, self._report = (self._report + (chunk or b"")).split(b"\n")
+        *lines, self._incomplete_line = (self._incomplete_line + (chunk or b"")).split(b"\n")
         for line in lines:
             self._handle_event(line.decode().split())
         return chunk != b""
@@ -292,7 +292,7 @@ def _read_text(descriptor: int, take: Callable[[bytes], None]) -> bool:
 
 
 def _send(
-    selector: selectors.BaseSelector, channel: socket.socket, call: Outgoing, worker: Worker
+    selector: selectors.BaseSelector, channel: socket.socket, call: OutgoingMessage, worker: Worker
 ) -> bool:
     try:
         sent = call.advance(channel)

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from farandole.errors import WorkerError
-from farandole.jobs.channel import Incoming
+from farandole.jobs.channel import IncomingMessage
 
 KEPT_BYTES = 1 << 20
 
@@ -60,7 +60,7 @@ class Worker:
         self.state = "starting"
         self._runs_function = runs_function
         self._kept = KeptText()
-        self._incoming = Incoming()
+        self._incoming = IncomingMessage()
         self._outcome: dict[str, str] = {}
         self._end = ""  # describes how it has ended
         self._value: Any = None

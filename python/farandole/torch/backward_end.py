@@ -1,10 +1,10 @@
-"""Call back when a backward pass has ended, before backward() returns.
+"""Notify listeners when a backward pass has ended, before backward() returns.
 
 Autograd has callbacks for the end of a pass, but two cases need more. First, a checkpoint with
 use_reentrant=True runs a backward pass within another one, and autograd calls back at the end of
-the inner pass: this module delays the callback to the end of the outermost pass. Second, several
-optimizers may wait for one pass: this module calls them in the order in which they were made, which
-is the same on all ranks.
+the inner pass: this module notifies only at the end of the outermost pass. Second, several
+optimizers may wait for one pass: this module notifies them in the order in which they were made,
+which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Listener(Protocol):
 
 
 class BackwardEnd:
-    """Calls one listener when the current backward pass has ended. Does not keep the listener
+    """Notifies one listener when the current backward pass has ended. Does not keep the listener
     alive."""
 
     _serials = itertools.count()
@@ -46,7 +46,7 @@ class BackwardEnd:
         self._pass = -1
 
     def request_callback(self) -> None:
-        """Request a callback at the end of the current pass. Call it in a hook of a parameter."""
+        """Notify the listener at the end of the current pass. Call this in a parameter's hook."""
         number = _current_pass()
         if number == self._pass:
             return
@@ -59,13 +59,13 @@ class BackwardEnd:
 def _on_pass_end() -> None:
     nodes, passes = _running_nodes(sys._getframe())
     if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks
-        _call_after(nodes[-1])
+        _notify_after(nodes[-1])
     elif passes <= 1:
-        _call_all()
+        _notify_listeners()
     # In the remaining case, a hook has called backward(). step() waits for the calls of this pass.
 
 
-def _call_all() -> None:
+def _notify_listeners() -> None:
     requests = BackwardEnd._requests
     errors: list[Exception] = []
     for serial in sorted(requests):
@@ -73,7 +73,7 @@ def _call_all() -> None:
         try:
             if listener is not None:
                 listener.on_backward_end()
-        except Exception as error:  # call the other listeners first
+        except Exception as error:  # notify the other listeners first
             errors.append(error)
     if errors:
         raise errors.pop(0)  # the error refers to this frame, which must not refer to the error
@@ -92,7 +92,7 @@ def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     return nodes, passes
 
 
-def _call_after(node: Any) -> None:
+def _notify_after(node: Any) -> None:
     def end_later(*_: object) -> None:
         hook.remove()
         _queue_callback(_on_pass_end)

@@ -17,9 +17,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _tracer_after_load(wrapper: Any) -> object:
-    """Return what traces the frames of this thread, or None. The first call after the program has
-    loaded Dynamo also keeps it out of `wrapper`."""
-    global _tracer  # noqa: PLW0603 - later calls are the short ones
+    """Return the callback that traces the frames of this thread, or None. The first call after the
+    program has loaded Dynamo also keeps Dynamo out of `wrapper`."""
+    global _tracer  # noqa: PLW0603 - from then on, a shorter function is called
     if "torch._dynamo" not in sys.modules:
         return None
     torch._dynamo.eval_frame.skip_code(wrapper.__code__)
@@ -39,7 +39,7 @@ def outside_dynamo(function: Function) -> Function:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         nonlocal disabled
-        # disable() makes each call a microsecond longer, so use it only if needed.
+        # disable() makes each call a microsecond longer, so use it only if Dynamo may trace.
         if _tracer(run) is None:
             return function(*arguments, **options)
         disabled = disabled or torch.compiler.disable(function)

@@ -10,12 +10,12 @@ is copied.
   record it.
 - A call with _async in its name returns a handle at once. Do not use the tensor until
   `synchronize(handle)` has returned the result. Autograd does not record the call.
-- A grouped call does the same to each tensor of a list, and returns the list of results. If it
-  fails for one tensor, it raises, but the other tensors have their results.
+- A grouped call does the same to each tensor of a list, and returns the list of results. If one
+  tensor fails, the grouped call raises, but the other tensors have their results.
 
 These arguments have the same meaning in all calls:
 
-    name: The name of the call in errors, reports and the timeline. With None, it gets a number.
+    name: The name of the call in errors, reports and the timeline. None: the call gets a number.
     process_set: The group; by default all ranks.
     compression: The form in which the tensor is sent, such as Compression.fp16.
     op: Average (the default), Sum, Min, Max, Product, AverageOfPresent; for allreduce also Adasum.
