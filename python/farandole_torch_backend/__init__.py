@@ -1,9 +1,9 @@
-"""What `import torch` runs of Farandole: it registers the backend "farandole".
+"""Register the backend "farandole" when a program imports torch.
 
 torch calls autoload(), which is an entry point of the group torch.backends, in every program that
-imports torch. So it is quick and cannot fail: the package farandole is imported when a program uses
-the backend. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches it off; `import farandole.torch` then
-registers the backend.
+imports torch. So autoload() is quick and cannot fail: the package farandole is imported only when a
+program uses the backend. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches autoload() off; then
+`import farandole.torch` registers the backend.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from farandole.elastic import HostUpdateResult, ObjectState, State, run_fn
 
 class WorkerNotificationManager:
     """Pass changes of hosts on to listeners such as a State. Jobs have a fixed size, so the
-    launcher tells of none."""
+    launcher never reports a change."""
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()
@@ -32,7 +32,7 @@ class WorkerNotificationManager:
         self._listeners.discard(listener)
 
     def handle_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
-        """Tell all listeners of a change."""
+        """Report a change to all listeners."""
         for listener in list(self._listeners):
             listener.on_hosts_updated(timestamp, update_res)
 

@@ -11,8 +11,8 @@ HorovodInternalError = FarandoleError
 
 
 class HorovodVersionMismatchError(ImportError):
-    """Exists for imports. It is never raised, because the engine does not depend on the version of
-    a framework."""
+    """Exists so that programs can import it. It is never raised, because the engine does not depend
+    on the version of a framework."""
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version))

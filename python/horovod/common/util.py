@@ -16,7 +16,7 @@ import farandole
 from farandole import core, reduce_op
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Item = TypeVar("Item")
+Entry = TypeVar("Entry")
 
 EXTENSIONS = ["tensorflow", "torch", "mxnet"]  # the frameworks that Horovod has code for
 
@@ -104,7 +104,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741
+def split_list(l: Sequence[Entry], n: int) -> list[Sequence[Entry]]:  # noqa: E741
     """Split a list into n contiguous parts, whose lengths differ by at most one."""
     length, longer = divmod(len(l), n)
     ends = [part * length + min(part, longer) for part in range(n + 1)]

@@ -33,8 +33,8 @@ class _Epoch:
     """The batches of one epoch, loaded in a thread."""
 
     def __init__(self, batches: Iterator[Any], queue_size: int) -> None:
-        # Each entry is a batch and an error, of which at most one is not None. The last entry has
-        # no batch.
+        # Each entry is a list and an error. The list holds one batch. In the last entry, the list
+        # is empty, and the error is None if loading has succeeded.
         self._entries: queue.Queue[tuple[list[Any], BaseException | None]] = queue.Queue(queue_size)
         self._closed = threading.Event()
         self._batches = batches
@@ -53,10 +53,10 @@ class _Epoch:
     def close(self) -> None:
         """End the thread, after the batch that it loads now."""
         self._closed.set()
-        self._drop_entries()  # the thread may wait for room
+        self._drop_entries()  # the thread may wait for room in the queue
         self._thread.join()
         self._drop_entries()
-        self._entries.put(([], None))  # ends an iteration that goes on
+        self._entries.put(([], None))  # ends a loop that still iterates
 
     def _drop_entries(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -70,9 +70,9 @@ class _Epoch:
                 if self._closed.is_set():
                     return
                 self._entries.put(([batch], None))
-        except BaseException as error:  # the iteration raises it
+        except BaseException as error:  # __iter__() raises it
             last = error
-        if not self._closed.is_set():  # otherwise nobody would make room
+        if not self._closed.is_set():  # after close(), no one takes entries from the queue
             self._entries.put(([], last))
 
 
@@ -82,7 +82,7 @@ class AsyncDataLoaderMixin:
         class AsyncLoader(AsyncDataLoaderMixin, MyLoader): ...
 
     Name the mixin before the loader, a subclass of BaseDataLoader. The thread ends with the epoch,
-    or when the loop leaves it.
+    or when the training loop leaves the epoch early.
 
     Args:
         async_loader_queue_size: The largest number of batches that wait; with 0 there is no thread.

@@ -87,7 +87,7 @@ def _ignored_switch(name: str, section: str, key: str, why_ignored: str) -> Flag
     )
 
 
-def _autotune(name: str, kind: Callable[[str], Any], value_max: float | None = None) -> Flag:
+def _autotune_flag(name: str, kind: Callable[[str], Any], value_max: float | None = None) -> Flag:
     return Flag(
         f"autotune_{name}",
         (f"--autotune-{name.replace('_', '-')}",),
@@ -155,11 +155,11 @@ FLAGS = (
     _ignored_switch("hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC),
     _ignored_switch("torus_allreduce", "params", "torus_allreduce", AUTOMATIC),
     _ignored_switch("autotune", "autotune", "enabled", NO_TUNING),
-    _autotune("log_file", str),
-    _autotune("warmup_samples", int),
-    _autotune("steps_per_sample", int),
-    _autotune("bayes_opt_max_samples", int),
-    _autotune("gaussian_process_noise", float, value_max=1),
+    _autotune_flag("log_file", str),
+    _autotune_flag("warmup_samples", int),
+    _autotune_flag("steps_per_sample", int),
+    _autotune_flag("bayes_opt_max_samples", int),
+    _autotune_flag("gaussian_process_noise", float, value_max=1),
     Flag(
         "slots_per_host",
         ("--slots-per-host",),

@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _command_index(self, words: Sequence[str]) -> int:
         """Return the index of the first word that is neither a flag nor the value of a flag."""
-        values = {
+        value_counts = {
             name: 1 if action.nargs is None else int(action.nargs)
             for action in self._actions
             for name in action.option_strings
@@ -40,8 +40,10 @@ class _Parser(argparse.ArgumentParser):
         while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
             name, equals, _ = words[place].partition("=")
             # Names may be shortened. argparse rejects names that match several flags, or none.
-            found = [known for known in values if known.startswith(name)]
-            place += 1 if equals or not found else 1 + values[name if name in values else found[0]]
+            matches = [flag for flag in value_counts if flag.startswith(name)]
+            place += 1
+            if matches and not equals:
+                place += value_counts[name if name in value_counts else matches[0]]
         return min(place, len(words))
 
     def error(self, message: str) -> NoReturn:
@@ -110,7 +112,7 @@ def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
         parser.add_argument(
             *flag.names,
             dest=flag.name,
-            type=_converted(flag),
+            type=_converter_of(flag),
             nargs=flag.count,
             metavar=flag.metavar or ("LEVEL" if flag.choices else "N"),
             help=text,
@@ -123,7 +125,7 @@ def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
             )
 
 
-def _converted(flag: Flag) -> Callable[[str], Any]:
+def _converter_of(flag: Flag) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         assert flag.type is not None
         value = flag.type(text)
@@ -172,7 +174,8 @@ def ignored_settings(values: dict[str, Any], unknown: Sequence[str] = ()) -> lis
 
 
 def run_arguments(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
-    """Return the arguments of `farandole` that start such a job, without the user's program."""
+    """Return the arguments of `farandole` for a job with these settings, without the user's
+    program."""
     words = ["run", "-n", str(workers), "--prefix", ("{time}" if with_time else "") + PREFIX]
     for name, value in worker_variables().items():
         words += ["-x", f"{name}={value}"]
@@ -218,8 +221,8 @@ def run_controller(
     js_run: Callable[[], object],
     verbosity: int | None,
 ) -> None:
-    """Call the function of the launcher that is asked for: gloo_run, mpi_run or js_run; gloo_run if
-    none is. `verbosity` has no effect."""
+    """Call gloo_run, mpi_run or js_run, as asked for; call gloo_run if none is asked for.
+    `verbosity` has no effect."""
     if is_gloo_used(use_gloo, use_mpi, use_jsrun):
         gloo_run()
     elif use_mpi:

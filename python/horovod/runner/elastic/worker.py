@@ -1,4 +1,4 @@
-"""How workers are told of changes of hosts, at Horovod's path."""
+"""Classes that report changes of hosts to workers, at Horovod's path."""
 
 from horovod.common.elastic import HostUpdateResult, WorkerNotificationManager
 

@@ -25,7 +25,7 @@ class HostInfo:
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """A place for one worker: its host, its ranks, and how many workers they are counted among."""
+    """A place for one worker: its host, its ranks, and the size that belongs to each rank."""
 
     hostname: str
     rank: int
@@ -67,15 +67,15 @@ def get_host_assignments(
 ) -> list[SlotInfo]:
     """Give ranks to the slots, host after host, and return the slots by rank.
 
-    At most max_num_proc slots are used, and all of them without it. Raises ValueError if there are
-    fewer than min_num_proc slots.
+    At most max_num_proc slots are used; if it is None, all slots are used. Raises ValueError if
+    there are fewer than min_num_proc slots.
     """
     room = [_slots_of(host) for host in hosts]
     size = sum(room) if max_num_proc is None else min(sum(room), max_num_proc)
     if size < min_num_proc:
         raise ValueError(
-            f"{min_num_proc} workers are asked for, and the hosts have {sum(room)} slots; say "
-            "fewer workers, or more slots"
+            f"{min_num_proc} workers are asked for, and the hosts have {sum(room)} slots; ask "
+            "for fewer workers, or give more slots"
         )
     local_sizes: list[int] = []  # by host
     for slots in room:
@@ -131,5 +131,5 @@ def check_hosts(hosts: Iterable[HostInfo], workers: int) -> None:
     if None not in slots and room < workers:
         raise ValueError(
             f"{workers} workers are asked for, and the hosts have {room} slots; "
-            f"say localhost:{workers}, or fewer workers"
+            f"give localhost:{workers}, or ask for fewer workers"
         )
