@@ -1,7 +1,7 @@
-"""What every frontend must do alike, checked with NumPy as the reference.
+"""The checks that every frontend must pass, with NumPy as the reference.
 
-A frontend inherits Conformance and says in a Frontend how to make and read its tensors. The checks
-run on all workers of a job at once.
+The suite of a frontend inherits Conformance, and passes a Frontend, which makes and reads tensors.
+The checks run on all workers of a job at once.
 """
 
 from __future__ import annotations

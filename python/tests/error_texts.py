@@ -61,15 +61,15 @@ def places_of_errors() -> set[tuple[str, int]]:
 
 
 def makes_an_error(statement: ast.stmt) -> bool:
-    made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    names = [name.id for name in made if isinstance(name, ast.Name)]
-    # An AttributeError has no text for users: Python expects it if a module lacks a name. For the
-    # ImportError there is test_a_torch_that_is_too_old.
+    called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    names = [name.id for name in called if isinstance(name, ast.Name)]
+    # An AttributeError has no text for users: Python expects it if a module lacks a name.
+    # test_a_torch_that_is_too_old checks the text of the ImportError.
     others = ("AttributeError", "ImportError")
     return any(name.endswith("Error") and name not in others for name in names)
 
 
-def _made_by_few(rank: int) -> str:
+def _local_group_error(rank: int) -> str:
     return (
         f"new_group([{rank}]) was called with use_local_synchronization=True, beside a default "
         "group of another backend, or with a torch before 2.13. Then only these ranks make the "
@@ -164,8 +164,8 @@ class ErrorTexts:
             yield lambda args=args: launch(1, "train.py", args), wrong
         yield lambda: run(int, (), 3), "kwargs must be a dictionary; got 3"
         for n in (0, "two", 1.0):
-            number = f"n, the number of workers, must be a whole number, 1 or more; got {n!r}"
-            yield lambda n=n: run(int, n=n), number
+            text = f"n, the number of workers, must be a whole number, 1 or more; got {n!r}"
+            yield lambda n=n: run(int, n=n), text
         yield (
             lambda: run(int, env={"A": 1}),
             "env must map names of variables to text; got {'A': 1}",
@@ -432,10 +432,10 @@ class ErrorTexts:
             "the optimizer state of rank 1 cannot be sent: optimizer must be a "
             "torch.optim.Optimizer; got a list",
         )
-        odd = torch.optim.SGD(model.parameters(), lr=0.1)
-        odd.param_groups[0]["lr"] = threading.Lock()
+        unpicklable = torch.optim.SGD(model.parameters(), lr=0.1)
+        unpicklable.param_groups[0]["lr"] = threading.Lock()
         yield (
-            lambda: hvd.broadcast_optimizer_state(odd, 1),
+            lambda: hvd.broadcast_optimizer_state(unpicklable, 1),
             "the optimizer state of rank 1 cannot be sent: TypeError: cannot pickle "
             "'_thread.lock' object",
         )
@@ -472,7 +472,7 @@ class ErrorTexts:
         )
         yield (
             lambda: dist.new_group([rank], use_local_synchronization=True),
-            _made_by_few(rank),
+            _local_group_error(rank),
         )
         yield from self.calls_of_a_process_group(tensor)
         known, lifecycle._process.groups = lifecycle._process.groups, ()
@@ -486,7 +486,7 @@ class ErrorTexts:
             lambda: make_world(
                 SimpleNamespace(global_ranks_in_group=[1], group_rank=0, group_id="7"), None
             ),
-            _made_by_few(1),
+            _local_group_error(1),
         )
         dist.destroy_process_group()
 

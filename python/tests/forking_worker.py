@@ -1,7 +1,7 @@
 """A worker of a job of two. Rank 0 forks in many states of its engine.
 
-Its children use farandole, end, or run another program; the parent must not be affected. Needs no
-framework.
+The children of rank 0 use farandole, end, or run another program; rank 0 must not be affected.
+This program needs no framework.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run_in_child(*work: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
         try:
-            for part in work:
-                part()
+            for action in work:
+                action()
         except Exception:
             traceback.print_exc()
             os._exit(1)
@@ -51,7 +51,7 @@ def run_in_child(*work: Callable[[], object]) -> None:
 
 
 def run_another_program() -> None:
-    """Replace this child by a program with our environment that is not a member of the job."""
+    """Replace this child by a program that has our environment, but is not a member of the job."""
     program = "import farandole; farandole.init()"
     os.execv(sys.executable, [sys.executable, "-c", program])
 

@@ -1,6 +1,6 @@
 """A worker of a job of two. Rank 1 leaves in the way that the argument names, with calls in flight.
 
-Rank 0 waits for a call and prints the error that it gets. Needs no framework.
+Rank 0 waits for a call and prints the error that it gets. This program needs no framework.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 from reference import OPERATIONS, Shape
 from suite import Suite, forms_of, needs_async
 
-# One call: its operation, shape, dtype and options.
+# A call: its operation, shape, dtype and options.
 Call = tuple[str, Shape, str, dict[str, Any]]
 FLOATS: tuple[Shape, str] = ((4,), "float32")
 
@@ -87,8 +87,8 @@ class MismatchChecks(Suite):
 
     def grouped_call(self, call: Call, right: Call, name: str) -> None:
         """Make the call as the second of three; the others have the shape and dtype of `right`."""
-        (operation, *of_first, options), (_, *of_others, _) = call, right
-        tensors = [self.tensor(*of) for of in (of_others, of_first, of_others)]
+        (operation, *kind, options), (_, *right_kind, _) = call, right
+        tensors = [self.tensor(*each) for each in (right_kind, kind, right_kind)]
         getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)
 
     def check_mismatches_are_errors_on_all(self) -> None:

@@ -23,7 +23,7 @@ from farandole.operations import Alltoall, Operation, array_only
 
 
 class NumpyArrays:
-    """What the shared modules need from NumPy; see farandole.arrays."""
+    """Implements farandole.arrays.Arrays for NumPy."""
 
     plain_types: tuple[type, ...] = (np.ndarray,)
 

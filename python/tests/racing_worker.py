@@ -1,7 +1,7 @@
 """A worker whose thread leaves the job in the middle of a call, while the main thread polls.
 
-As soon as poll() says that the call is done, the call's memory belongs to the program. Needs no
-framework.
+As soon as poll() says that the call is done, the call's memory belongs to the program. This program
+needs no framework.
 """
 
 from __future__ import annotations

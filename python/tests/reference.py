@@ -1,8 +1,8 @@
 """The collective operations: their arguments, their results in NumPy, and how calls can differ.
 
 All suites take the operations from OPERATIONS. Inputs are a function of the rank, so that every
-worker knows those of all ranks. They are small whole numbers, so that sums are exact in every
-dtype.
+worker knows the inputs of all ranks. The inputs are small whole numbers, so that sums are exact in
+every dtype.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Call:
 
 
 # The arguments of a call: shape, dtype and options.
-Given = tuple[Shape, str, dict[str, Any]]
+Arguments = tuple[Shape, str, dict[str, Any]]
 
 
 class Operation:
@@ -155,7 +155,7 @@ class Operation:
     def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
         raise NotImplementedError
 
-    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         """Yield words that the error must contain, a right call, and a wrong call of rank 0."""
         options = self.options(Call(self, "float32", ()), api, 0, range(size))
         shape = (size, 2) if self.has_rows else (4,)
@@ -183,9 +183,9 @@ class _Reduction(Operation):
             "postscale_factor": postscale,
         }
 
-    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         yield from super().differences(api, size)
-        right: Given = ((4,), "float32", {"op": api.Sum})
+        right: Arguments = ((4,), "float32", {"op": api.Sum})
         for word, other in (
             ("max", {"op": api.Max}),
             ("average", {"op": api.Average}),
@@ -250,7 +250,7 @@ class Broadcast(Operation):
     def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:
         return inputs[call.root]
 
-    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Given, Given]]:
+    def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         yield from super().differences(api, size)
         right, wrong = (((4,), "float32", {"root_rank": root}) for root in (0, 1))
         yield ["root rank", "1", "0"], right, wrong

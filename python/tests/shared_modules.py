@@ -1,4 +1,4 @@
-"""Checks of the shared modules on NumPy arrays: what a frontend gets without work of its own."""
+"""Checks of the shared modules on NumPy arrays. Every frontend uses these modules unchanged."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class SharedModules(Suite):
             assert np.array_equal(each, np.arange(5.0) + last)
         assert loaded == ([] if self.rank == last else [found])
 
-    def check_a_state_that_a_rank_cannot_take(self) -> None:
+    def check_a_state_that_a_rank_cannot_load(self) -> None:
         def reject(state: object) -> None:
             raise ValueError("too large")
 

@@ -251,19 +251,19 @@ def test_errors_of_a_loader_reach_the_loop() -> None:
     assert seen == [0, 1, 4]
 
 
-def _rank_and_more(more: int) -> tuple[int, int, str | None]:
+def _describe_worker(number: int) -> tuple[int, int, str | None]:
     horovod.torch.init()
-    return horovod.torch.rank(), more, os.environ.get("HOROVOD_CONTROLLER")
+    return horovod.torch.rank(), number, os.environ.get("HOROVOD_CONTROLLER")
 
 
 def test_run_calls_a_function_on_each_worker() -> None:
     with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
-        results = horovod.run(_rank_and_more, args=(7,), num_proc=2, use_mpi=True)
+        results = horovod.run(_describe_worker, args=(7,), num_proc=2, use_mpi=True)
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
     with pytest.raises(ValueError, match="elastic jobs do not work yet"):
-        horovod.run(_rank_and_more, num_proc=2, min_num_proc=1)
+        horovod.run(_describe_worker, num_proc=2, min_num_proc=1)
     with pytest.raises(ValueError, match="is not this host"):
-        horovod.run(_rank_and_more, np=2, hosts="localhost:1,elsewhere:1")
+        horovod.run(_describe_worker, np=2, hosts="localhost:1,elsewhere:1")
 
 
 USED_ARGUMENTS = {
@@ -281,7 +281,7 @@ def test_arguments_without_a_meaning_are_warned_of(
 ) -> None:
     monkeypatch.setattr(farandole, "run", lambda *_, **__: [])
     with pytest.warns(UserWarning, match=f"^{name} has no meaning here: "):
-        horovod.run(_rank_and_more, **{name: 1})
+        horovod.run(_describe_worker, **{name: 1})
 
 
 def test_workers_do_not_load_the_modules_for_jobs() -> None:

@@ -145,8 +145,8 @@ def test_the_configuration_file_sets_flags(config_file: Path) -> None:
     )
     values, unknown = values_of("--config-file", str(config_file))
     assert unknown == []
-    silent = {line.split()[0] for line in launch.ignored_settings(values)}
-    assert silent == {
+    ignored = {line.split()[0] for line in launch.ignored_settings(values)}
+    assert ignored == {
         *("--cycle-time-ms", "--cache-capacity", "--hierarchical-allreduce", "--autotune"),
         *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
         *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
@@ -274,8 +274,8 @@ def test_flags_of_the_program_are_not_ours() -> None:
     assert (arguments.num_proc, arguments.verbose, arguments.start_timeout) == (2, True, 30)
     assert arguments.blacklist_cooldown_range == [1, 2]
     assert arguments.command == theirs
-    for cut in (["-n", "2", "x"], ["--num-p", "2", "x"], ["-np", "2", "--verb", "x"]):
-        arguments = launch.make_parser().parse_args(cut)
+    for shortened in (["-n", "2", "x"], ["--num-p", "2", "x"], ["-np", "2", "--verb", "x"]):
+        arguments = launch.make_parser().parse_args(shortened)
         assert (arguments.num_proc, arguments.command) == (2, ["x"])
     for words in (["--log", "INFO", "x"], ["--nonsense", "x"], ["-np"]):
         with pytest.raises(SystemExit):

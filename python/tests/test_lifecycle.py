@@ -29,7 +29,7 @@ WAYS = {
     "shutdown in a handler": (0, "has left the job (it called shutdown())"),
     "daemon threads": (0, "has left the job (its program ended)"),
 }
-# What a process prints if it crashes instead of ending in the way that was asked for.
+# Words that a process prints if it crashes.
 CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
 
 

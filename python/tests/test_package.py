@@ -58,7 +58,7 @@ def handle_of(engine, number, borrowed, finish=core.Engine.peek):
     return Handle(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 
-def test_errors_are_what_users_catch() -> None:
+def test_errors_have_the_classes_that_users_catch() -> None:
     assert issubclass(CallError, ValueError) and issubclass(CallError, RuntimeError)
     assert issubclass(GroupLostError, FarandoleError)
 
@@ -283,8 +283,8 @@ def test_calls_outside_a_job() -> None:
 
 
 def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, core.LeaveCause, str]] = []
-    engine = SimpleNamespace(shutdown=lambda *what: said.append(what))
+    reports: list[tuple[str, core.LeaveCause, str]] = []
+    engine = SimpleNamespace(shutdown=lambda *report: reports.append(report))
     try:
         raise ValueError("no data\nat all")
     except ValueError as error:
@@ -292,7 +292,7 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
         monkeypatch.setattr(sys, "last_exc", error, raising=False)
     monkeypatch.setattr(lifecycle._process, "engine", engine)
     lifecycle._leave_at_exit()
-    ((reason, cause, stack),) = said
+    ((reason, cause, stack),) = reports
     assert reason == "raised ValueError: no data"
     assert cause is core.LeaveCause.EXCEPTION
     assert stack.startswith("Traceback (most recent call last):\n")

@@ -68,8 +68,8 @@ def test_the_backend_needs_no_import() -> None:
 
 def test_the_backend_without_autoloading() -> None:
     off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    there = "print(hasattr(dist.Backend, 'FARANDOLE'))"
-    job = run_alone(IMPORTS, there, "import farandole.torch", there, environment=off)
+    has_backend = "print(hasattr(dist.Backend, 'FARANDOLE'))"
+    job = run_alone(IMPORTS, has_backend, "import farandole.torch", has_backend, environment=off)
     assert (job.code, job.text.split()) == (0, ["False", "True"]), job.text
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_a_worker_starts_is_reported() -> None:
 
 
 def test_a_child_of_a_worker_that_starts_alone() -> None:
-    """Without the variables of farandole, those of torchrun mean nothing to the engine."""
+    """The engine ignores the variables of torchrun that `farandole run` has set, such as RANK."""
     program = """
 import os, subprocess, sys
 kept = {n: v for n, v in os.environ.items() if not n.startswith(("FARANDOLE_", "HOROVOD_"))}
@@ -146,7 +146,7 @@ subprocess.run(
 
 
 def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
-    """RANK and WORLD_SIZE alone identify no job; the file does."""
+    """The file identifies the job. RANK and WORLD_SIZE alone would not."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
         f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"

@@ -47,14 +47,14 @@ class BatchNormChecks(Suite):
         part, whole = parts[self.rank].clone().requires_grad_(), torch.cat(parts).requires_grad_()
         output, wanted = sync(part), plain(whole)
         torch.testing.assert_close(output, wanted[mine], rtol=1e-4, atol=1e-4)
-        towards = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
-        (wanted * towards).sum().backward()
-        (output * towards[mine]).sum().backward()
+        weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
+        (wanted * weights).sum().backward()
+        (output * weights[mine]).sum().backward()
         torch.testing.assert_close(part.grad, whole.grad[mine], rtol=1e-3, atol=1e-4)
-        for mine_of, of_all in zip(sync.parameters(), plain.parameters(), strict=True):
-            total = hvd.allreduce(mine_of.grad, op=hvd.Sum)
-            torch.testing.assert_close(total, of_all.grad, rtol=1e-3, atol=1e-3)
-            mine_of.grad = of_all.grad = None
+        for parameter, reference in zip(sync.parameters(), plain.parameters(), strict=True):
+            total = hvd.allreduce(parameter.grad, op=hvd.Sum)
+            torch.testing.assert_close(total, reference.grad, rtol=1e-3, atol=1e-3)
+            parameter.grad = reference.grad = None
         for name, buffer in plain.named_buffers():
             torch.testing.assert_close(sync.get_buffer(name), buffer, rtol=1e-4, atol=1e-4)
 

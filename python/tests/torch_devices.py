@@ -1,7 +1,7 @@
 """Checks of tensors that are not in host memory.
 
-They need no GPU: PyTorch lets us make a device in Python, whose tensors keep their values in a
-tensor of the host.
+The checks need no GPU: they make a device for PyTorch in Python. A tensor on this device keeps its
+values in a tensor in host memory.
 """
 
 from __future__ import annotations

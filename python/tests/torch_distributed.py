@@ -44,10 +44,10 @@ warnings.filterwarnings("ignore", message=".*find_unused_parameters.*")
 
 
 def init_process_group(backend: str) -> None:
-    """Let Gloo, too, find its ranks under launchers that set no MASTER_ADDR, and make a second
-    group of Gloo, which needs another store than the first one."""
-    ours = "TORCHELASTIC_USE_AGENT_STORE" not in os.environ
-    dist.init_process_group(backend, init_method="farandole://" if ours else "env://")
+    """Find the ranks through farandole, except under torchrun. So Gloo needs no MASTER_ADDR, and
+    each of several Gloo groups gets a store of its own."""
+    under_torchrun = "TORCHELASTIC_USE_AGENT_STORE" in os.environ
+    dist.init_process_group(backend, init_method="env://" if under_torchrun else "farandole://")
 
 
 def rank() -> int:
@@ -71,7 +71,7 @@ def network() -> nn.Module:
 
 
 class Branches(nn.Module):
-    """Use one layer in each pass. In one pass, the ranks use different layers."""
+    """A model that uses one layer in each pass. The ranks use different layers in the same pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,9 +229,9 @@ def objects() -> Iterator[torch.Tensor]:
 def groups() -> Iterator[torch.Tensor]:
     """Use a group for each pair of ranks and one for all ranks, with calls in flight at once."""
     pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
-    again = dist.new_group()
+    all_ranks = dist.new_group()
     tensors, works = [], []
-    for group in [again, *pairs]:
+    for group in [all_ranks, *pairs]:
         if group is not dist.GroupMember.NON_GROUP_MEMBER:
             tensors.append(small_numbers(4, seed=len(tensors)))
             works.append(dist.all_reduce(tensors[-1], group=group, async_op=True))
@@ -324,9 +324,11 @@ def outcome(backend: str, scenario: Callable[[], Iterator[torch.Tensor]]) -> Ten
 def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
     wanted, found = outcome("gloo", scenario), outcome("farandole", scenario)
     assert len(wanted) == len(found) > 0
-    for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
+    for number, (expected, actual) in enumerate(zip(wanted, found, strict=True)):
         where = f"{scenario.__name__}, result {number}"
-        torch.testing.assert_close(other, one, msg=lambda text, where=where: f"{where}: {text}")
+        torch.testing.assert_close(
+            actual, expected, msg=lambda text, where=where: f"{where}: {text}"
+        )
 
 
 class InterruptedHandle:
@@ -374,7 +376,10 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_what_a_group_tells_torch(self) -> None:
-        """torch asks in batch_isend_irecv(), in meshes and for checkpoints, from 2.14 on more."""
+        """torch asks for these facts in batch_isend_irecv(), in meshes and for checkpoints.
+
+        From 2.14 on, it asks for more of them.
+        """
         dist.init_process_group("farandole")
         group = dist.group.WORLD
         assert group is not None
@@ -481,13 +486,13 @@ class WithoutGloo:
     def check_a_call_that_one_rank_cannot_make(self) -> None:
         """The call fails on all ranks, and all ranks count it, so that later calls still match."""
         init_process_group("farandole")
-        wrong, shares, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
+        wrong, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
         splits = [9] * size() if wrong else [2] * size()
-        part, whole = torch.ones(2), torch.ones(shares)
-        odd = torch.ones(shares + 1) if wrong and size() > 1 else whole
+        part, whole = torch.ones(2), torch.ones(count)
+        uneven = torch.ones(count + 1) if wrong and size() > 1 else whole
         calls: list[tuple[str, Callable[[], object]]] = [
             ("split", lambda: dist.all_to_all_single(whole.clone(), whole, None, splits)),
-            ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), odd)),
+            ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), uneven)),
             ("bitwise_and", lambda: dist.all_reduce(part, dist.ReduceOp.BAND if wrong else sum_op)),
             ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if wrong else part.clone())),
         ]
@@ -632,7 +637,7 @@ class DistributedChecks(WithoutGloo):
         hvd.shutdown()
 
     def check_the_variables_of_our_launcher(self) -> None:
-        """They suffice for torch's own env://, also for several groups one after another."""
+        """The variables suffice for torch's env://, even for several groups one after another."""
         for _ in range(5):
             dist.init_process_group("farandole")
             tensor = torch.ones(1)

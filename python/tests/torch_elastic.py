@@ -1,4 +1,4 @@
-"""Elastic state, sampler and loop, in a job of fixed size."""
+"""Checks of the elastic state, sampler and loop, in a job of fixed size."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class ElasticChecks:
         state = self.state()
         sampler = state.sampler
         sampler.set_epoch(3)
-        each = -(-10 // self.size)
-        assert [*sampler] == [(self.rank + self.size * i) % 10 for i in range(each)]
+        count = -(-10 // self.size)
+        assert [*sampler] == [(self.rank + self.size * i) % 10 for i in range(count)]
         sampler.record_batch(0, 2)
         state.commit()
         state.sync()
@@ -113,7 +113,7 @@ class ElasticChecks:
         assert set().union(*left) == set(range(done, 10))
         assert {len(part) for part in left} == {len(sampler)}
         sampler.set_epoch(4)
-        assert sampler.processed_num == 0 and len(sampler) == each
+        assert sampler.processed_num == 0 and len(sampler) == count
 
     def check_a_batch_that_is_recorded_after_a_restore_counts(self) -> None:
         """The program's loop goes on with the batches of its old division."""
@@ -129,7 +129,7 @@ class ElasticChecks:
         assert set().union(*left) == set(range(2 * self.size, 10))
 
     def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
-        """The samples are shuffled first, and those that are done are left out then."""
+        """The epoch is shuffled first. Then the processed samples are left out."""
         sampler = elastic.ElasticSampler(range(23), seed=7)
         sampler.set_epoch(2)
 
@@ -186,7 +186,7 @@ class ElasticChecks:
     def check_run_after_a_failure_and_after_a_change_of_hosts(self) -> None:
         """run() restores the state after a failure, but not after a change of hosts.
 
-        It calls the reset callbacks in both cases.
+        run() calls the reset callbacks in both cases.
         """
         begins: list[int] = []
         resets: list[int] = []

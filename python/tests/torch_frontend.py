@@ -73,8 +73,8 @@ class TorchConformance(Conformance):
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
 
-    # Gradients are as in Horovod: those of an allreduce are reduced with its op, those of an
-    # allgather or broadcast are averaged. Each rank multiplies the output of its call by rank + 1,
+    # As in Horovod, an allreduce reduces its gradients with the same op, and an allgather or a
+    # broadcast averages them. Each rank multiplies the output of its call by rank + 1,
     # so rank + 1 is the gradient of that output.
 
     def expect_gradients(
@@ -131,7 +131,7 @@ class TorchConformance(Conformance):
         assert torch.equal(tensor.grad, wanted)
 
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
-        """Integers have no gradient, that of unused tensors is 0, and second derivatives work."""
+        """Integers have no gradient, unused tensors have one of zeros; second derivatives work."""
         used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
         results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
         assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
@@ -186,11 +186,11 @@ class TorchConformance(Conformance):
 
         The memory of a tensor with the negative bit holds the values that are not yet negated.
         """
-        conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
-        assert conjugate.is_neg()
+        negated = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+        assert negated.is_neg()
         wanted = torch.tensor([-2.0, -4.0])
-        assert torch.equal(hvd.allreduce(conjugate), wanted)
-        assert torch.equal(hvd.broadcast_(conjugate, 0), wanted)
+        assert torch.equal(hvd.allreduce(negated), wanted)
+        assert torch.equal(hvd.broadcast_(negated, 0), wanted)
         empty = torch.empty(2, 0).as_strided((2, 0), (0, 0))
         assert hvd.allreduce_(empty) is empty
 

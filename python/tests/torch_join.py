@@ -182,7 +182,7 @@ class JoinChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_a_join_between_backward_and_step(self) -> None:
-        """What backward() has combined is not combined a second time."""
+        """step() does not combine gradients again that backward() has combined."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), op=hvd.Sum
@@ -194,10 +194,10 @@ class JoinChecks(OptimizerFixture):
                 hvd.join()
             optimizer.step()
         plain = torch.optim.SGD(reference.parameters(), lr=0.05)
-        for epoch_step in range(4):
+        for step in range(4):
             plain.zero_grad()
             for rank in range(self.size):
-                square_loss(reference, rank, epoch_step).backward()
+                square_loss(reference, rank, step).backward()
             plain.step()
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

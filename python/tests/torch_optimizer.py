@@ -1,7 +1,6 @@
 """Checks DistributedOptimizer against training in one process on the batches of all ranks.
 
-Except for the checks of other dtypes, they use float64, in which the order of additions hardly
-matters.
+Most checks use float64, in which the order of additions hardly matters. A few check other dtypes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import farandole.torch as hvd
 from farandole import lifecycle
 from farandole.torch.gradients import Gradients
 
-Loss = Callable[[nn.Module, int, int], torch.Tensor]  # of a model, for (rank, step)
+Loss = Callable[[nn.Module, int, int], torch.Tensor]  # computes it from model, rank and step
 
 BATCH = 6
 
@@ -557,12 +556,12 @@ class OptimizerChecks:
     def check_schedulers_and_hooks(self) -> None:
         model, reference = network(), network()
         inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
-        before = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # made before wrapping
+        made_early = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # before wrapping
         optimizer = hvd.DistributedOptimizer(inner)
         assert isinstance(optimizer, torch.optim.SGD)
         assert type(optimizer).__name__ == "SGD"
         schedules = [
-            before,
+            made_early,
             torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
             torch.optim.lr_scheduler.ExponentialLR(plain, 0.9),
             torch.optim.lr_scheduler.StepLR(plain, 2, 0.5),
@@ -573,13 +572,15 @@ class OptimizerChecks:
             self.train(model, optimizer, [step])
             self.train_reference(reference, plain, [step])
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # `inner`, which `before` watches, makes no step
+                warnings.simplefilter(
+                    "ignore"
+                )  # `inner`, which `made_early` watches, makes no step
                 for schedule in schedules:
                     schedule.step()
             if step == 2:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
                 optimizer.param_groups[0]["lr"] = plain.param_groups[0]["lr"]
-                schedules.remove(before)
+                schedules.remove(made_early)
                 schedules.pop(1)
         assert len(calls) == 6
         self.expect_same_everywhere(model)

@@ -45,7 +45,7 @@ class ParameterChecks:
     def __init__(self) -> None:
         hvd.init()
         self.rank, self.size = hvd.rank(), hvd.size()
-        self.odd = self.rank == 1  # whether this is the rank with different tensors
+        self.differs = self.rank == 1  # only this rank has different tensors
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
         self.difference_of_rank_1 = "" if self.size == 2 else "; rank 1 differs from the others"
 
@@ -56,14 +56,14 @@ class ParameterChecks:
         hvd.check_parameters(network().named_parameters())
         hvd.check_parameters(network().state_dict(), name="state")
         hvd.check_parameters({})
-        hvd.check_parameters(reversed(tensors().items()) if self.odd else tensors().items())
+        hvd.check_parameters(reversed(tensors().items()) if self.differs else tensors().items())
 
     def expect_difference(self, change: Callable[[dict[str, torch.Tensor]], Any], text: str) -> str:
         """Expect an error on all ranks if rank 1 changes its tensors."""
         if self.size == 1:
             return ""
         mine = tensors()
-        if self.odd:
+        if self.differs:
             change(mine)
         found = self.expect_error(text, hvd.check_parameters, mine, "check")
         texts = hvd.allgather_object(found)
@@ -209,7 +209,7 @@ class ParameterChecks:
         )
         for _ in range(4):
             self.train(model, optimizer)
-        if self.odd:
+        if self.differs:
             model[2].weight.data[0, 0] += 0.5
         for _ in range(2):
             self.train(model, optimizer)
@@ -253,7 +253,7 @@ class ParameterChecks:
         for _ in range(2):
             self.train(model, optimizer)
         self.restart(1000)
-        if self.odd:
+        if self.differs:
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
             model[0].bias.data += 1
         if self.size > 1:
@@ -273,7 +273,7 @@ class ParameterChecks:
             steps = 0
             while self.size > 1:
                 steps += 1
-                if steps == 2 and self.odd:
+                if steps == 2 and self.differs:
                     model[2].weight.data[place // 2, place % 2 * 3] += 0.5
                 try:
                     self.train(model, optimizer)

@@ -153,11 +153,11 @@ class StateChecks:
 
     def check_failures_are_known_to_all_ranks_that_have_not_joined(self) -> None:
         last = self.size - 1
-        broken = "broken" if self.rank == last else ""
+        problem = "broken" if self.rank == last else ""
         assert exchange_failures("", "well", hvd.global_process_set) == {}
-        assert exchange_failures(broken, "broken", hvd.global_process_set) == {last: "broken"}
+        assert exchange_failures(problem, "broken", hvd.global_process_set) == {last: "broken"}
         if self.size > 1 and self.rank > 0:
-            assert exchange_failures(broken, "joined", hvd.global_process_set) == {last: "broken"}
+            assert exchange_failures(problem, "joined", hvd.global_process_set) == {last: "broken"}
         hvd.join()
 
     def check_options_of_all_kinds_are_sent(self) -> None:
@@ -189,7 +189,7 @@ class StateChecks:
     def check_optimizers_that_load_in_their_own_way(self) -> None:
         """Two kinds wrap another optimizer and share its groups; the third one loads in place."""
 
-        class Around(torch.optim.Optimizer):  # as sharpness-aware minimization does
+        class SharingWrapper(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:
                 super().__init__(parameters, {"lr": 1.0 - hvd.rank() / 10})
                 self.within = torch.optim.SGD(self.param_groups)
@@ -199,7 +199,7 @@ class StateChecks:
                 super().load_state_dict(state_dict)
                 self.within.param_groups = self.param_groups
 
-        class Through(torch.optim.Optimizer):
+        class ForwardingWrapper(torch.optim.Optimizer):
             def __init__(self, parameters: Any) -> None:
                 self.within = torch.optim.SGD(parameters, lr=1.0 - hvd.rank() / 10)
 
@@ -212,16 +212,16 @@ class StateChecks:
             def load_state_dict(self, state_dict: Any) -> None:
                 self.within.load_state_dict(state_dict)
 
-        class InPlace(torch.optim.SGD):
+        class LoadsInPlace(torch.optim.SGD):
             def load_state_dict(self, state_dict: Any) -> None:
                 self.param_groups[0]["lr"] = state_dict["param_groups"][0]["lr"]
                 for place, parameter in enumerate(self.param_groups[0]["params"]):
                     self.state[parameter] = state_dict["state"][place]
 
         kinds: list[Callable[[Any], Any]] = [
-            Around,
-            Through,
-            lambda p: InPlace(p, lr=1.0 - hvd.rank() / 10),
+            SharingWrapper,
+            ForwardingWrapper,
+            lambda p: LoadsInPlace(p, lr=1.0 - hvd.rank() / 10),
         ]
         for kind in kinds:
             model = network()

@@ -1,6 +1,6 @@
 """Checks of farandole.torch as scripts for Horovod use it: names, arguments and behaviour.
 
-The conformance suite, which all frontends share, does not check them.
+The conformance suite, which all frontends share, does not check these.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TorchSurface(Suite):
             getattr(hvd, name)
 
     def check_queries(self) -> None:
-        """Scripts use these answers to decide what they do."""
+        """Scripts choose their calls by these answers."""
         assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
         assert hvd.mpi_enabled()  # otherwise scripts do not use Adasum
         assert hvd.mpi_threads_supported() is True
@@ -107,7 +107,7 @@ class TorchSurface(Suite):
             assert absent() is False
 
     def check_handles(self) -> None:
-        """Scripts may do with a handle what they do with Horovod's numbers."""
+        """A handle can be used like Horovod's handle, which is a number."""
         handles = [hvd.allreduce_async(torch.ones(2), name=f"h.{i}") for i in range(4)]
         names = {handle: index for index, handle in enumerate(handles)}
         assert [names[handle] for handle in handles] == [0, 1, 2, 3]

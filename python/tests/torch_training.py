@@ -177,10 +177,10 @@ class TrainingChecks(OptimizerFixture):
                 square_loss(model, self.rank, number).backward()
             optimizer.step()
 
-            def all_of(each: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
+            def total(each: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
                 return sum((square_loss(each, rank, number) for number in batches), torch.zeros(()))
 
-            self.train_reference(reference, plain, [0], all_of)
+            self.train_reference(reference, plain, [0], total)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -288,7 +288,7 @@ class TrainingChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_a_frozen_table_keeps_its_values(self) -> None:
-        """Its place in the bucket has the gradient of an earlier step, which nobody may use."""
+        """The table's place in the bucket holds an old gradient, which must not be applied."""
         for as_dense in (False, True):
             model = EmbeddingModel()
             optimizer = hvd.DistributedOptimizer(
@@ -343,7 +343,8 @@ class TrainingChecks(OptimizerFixture):
     def expect_deltas(
         self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
     ) -> None:
-        """Expect that each step changes parameters by `combine` of what each rank alone changes."""
+        """Expect each step to change parameters by combine(delta), where `delta` is the change that
+        this rank would make alone."""
         passes = options.get("backward_passes_per_step", 1)
         model, local = network(), network()
         optimizer = hvd.DistributedOptimizer(
