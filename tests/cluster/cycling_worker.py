@@ -239,17 +239,17 @@ def resident_bytes() -> int:
 def main(cycles: int) -> None:
     signal.signal(signal.SIGALRM, raise_interrupted)
     for number in range(1, cycles + 1):
-        reports = number in (10, 100, cycles)
+        is_reported = number in (10, 100, cycles)
         launchers = None
         if number % 10 == 5:
             FAILURES[number // 10 % len(FAILURES)]()
         else:
             farandole.init()
             work()
-            launchers = launcher_descriptors() if reports else None
+            launchers = launcher_descriptors() if is_reported else None
             calls.barrier()
         farandole.shutdown()
-        if reports:
+        if is_reported:
             state: dict[str, object] = {"cycle": number, "rank": RANK, "resident": resident_bytes()}
             state |= {"resources": resources(), "launcher": launchers}
             print(json.dumps(state), flush=True)

@@ -1,7 +1,7 @@
 """A worker of a job in which one worker fails: `failing_worker.py HOW FAILED_RANK`.
 
 HOW is a method of `Failures`. The failed rank calls it at its 100th step. The others go on until
-their call fails, and print what the job has left in their process.
+their call fails, and print which descriptors and segments the job has left in their process.
 """
 
 from __future__ import annotations

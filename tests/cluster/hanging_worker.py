@@ -1,6 +1,6 @@
-"""A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW`.
+"""A worker of a job that hangs, as the job would with Horovod: `hanging_worker.py HOW`.
 
-HOW is the name of a function below. In most of these functions rank 1 makes the mistake.
+HOW is the name of a function below. In most of these functions, rank 1 makes the mistake.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def raises() -> None:
 
 
 def evaluate() -> None:
-    time.sleep(1000)  # the line that a verdict shows
+    time.sleep(1000)  # the line that the launcher shows
 
 
 def sleeps() -> None:
@@ -104,7 +104,7 @@ def holds_a_lock() -> None:
     if farandole.rank() == 1:
         lock = threading.Lock()
         lock.acquire()
-        lock.acquire()  # the line that a verdict shows
+        lock.acquire()  # the line that the launcher shows
     train()
 
 
@@ -112,7 +112,7 @@ def stays_in_c() -> None:
     """Sleep with the interpreter's lock held, so that no Python thread of this process can run."""
     train()
     if farandole.rank() == 1:
-        ctypes.PyDLL(None).sleep(1000)  # the line that a verdict shows
+        ctypes.PyDLL(None).sleep(1000)  # the line that the launcher shows
     train()
 
 

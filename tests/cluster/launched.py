@@ -107,10 +107,10 @@ class Launched:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Read on until no process holds the output any more, and return the exit code.
+        """Read until no process holds the output any more, and return the exit code.
 
-        The launcher's processes hold it, and the last of these ends after all workers and their
-        children.
+        The launcher's processes hold the output, and the last of them ends after all workers and
+        their children.
         """
         output, errors = self.process.communicate()
         self.output += output

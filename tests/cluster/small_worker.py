@@ -55,7 +55,7 @@ def numbers(count: int) -> array[float]:
 
 
 def short() -> None:
-    """Make a call of every kind once, and print a digest of the results."""
+    """Make calls of several kinds and a group, and print a digest of the results."""
     seen = hashlib.sha256()
     for count in (1, 1000, 100_000):
         values = numbers(count)
@@ -98,8 +98,7 @@ def take_all_descriptors() -> list[int]:
 def use_up_descriptors() -> None:
     """Use up all descriptors on one rank, go on with collectives, and try to add groups."""
     engine = lifecycle.engine()
-    is_short = farandole.rank() == 1
-    taken = take_all_descriptors() if is_short else []
+    taken = take_all_descriptors() if farandole.rank() == 1 else []
     for _ in range(20):
         allreduce(numbers(1000))
     for ranks in ([0, 1], [1]):  # rank 1 can neither receive rank 0's memory nor make its own
@@ -117,18 +116,18 @@ def use_up_descriptors() -> None:
 
 def signals() -> None:
     """Make collectives while a signal handler interrupts system calls all the time."""
-    came = 0
+    signals_received = 0
 
     def count(*_: object) -> None:
-        nonlocal came
-        came += 1
+        nonlocal signals_received
+        signals_received += 1
 
     signal.signal(signal.SIGALRM, count)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
     many()
     short()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    assert came > 10, came
+    assert signals_received > 10, signals_received
     print("survived all signals", flush=True)
 
 

@@ -80,16 +80,16 @@ def runs_until_go(folder: Path) -> None:
 def ends_before_init(folder: Path) -> None:
     if RANK == 1:
         sys.exit(0)
-    init_and_tell()
+    init_and_print_error()
 
 
 def ends_during_init(folder: Path) -> None:
     if RANK == 2:
         wait_for(folder / "go")
-    init_and_tell()
+    init_and_print_error()
 
 
-def init_and_tell() -> None:
+def init_and_print_error() -> None:
     try:
         farandole.init()
     except farandole.FarandoleError as error:

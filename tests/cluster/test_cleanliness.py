@@ -1,4 +1,4 @@
-"""No process or file of a job outlives it, whichever of its processes is killed."""
+"""No process or file of a job outlives the job, whichever process is killed."""
 
 from __future__ import annotations
 

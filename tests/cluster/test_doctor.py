@@ -1,4 +1,4 @@
-"""`farandole doctor`: what it reports agrees with /proc, also if the machine lacks something."""
+"""The report of `farandole doctor` agrees with /proc, even if the machine lacks something."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def test_the_affinity_is_a_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "code"), [(34, 0), (20, 1)])
 def test_a_low_descriptor_limit_is_reported(limit: int, code: int) -> None:
-    def few() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
-    found, rows = doctor_with(few)
+    found, rows = doctor_with(limit_descriptors)
     assert found == code
     row = rows["open files"]
     assert row["state"] == ("does not work" if code else "limited")
@@ -149,10 +149,10 @@ def test_a_low_descriptor_limit_is_reported(limit: int, code: int) -> None:
 
 
 def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
-    def few() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 
-    with Launched("doctor", before_exec=few) as job:
+    with Launched("doctor", before_exec=limit_descriptors) as job:
         assert job.end() == 1
     assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: open files"
 
@@ -194,25 +194,25 @@ def test_the_process_limit_of_a_control_group_is_reported() -> None:
 
 
 def test_a_limit_of_locked_memory_is_reported() -> None:
-    def none() -> None:
+    def forbid_locked_memory() -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
         if os.geteuid() == 0:  # root may lock memory in spite of the limit
             os.setuid(65534)
 
     with command_for_all_users() as program:
-        _, rows = doctor_with(none, program)
+        _, rows = doctor_with(forbid_locked_memory, program)
     assert rows["locked memory"]["state"] == "limited"
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
 
 
 def test_limits_that_make_heaps_small_are_reported() -> None:
-    def little() -> None:
+    def limit_address_space_and_files() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
 
     before = doctor()
     assert before["shared heap"]["found"].endswith("; only what is used costs memory")
-    code, rows = doctor_with(little)
+    code, rows = doctor_with(limit_address_space_and_files)
     assert code == 0
     assert rows["address space"]["found"] == "4.0 GiB (`ulimit -v`)"
     assert rows["file size"]["found"] == "256 MiB (`ulimit -f`)"

@@ -1,4 +1,4 @@
-"""What a job does when one of its workers fails, or when the user interrupts it."""
+"""The end of a job in which a worker fails, or which the user interrupts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKER = HERE / "failing_worker.py"
 class Expected:
     code: int  # of the job
     error: str  # what the other ranks' error says about the failed rank
-    box: str  # what the box at the end says about it
+    box: str  # what the box at the end says about that rank
 
 
 FAILURES = {
@@ -134,8 +134,8 @@ def test_the_box_is_plain_without_a_terminal() -> None:
 
 @pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_the_launcher(victim: str) -> None:
-    nobody = "-1"
-    with Launched("run", "-n", "3", sys.executable, str(WORKER), "raises", nobody) as job:
+    no_rank = "-1"
+    with Launched("run", "-n", "3", sys.executable, str(WORKER), "raises", no_rank) as job:
         job.read_until("stepping, started by", times=3)
         agent = int(job.output.splitlines()[-1].split()[-1])
         os.kill(job.process.pid if victim == "foreground" else agent, signal.SIGKILL)

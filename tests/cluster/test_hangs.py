@@ -1,5 +1,5 @@
-"""Programs that hang on Horovod. Each ends with a verdict: which rank is missing, and what
-that rank does.
+"""Programs that would hang with Horovod. The launcher reports which rank is missing, and what that
+rank does.
 
 test_stalls.py tests ranks that are stopped; test_failures.py tests ranks that are killed or crash.
 """
@@ -54,7 +54,7 @@ def end(launched: Launched) -> None:
 
 
 def line_of(text: str) -> int:
-    """Return the number of the worker's line that has this text."""
+    """Return the number of the line of hanging_worker.py that has this text."""
     lines = WORKER.read_text().splitlines()
     found = [number for number, line in enumerate(lines, 1) if text in line]
     assert len(found) == 1

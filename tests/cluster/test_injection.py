@@ -1,7 +1,7 @@
 """System calls that fail, are interrupted or do less than asked for, one at a time.
 
 A shim (shims/faults.c) puts a fault into the n-th call of the launcher or of one worker. An
-interrupted call changes no result; a call that the system rejects leads to an error that says so.
+interrupted call changes no result. A call that the system rejects leads to an error that says so.
 The program is small_worker.py, whose output depends on every bit of its results.
 """
 
@@ -49,7 +49,9 @@ class InjectedRun:
         }
         self.job: Launched = run("run", "-n", "2", *SHORT, environment=variables)
         self.calls, self.faults = struct.unpack("qq", counters.read_bytes())
-        self.what = f"{kind} at call {number} of {target}:\n{self.job.output}{self.job.errors}"
+        self.description = (
+            f"{kind} at call {number} of {target}:\n{self.job.output}{self.job.errors}"
+        )
 
     def results(self) -> list[str]:
         return sorted(re.findall(r"\[\d\] result \w+", self.job.output))
@@ -80,15 +82,15 @@ HARMLESS = [
 @pytest.mark.parametrize(("target", "kind"), HARMLESS)
 def test_an_interrupted_call_changes_nothing(inject: Inject, target: str, kind: str) -> None:
     undisturbed = inject(target, kind, 0)
-    assert undisturbed.job.process.returncode == 0, undisturbed.what
+    assert undisturbed.job.process.returncode == 0, undisturbed.description
     assert undisturbed.calls > 0, f"{target} never makes a call that can fail with {kind}"
     assert len(undisturbed.results()) == 2
     faults = 0
     for number in random_call_numbers(undisturbed.calls):
         disturbed = inject(target, kind, number)
         faults += disturbed.faults
-        assert disturbed.job.process.returncode == 0, disturbed.what
-        assert disturbed.results() == undisturbed.results(), disturbed.what
+        assert disturbed.job.process.returncode == 0, disturbed.description
+        assert disturbed.results() == undisturbed.results(), disturbed.description
     assert faults > 0, "no fault was ever put in"
 
 
@@ -107,15 +109,15 @@ def test_a_rejected_call_is_reported(inject: Inject, target: str) -> None:
         faults += rejected.faults
         code = rejected.job.process.returncode
         if code == 0:  # the code had an alternative to this call
-            assert rejected.results() == undisturbed.results(), rejected.what
+            assert rejected.results() == undisturbed.results(), rejected.description
             continue
-        assert code in (1, 126, 127), rejected.what
-        assert re.search(REASONS, rejected.job.errors), rejected.what
-        assert "bug in the engine" not in rejected.job.errors, rejected.what
+        assert code in (1, 126, 127), rejected.description
+        assert re.search(REASONS, rejected.job.errors), rejected.description
+        assert "bug in the engine" not in rejected.job.errors, rejected.description
         if target != "launcher":  # the other rank must report it, too
             other = "1" if target == "0" else "0"
             pattern = rf"\[{other}\] .*rank {target}\b"
-            assert re.search(pattern, rejected.job.errors), rejected.what
+            assert re.search(pattern, rejected.job.errors), rejected.description
     assert faults > 0, "no fault was ever put in"
 
 

@@ -1,4 +1,4 @@
-"""Functions and scripts that a program runs as jobs: their results, failures, output and ends."""
+"""Functions and scripts that a program runs as jobs: results, failures, output and ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
-QUIET = {"OMP_NUM_THREADS": "1"}  # then the launcher prints no notice about it
+QUIET = {"OMP_NUM_THREADS": "1"}  # if the launcher must choose this, it prints a notice
 
 
 @pytest.fixture(autouse=True)
@@ -234,7 +234,7 @@ def test_a_job_within_a_job() -> None:
     assert results == [[f"{o}: {i} of 3" for i in range(3)] for o in range(2)]
 
 
-# As in a notebook: the functions live in a `__main__` without a file, and sys.stdout is no file.
+# As in a notebook, the functions are in a `__main__` without a file, and sys.stdout is no file.
 CELLS = """
 import farandole
 base = 10

@@ -1,4 +1,4 @@
-"""What `farandole run` guarantees about output, exit codes and signals. Needs no framework."""
+"""Output, exit codes and signals of `farandole run`. These tests need no framework."""
 
 from __future__ import annotations
 

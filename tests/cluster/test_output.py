@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from launched import HANG_SECONDS, Launched, command, run
 
-QUIET = ("-x", "OMP_NUM_THREADS=1")  # then the launcher prints no notice about it
-# What the launcher prints about these scripts, which train nothing.
+QUIET = ("-x", "OMP_NUM_THREADS=1")  # if the launcher must choose this, it prints a notice
+# The launcher's notice about these scripts, which never call init().
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): unless the program "
     r"communicates through another library, such as torch.distributed with gloo, the \d "

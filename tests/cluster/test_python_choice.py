@@ -53,7 +53,7 @@ def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> 
     assert run(farandole, *words, path="/nowhere") == (0, expected, "")
     note = f"farandole: starting {beside}, which is beside this command; PATH has {other}"
     assert run(farandole, *words, path=f"{other.parent}:/bin") == (0, expected, note)
-    # A path, and the name of another program, mean what they say.
+    # A path is used as it is, and any other program comes from PATH.
     expected = f"[0] in PATH: {other} train.py\n"
     assert run(farandole, "run", "-n", "1", str(other), "train.py") == (0, expected, "")
     shutil.copy2(beside, beside.with_name("pythonic"))

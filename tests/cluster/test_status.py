@@ -1,4 +1,4 @@
-"""`farandole status`: what it shows of computing, waiting and stopped jobs, and if no job runs."""
+"""`farandole status` with computing, waiting and stopped ranks, and without any job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def status(
     return ran.stdout, ran.stderr
 
 
-def look(launched: Launched) -> Job:
+def read_job(launched: Launched) -> Job:
     output, errors = status(str(launched.process.pid), "--json")
     assert errors == ""
     (found,) = json.loads(output)
@@ -51,11 +51,11 @@ def look(launched: Launched) -> Job:
     return dict(found)
 
 
-def look_until(launched: Launched, is_so: Callable[[Job], bool]) -> Job:
-    """Look until `is_so`; the hang guard of `launched` ends this loop, too."""
+def wait_for_status(launched: Launched, condition: Callable[[Job], bool]) -> Job:
+    """Read the job until `condition` is true. The hang guard of `launched` ends this loop, too."""
     while True:
-        found = look(launched)
-        if is_so(found):
+        found = read_job(launched)
+        if condition(found):
             return found
         time.sleep(0.05)
 
@@ -68,7 +68,7 @@ def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> N
     with job("comes_late", 3, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         # On a busy machine, rank 0 may still be in the first call, which the others have finished.
-        found = look_until(
+        found = wait_for_status(
             launched,
             lambda f: (
                 states(f) == ["waits", "computes", "waits"]
@@ -84,7 +84,7 @@ def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> N
             pid_of_rank(launched, r) for r in range(3)
         ]
         assert "stalling_worker.py comes_late" in found["command"]
-        later = look_until(
+        later = wait_for_status(
             launched, lambda f: f["ranks"][0]["waited_seconds"] > waiting["waited_seconds"]
         )
         assert later["ranks"][0]["seconds"] > waiting["seconds"]
@@ -113,7 +113,7 @@ def check_table(launched: Launched) -> None:
 def test_a_rank_before_init_is_shown(tmp_path: Path) -> None:
     with job("comes_late_to_init", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
-        found = look_until(launched, lambda f: states(f) == ["init", "outside"])
+        found = wait_for_status(launched, lambda f: states(f) == ["init", "outside"])
         assert found["ranks"][0]["in_job_seconds"] is None
         assert found["ranks"][1]["seconds"] is None
         go_on(launched, tmp_path)
@@ -122,13 +122,13 @@ def test_a_rank_before_init_is_shown(tmp_path: Path) -> None:
 def test_joined_and_stopped_ranks_are_shown(tmp_path: Path) -> None:
     with job("joins_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
-        look_until(launched, lambda f: states(f) == ["joined", "computes"])
+        wait_for_status(launched, lambda f: states(f) == ["joined", "computes"])
         pid = pid_of_rank(launched, 1)
         os.kill(pid, signal.SIGSTOP)
-        found = look_until(launched, lambda f: states(f) == ["joined", "stopped"])
+        found = wait_for_status(launched, lambda f: states(f) == ["joined", "stopped"])
         assert found["ranks"][1]["reason"] == "SIGSTOP"
         os.kill(pid, signal.SIGCONT)
-        look_until(launched, lambda f: states(f) == ["joined", "computes"])
+        wait_for_status(launched, lambda f: states(f) == ["joined", "computes"])
         go_on(launched, tmp_path)
 
 
@@ -137,7 +137,7 @@ def test_a_rank_that_has_ended_is_shown(tmp_path: Path) -> None:
     program = f"echo here; [ $FARANDOLE_RANK != 0 ] || exit 0; {wait}"
     with Launched("run", "-n", "2", "sh", "-c", program, str(tmp_path)) as launched:
         launched.read_until("here", times=2)
-        found = look_until(launched, lambda f: states(f) == ["ended", "outside"])
+        found = wait_for_status(launched, lambda f: states(f) == ["ended", "outside"])
         assert found["ranks"][0]["reason"] == "exited with code 0"
         (tmp_path / "end").touch()
         assert launched.end() == 0
@@ -218,7 +218,7 @@ def test_wrong_arguments_are_explained() -> None:
 def test_the_table_on_a_terminal_has_colors(tmp_path: Path) -> None:
     with job("comes_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
-        look_until(launched, lambda f: states(f) == ["waits", "computes"])
+        wait_for_status(launched, lambda f: states(f) == ["waits", "computes"])
         ours, theirs = pty.openpty()
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
         words = [command(), "status", str(launched.process.pid)]

@@ -1,4 +1,4 @@
-"""The timeline of real jobs: every file is read strictly, and has the calls of every rank."""
+"""The timeline of real jobs: every file is valid, and has the calls of every rank."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_every_rank_records_every_call(tmp_path: Path) -> None:
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
-        odd = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
-        assert trace.names(rank) == {GRAD, odd, "allgather.noname.0", "barrier.noname.0"}
+        escaped = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
+        assert trace.names(rank) == {GRAD, escaped, "allgather.noname.0", "barrier.noname.0"}
         negotiate, run_ = trace.slices[rank, GRAD]
         assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
         assert negotiate.begin <= negotiate.end == run_.begin <= run_.end
@@ -98,11 +98,11 @@ def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
     expected = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
     assert sorted(names) == sorted(expected)
     for rank in range(2):
-        inside = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "allreduce.a"])
-        (out,) = (
+        recorded = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "allreduce.a"])
+        (left_out,) = (
             e["args"]["calls"] for e in trace.notices if e["pid"] == rank and "calls" in e["args"]
         )
-        assert inside + out == 3000
+        assert recorded + left_out == 3000
 
 
 def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:

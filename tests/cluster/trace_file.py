@@ -1,4 +1,4 @@
-"""Reads the trace of a timeline strictly, as Perfetto and chrome://tracing need the format."""
+"""Reads the trace of a timeline. Rejects what Perfetto or chrome://tracing would not accept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Trace:
     ranks: dict[int, str]  # rank → name of its process
 
     def names(self, rank: int) -> set[str]:
-        return {thread for of_rank, thread in self.slices if of_rank == rank}
+        return {name for of_rank, name in self.slices if of_rank == rank}
 
 
 def read_trace(path: Path, *, complete: bool = True) -> Trace:
@@ -84,7 +84,7 @@ def _read_events(events: list[Event]) -> Trace:
     times: dict[tuple[int, int], float] = defaultdict(float)
     for event in events:
         _check_fields(event)
-        place = event["pid"], event["tid"]
+        thread = event["pid"], event["tid"]
         if event["ph"] == "M":
             _describe(trace, threads, event)
             continue
@@ -92,17 +92,17 @@ def _read_events(events: list[Event]) -> Trace:
         if event["ph"] == "i":
             trace.notices.append(event)
             continue
-        assert place in threads, f"no name for the thread of {event}"
-        assert event["ts"] >= times[place], f"time goes back at {event}"
-        times[place] = event["ts"]
+        assert thread in threads, f"no name for the thread of {event}"
+        assert event["ts"] >= times[thread], f"time goes back at {event}"
+        times[thread] = event["ts"]
         if event["ph"] == "B":
-            stacks[place].append(Slice(event["name"], event["ts"], facts=event.get("args", {})))
+            stacks[thread].append(Slice(event["name"], event["ts"], facts=event.get("args", {})))
             continue
-        assert stacks[place], f"nothing ends at {event}"
-        ended = stacks[place].pop()
+        assert stacks[thread], f"nothing ends at {event}"
+        ended = stacks[thread].pop()
         ended.end = event["ts"]
         ended.facts |= event.get("args", {})
-        trace.slices.setdefault((event["pid"], threads[place]), []).append(ended)
+        trace.slices.setdefault((event["pid"], threads[thread]), []).append(ended)
     trace.unfinished = [slice for stack in stacks.values() for slice in stack]
     assert len({tid for _, tid in threads}) == len(threads), "a number for two threads"
     return trace

@@ -1,6 +1,6 @@
 """A worker that waits for a rank that never comes: `waiting_worker.py init|call`.
 
-It prints "waiting" when its main thread is in that wait.
+The worker prints "waiting" when its main thread waits there.
 """
 
 from __future__ import annotations

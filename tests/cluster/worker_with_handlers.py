@@ -52,7 +52,7 @@ class Squares(torch.utils.data.Dataset):
         return index * index
 
 
-def report_square(number: int) -> int:
+def square(number: int) -> int:
     return number * number
 
 
@@ -71,7 +71,7 @@ def create_children() -> None:
     run_steps(3)
     for method in ("fork", "spawn"):
         with multiprocessing.get_context(method).Pool(2) as pool:
-            assert pool.map(report_square, range(4)) == [0, 1, 4, 9]
+            assert pool.map(square, range(4)) == [0, 1, 4, 9]
         run_steps(3)
     loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2)
     total = 0

@@ -1,4 +1,4 @@
-"""What the programs of this folder train, and how they show the test what they have learnt."""
+"""The model that the programs of this folder train, and the files with the trained parameters."""
 
 from __future__ import annotations
 

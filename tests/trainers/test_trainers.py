@@ -105,7 +105,7 @@ def test_it_trains_as_with_gloo(
 
 
 def test_lightning_says_if_devices_are_not_the_workers(environment: Path, tmp_path: Path) -> None:
-    """Lightning starts no processes within a worker: it would make several jobs."""
+    """Lightning starts no processes within a worker, because each worker would get its own job."""
     words = [*OURS, HERE / "lightning_program.py", "farandole", tmp_path]
     words[words.index("2")] = "3"
     job = run(environment, *words)
@@ -134,7 +134,7 @@ print("wraps", type(accelerator.prepare(torch.nn.Linear(1, 1))).__name__)
     ],
 )
 def test_what_accelerate_chooses(arguments: tuple[str, ...], text: str, environment: Path) -> None:
-    """Check why docs/accelerate.md makes the process group before the Accelerator."""
+    """Check the reason why docs/accelerate.md makes the process group before the Accelerator."""
     if torch.cuda.is_available():
         pytest.skip("the page speaks about machines without a GPU")
     job = run(environment, *OURS, "-c", ALONE, *arguments)

@@ -1,4 +1,4 @@
-"""A table of the versions at the end of the run: what works on each."""
+"""Print a table at the end of the run: the outcome of each check on each version of torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Farandole with each version of torch: version_checks.py in a job of two ranks.
 
-A test installs its version in build/versions, once. The newest patch stands for its minor version.
+A test installs its version in build/versions, once. Of a minor version, the newest patch is tested.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def load_once(environment: dict[str, str]) -> None:
     subprocess.run(words, check=True, env={**os.environ, **environment}, timeout=600)
 
 
-def named(version: str) -> str:
-    """`./dev ci` runs only the oldest and the newest version, by the word "ends"."""
+def id_of_test(version: str) -> str:
+    """Return the id of a test. `./dev ci` runs only the tests with "ends" in their ids."""
     return f"ends-{version}" if version in (VERSIONS[0], VERSIONS[-1]) else version
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=named)
+@pytest.mark.parametrize("version", VERSIONS, ids=id_of_test)
 def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
     record_property("torch", version)
     path = os.pathsep.join([str(installed(version)), str(Path(__file__).parent)])
@@ -54,12 +54,13 @@ def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
     load_once(environment)
     job = run(2, sys.executable, WORKER, "version_checks:VersionChecks", environment=environment)
     passed = re.findall(r"\[0\] (check_\w+) ", job.text)
+    failed = first_not_passed(passed)
     for name in CHECKS:
-        outcome = "works" if name in passed else "fails" if name == next_of(passed) else "not run"
+        outcome = "works" if name in passed else "fails" if name == failed else "not run"
         record_property(name.split("_", 2)[2], outcome)
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == 2, job.text
 
 
-def next_of(passed: list[str]) -> str:
+def first_not_passed(passed: list[str]) -> str:
     return CHECKS[len(passed)] if len(passed) < len(CHECKS) else ""

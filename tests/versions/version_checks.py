@@ -1,6 +1,6 @@
-"""What must work on every version of torch. python/tests/worker.py runs the checks in each rank.
+"""Checks that must pass on every version of torch. python/tests/worker.py runs them on each rank.
 
-The names of the checks sort so that a simple one comes first, because a failed check ends the job.
+The names of the checks sort so that simple ones come first, because a failed check ends the job.
 """
 
 from __future__ import annotations

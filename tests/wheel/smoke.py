@@ -1,4 +1,4 @@
-"""What a wheel must be able to do without a framework: join a job, sum engine memory, leave."""
+"""Join a job, sum memory of the engine, and leave. A wheel must do this without a framework."""
 
 from __future__ import annotations
 

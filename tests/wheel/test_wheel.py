@@ -1,4 +1,4 @@
-"""The wheel and the sdist of a release: installed and run offline, where there is no compiler."""
+"""The wheel and the sdist of a release. The wheel must work offline and without a compiler."""
 
 from __future__ import annotations
 
