@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Show what each heuristic and each constant of the predictor is good for.
+"""Measure the use of each heuristic and each constant of the predictor.
 
-The script builds the simulator once more, with switches: ablations.toml says which text of the
-sources each name switches off, and which constants can have other values. The script runs the
-workloads of the simulator (tests/sim/workloads.cc) with everything on, and with one switch at a
-time, and prints the tables of docs/simulator.md. The shipped sources do not contain the switches.
+The script builds the simulator once more, with switches. ablations.toml lists the text of the
+sources that each switch turns off, and the constants that can have other values. The script runs
+the workloads of the simulator (tests/sim/workloads.cc) with everything on, and with one switch at a
+time. It prints the heuristics that are not useful. With --write, it also writes the tables of
+docs/simulator.md. The shipped sources do not contain the switches.
 
 The script needs the simulator of the preset dev (`./dev build`).
 """
@@ -85,8 +86,8 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
 def switched(heuristic: Heuristic, source: str, original: str) -> str:
     """Return the source with the switch around the heuristic's text.
 
-    Another heuristic may have put a switch around the same text: then the source contains the text
-    twice. Raise ValueError unless the original source contains it once.
+    If another heuristic has put a switch around the same text, the source contains the text twice.
+    Raise ValueError unless the original source contains the text once.
     """
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
@@ -158,10 +159,10 @@ def build() -> Path:
     commands.append(["c++", "-O1", "-c", str(OVERLAY / "switches.cc"), "-o", objects[-1]])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run, commands))
-    listed = subprocess.run(
+    sim_commands = subprocess.run(
         ("ninja", "-t", "commands", "sim"), cwd=BUILD, check=True, capture_output=True, text=True
     ).stdout
-    words = shlex.split(listed.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
+    words = shlex.split(sim_commands.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
     program = OVERLAY / "sim"
     words[words.index("-o") + 1] = str(program)
     first = next(index for index, word in enumerate(words) if word.endswith(".a"))
@@ -184,7 +185,7 @@ def report_of(program: Path, ablation: str = "") -> str:
 
 
 def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
-    """Return the costs of each workload by name; nothing if a workload does not end."""
+    """Return the costs of each workload by name. Return {} if a workload does not end."""
     try:
         report = report_of(program, ablation)
     except subprocess.CalledProcessError as error:
@@ -216,7 +217,7 @@ def row_text(name: str, workload: str, on: Cost, off: Cost) -> str:
 def is_useful(on: Cost, off: Cost) -> bool:
     """Return whether a workload is worse without the heuristic.
 
-    This means that it breaks a rule, or costs at least 2 % more messages, steps or time.
+    A worse workload breaks a rule, or costs at least 2 % more messages, steps or time.
     """
     pairs = (
         (on.messages, off.messages),
@@ -293,10 +294,10 @@ def main() -> int:
     arguments = parser.parse_args()
     heuristics, constants = read_ablations((ROOT / "tools/ablations.toml").read_text())
     values = write_overlay(heuristics, constants)
-    made = tables(build(), heuristics, constants, values)
+    new_tables = tables(build(), heuristics, constants, values)
     if arguments.write:
         text = PAGE.read_text()
-        for name, table in made.items():
+        for name, table in new_tables.items():
             text = replaced(text, name, table)
         PAGE.write_text(text)
     return 0

@@ -22,8 +22,9 @@ def output_of(*words: str) -> str:
     return subprocess.run([program, *words], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-def knobs_page_is_right(only_check: bool) -> bool:
-    """Write docs/knobs.md from the table in the command, or only compare."""
+def update_knobs_page(only_check: bool) -> bool:
+    """Write docs/knobs.md from the command's table, unless `only_check`. Return whether the page is
+    equal to the table."""
     table = output_of("knobs", "--markdown")
     text = f"# Knobs\n\nWritten by `./dev docs` from `include/farandole/knobs.h`.\n\n{table}"
     if not only_check:
@@ -39,7 +40,7 @@ def write_help() -> None:
 
 
 def main(only_check: bool) -> int:
-    if not knobs_page_is_right(only_check):
+    if not update_knobs_page(only_check):
         print("docs/knobs.md does not match the knobs table: run ./dev docs", file=sys.stderr)
         return 1
     write_help()

@@ -39,7 +39,7 @@ SYSTEM_HEADER = re.compile(
     r"|stdio|limits|execinfo|syscall|link)\.h$"
 )
 # Headers that a pure room must not reach, not even through our own headers.
-IMPURE_STANDARD = set(
+IMPURE_STANDARD_HEADERS = set(
     """barrier condition_variable csignal ctime execution filesystem fstream future iostream latch
     mutex semaphore shared_mutex stop_token syncstream thread""".split()
 )
@@ -48,7 +48,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM_CALL = re.compile(r"farandole_room\(\s*NAME\s+(\w+)(.*?)\)", re.DOTALL)
 SOURCE_ENDINGS = {".h", ".cc"}
 PUBLIC = "include/farandole"
-# The shared modules of all frontends: only the files of this folder.
+# The package of the shared modules. Only the files directly in its folder belong to it.
 SHARED = "farandole"
 CORE = f"{SHARED}.core"  # compiled, so it has no source
 
@@ -66,8 +66,8 @@ class Rules:
 
 
 def tables(page: str) -> Iterator[list[list[str]]]:
-    """Return the tables of a Markdown page as rows of cells, the heading first, without the
-    ruler."""
+    """Yield the tables of a Markdown page as rows of cells, the heading first, without the line of
+    dashes."""
     rows: list[list[str]] = []
     for line in [*page.splitlines(), ""]:
         if line.startswith("|"):
@@ -177,7 +177,7 @@ def check_table(tree: Tree) -> Iterator[str]:
     for room in sorted(on_disk - set(rules.levels)):
         yield f"room {room} holds sources but has no row in docs/architecture.md"
     for room in sorted(set(rules.levels) - on_disk):
-        yield f"docs/architecture.md: row {room} has no sources; rooms come with their first file"
+        yield f"docs/architecture.md: row {room} has no sources; add the row with its first file"
 
 
 def check_edges(tree: Tree) -> Iterator[str]:
@@ -227,7 +227,7 @@ def check_pure_rooms(tree: Tree) -> Iterator[str]:
 
 
 def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
-    """Find paths of includes from a file to a header of threads, system calls or input and
+    """Yield the chains of includes from a file to a header of threads, system calls, input or
     output."""
     seen = {start}
     waiting: list[tuple[str, list[str]]] = [(start, [])]
@@ -235,7 +235,7 @@ def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
         path, chain = waiting.pop()
         for kind, target in tree.includes[path]:
             resolved = tree.resolve(path, target) if kind == '"' else None
-            if kind == "<" and (target in IMPURE_STANDARD or SYSTEM_HEADER.match(target)):
+            if kind == "<" and (target in IMPURE_STANDARD_HEADERS or SYSTEM_HEADER.match(target)):
                 yield [*chain, f"<{target}>"]
             elif resolved is not None and resolved not in seen:
                 seen.add(resolved)
@@ -255,8 +255,8 @@ def check_cycles(tree: Tree) -> Iterator[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Return one cycle for each connected set of cycles: depth-first search that reports edges back
-    into the current path."""
+    """Yield at least one cycle of each connected set of cycles. The function searches depth-first,
+    and reports the edges that lead back into the current path."""
     finished: set[str] = set()
     for start in sorted(graph):
         trail: list[str] = []
@@ -286,7 +286,7 @@ def check_link_lists(tree: Tree) -> Iterator[str]:
 
 
 class Modules:
-    """The Python modules of one checkout, and what each imports when it is loaded or called."""
+    """The Python modules of one checkout, and their imports."""
 
     def __init__(self, root: Path, packages: Iterable[str]) -> None:
         self.paths: dict[str, Path] = {}

@@ -39,10 +39,12 @@ def python_functions(text: str) -> Iterator[Function]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             last = node.end_lineno or node.lineno
             nesting = max((depth_of(child, 0) for child in node.body), default=0)
-            yield Function(node.name, node.lineno, last, python_parameters(node.args), nesting)
+            yield Function(
+                node.name, node.lineno, last, count_python_parameters(node.args), nesting
+            )
 
 
-def python_parameters(arguments: ast.arguments) -> int:
+def count_python_parameters(arguments: ast.arguments) -> int:
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     own = 1 if names[:1] in (["self"], ["cls"]) else 0
     rest = [a for a in (arguments.vararg, arguments.kwarg) if a]
@@ -50,11 +52,11 @@ def python_parameters(arguments: ast.arguments) -> int:
 
 
 def depth_of(node: ast.AST, depth: int) -> int:
-    """Return the deepest nesting of control statements; an elif is as deep as its if."""
+    """Return the deepest nesting of control statements. An elif is as deep as its if."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return depth
     inner = depth + isinstance(node, CONTROLS)
-    chained = node.orelse if isinstance(node, ast.If) and is_elif(node) else []
+    chained = node.orelse if isinstance(node, ast.If) and has_elif(node) else []
     return max(
         (
             depth_of(child, depth if child in chained else inner)
@@ -64,8 +66,8 @@ def depth_of(node: ast.AST, depth: int) -> int:
     )
 
 
-def is_elif(node: ast.If) -> bool:
-    """Tell an `elif` from an `else: if`: an `elif` has the same column as the `if` before it."""
+def has_elif(node: ast.If) -> bool:
+    """Return whether an `elif` follows, not an `else: if`. An `elif` has the column of its `if`."""
     rest = node.orelse
     return len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset
 

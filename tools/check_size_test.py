@@ -1,4 +1,4 @@
-"""Test the size check on small trees with one thing that is too large."""
+"""Test the size check on small trees, in each of which one function, file or room is too large."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from check_size import Violation, is_elif, python_functions, violations
+from check_size import Violation, has_elif, python_functions, violations
 
 
 def check(root: Path, files: dict[str, str]) -> list[Violation]:
@@ -103,7 +103,7 @@ def test_an_elif_is_no_deeper_than_its_if() -> None:
     assert nesting("def f():\n  if a:\n    g()\n  else:\n    if b:\n      g()\n") == 2
     statement = ast.parse("if a:\n  b\nelif c:\n  d\n").body[0]
     assert isinstance(statement, ast.If)
-    assert is_elif(statement)
+    assert has_elif(statement)
 
 
 def test_python_parameters_leave_out_self() -> None:

@@ -80,7 +80,7 @@ class Scanner:
         """Scan a namespace, a class or the file, up to the closing brace or the end."""
         header: list[Token] = []
         while self.word not in ("", "}"):
-            if self.word == ";" or (self.word == ":" and is_access(header)):
+            if self.word == ";" or (self.word == ":" and is_access_label(header)):
                 self.declaration_without_body(header)
                 header = []
             elif self.word == "{":
@@ -97,15 +97,15 @@ class Scanner:
 
         If the `{` begins an initializer instead, return the header with the initializer.
         """
-        first = without_templates(header)
-        if is_function(first) and not is_container(first):
+        declaration = without_templates(header)
+        if is_function(declaration) and not is_container(declaration):
             self.at += 1
             nesting = self.block(0)
-            parameters = count_parameters(first)
+            parameters = count_parameters(declaration)
             start, end = header[0].line, self.tokens[self.at].line
-            self.found.append(Function(name_of(first), start, end, parameters, nesting))
+            self.found.append(Function(name_of(declaration), start, end, parameters, nesting))
             return []
-        if is_container(first):
+        if is_container(declaration):
             self.at += 1
             self.declarations()
             return []
@@ -114,8 +114,8 @@ class Scanner:
         return header
 
     def declaration_without_body(self, header: list[Token]) -> None:
-        first = without_templates(header)
-        if not first or first[0].text in (
+        declaration = without_templates(header)
+        if not declaration or declaration[0].text in (
             "using",
             "typedef",
             "static_assert",
@@ -123,10 +123,10 @@ class Scanner:
             "extern",
         ):
             return
-        if is_function(first):
-            parameters = count_parameters(first)
+        if is_function(declaration):
+            parameters = count_parameters(declaration)
             line = header[0].line
-            self.found.append(Function(name_of(first), line, line, parameters, 0))
+            self.found.append(Function(name_of(declaration), line, line, parameters, 0))
 
     def group(self) -> list[Token]:
         """Return the tokens from an opening bracket to the closing one, and move past both."""
@@ -234,7 +234,7 @@ def is_container(header: list[Token]) -> bool:
     return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 
-def is_access(header: list[Token]) -> bool:
+def is_access_label(header: list[Token]) -> bool:
     return len(header) == 1 and header[0].text in ("public", "private", "protected")
 
 

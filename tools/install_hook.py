@@ -25,10 +25,10 @@ def main() -> None:
         return
     answer = git("rev-parse", "--git-common-dir")
     if answer.returncode != 0:
-        print(f"no git hook, since git says: {answer.stderr.partition(chr(10))[0]}")
+        print(f"no git hook, because git says: {answer.stderr.partition(chr(10))[0]}")
         return
     if git("config", "--get", "core.hooksPath").returncode == 0:
-        print("no git hook, since core.hooksPath is set: call tools/hooks/pre-commit from there")
+        print("no git hook, because core.hooksPath is set: call tools/hooks/pre-commit from there")
         return
     common = ROOT / answer.stdout.strip()
     # Worktrees share the hooks of the first clone, and may be deleted. So the link points to the

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BATCH = 20  # objects per gcov process, which prints all headers of each
+BATCH = 20  # objects per gcov process; gcov prints the lines of all headers for each object
 
 
 @dataclass
@@ -25,8 +25,8 @@ LineCounts = dict[str, dict[int, Line]]
 
 
 def is_counted(path: str) -> bool:
-    """Tell whether a file is counted. Tests, and files that only tests use, are not. The command
-    and the bindings are tested from Python, which does not run in this build."""
+    """Tell whether a file is counted. Tests, and files that only tests use, are not counted.
+    Neither are the command and the bindings: Python tests them, and does not run in this build."""
     shipped = path.startswith(("src/", "include/"))
     name = path.rsplit("/", 1)[-1]
     tests = ("_test.cc", "_in_test.h", "_in_test.cc")

@@ -34,8 +34,8 @@ def run(*command: str | Path) -> None:
 
 def fetch_backends() -> Path:
     """Return a folder with the backends. Only missing ones are downloaded."""
-    listed = (ROOT / "tools/python_packages.txt").read_text()
-    pinned = re.search(r"^nanobind-backend==(.+)$", listed, re.MULTILINE)
+    packages = (ROOT / "tools/python_packages.txt").read_text()
+    pinned = re.search(r"^nanobind-backend==(.+)$", packages, re.MULTILINE)
     assert pinned is not None
     folder = BUILD / pinned[0]
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,13 +73,15 @@ def make(out: Path) -> None:
     with heartbeat("building the wheel"):
         run(*build, "--wheel", "--outdir", BUILD / "untagged", *options)
     (wheel,) = (BUILD / "untagged").glob("*.whl")
-    # It fails if the wheel needs newer libraries than the tag allows.
+    # auditwheel fails if the wheel needs newer libraries than the tag allows.
     run(sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM, "-w", out, wheel)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for both")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", help="the folder for the results"
+    )
     arguments = parser.parse_args()
     make(arguments.out)
     say(f"the wheel and the sdist are in {arguments.out}")

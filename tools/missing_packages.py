@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 
-def missing_packages(listed: Path) -> list[str]:
-    wanted = listed.read_text().split()
+def missing_packages(list_file: Path) -> list[str]:
+    wanted = list_file.read_text().split()
     query = ["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *wanted]
     answer = subprocess.run(query, check=False, capture_output=True, text=True).stdout
     present = {line.split()[0] for line in answer.splitlines() if line.split()[1:] == ["ii"]}

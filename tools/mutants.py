@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Plant one bug at a time in a copy of the sources, and run the tests of the bug's own room.
 
-A bug that no test finds is a hole in the tests. The bugs are listed in mutants.toml: a file, a text
-that occurs in it exactly once, what replaces it, and the tests that have to fail. `tests` is the
-name of a compiled test program, or arguments for pytest, which start with `python/`.
+A bug that no test finds is a hole in the tests. mutants.toml lists the bugs: a file, a text that
+occurs in the file exactly once, the text that replaces it, and the tests that have to fail. `tests`
+is the name of a compiled test program, or arguments for pytest, which start with `python/`.
 
 The script exits with 1 if a bug survives, if it no longer fits its file, or if tests fail without
 any bug.
@@ -123,7 +123,7 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
     """Build everything without a bug, and return how long each test takes, in seconds."""
     copy_sources()
     if any(mutant.in_python for mutant in mutants):
-        # The packages that `./dev test python` has installed, with their compiled modules.
+        # Copy the packages that `./dev test python` has installed, with their compiled modules.
         for package in PACKAGES:
             installed = Path(sysconfig.get_path("purelib")) / package
             shutil.copytree(installed, SITE / package, dirs_exist_ok=True)

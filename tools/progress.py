@@ -16,12 +16,12 @@ def say(text: str) -> None:
 
 @contextmanager
 def heartbeat(what: str, interval_s: float = HEARTBEAT_S) -> Iterator[None]:
-    """Say what is being done, and repeat it with the time so far: apt and pip are silent."""
+    """Print `what`, and repeat it with the time so far, because apt and pip are silent."""
     say(what)
-    over, start = threading.Event(), time.monotonic()
+    is_over, start = threading.Event(), time.monotonic()
 
     def beat() -> None:
-        while not over.wait(interval_s):
+        while not is_over.wait(interval_s):
             say(f"still {what} ({time.monotonic() - start:.0f} s)")
 
     thread = threading.Thread(target=beat)
@@ -29,5 +29,5 @@ def heartbeat(what: str, interval_s: float = HEARTBEAT_S) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        is_over.set()
         thread.join()

@@ -55,9 +55,9 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 
 @contextmanager
 def copied_to(log: Path) -> Iterator[None]:
-    """Copy the output of this process and its children to `log`, and show it as usual.
+    """Copy the output of this process and its children to `log`, and show the output as usual.
 
-    A child that outlives its stage may go on writing; copied_to() waits only briefly for it.
+    A child that outlives its stage may go on writing. copied_to() waits only briefly for it.
     """
     sys.stdout.flush()
     sys.stderr.flush()

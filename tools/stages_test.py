@@ -9,8 +9,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def run(stages: str, logs: Path) -> subprocess.CompletedProcess[str]:
-    """Run stages in a process of their own, because they write to its descriptors, not to
-    sys.stdout."""
+    """Run stages in a process of their own, because they redirect the descriptors of their
+    process."""
     program = textwrap.dedent(
         """
         import subprocess, sys
