@@ -69,8 +69,8 @@ def main() -> None:
     points, arms = spirals(1000, torch.Generator().manual_seed(99))
     with torch.no_grad():
         accuracy = (model(points).argmax(1) == arms).float().mean().item()
-    of_all_ranks = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
-    if any(parameters != of_all_ranks[0] for parameters in of_all_ranks):
+    gathered = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
+    if any(parameters != gathered[0] for parameters in gathered):
         sys.exit("the parameters of the workers differ")
     if hvd.rank() == 0:
         print(f"accuracy {accuracy:.3f} after {arguments.steps} steps of {hvd.size()} workers")

@@ -62,8 +62,8 @@ def log(text: str) -> None:
 
 def check_equal(model: nn.Module) -> None:
     own = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    of_all_ranks = hvd.allgather(own[None], name="check")
-    if not (of_all_ranks == own).all():
+    gathered = hvd.allgather(own[None], name="check")
+    if not (gathered == own).all():
         sys.exit("the parameters of the workers differ")
     log(f"Parameters of {hvd.size()} worker(s) are equal")
 

@@ -1,5 +1,5 @@
-"""Train on Fashion-MNIST so that the training survives a failed call: it goes on from its last
-commit, and repeats only the batches since then.
+"""Train on Fashion-MNIST so that the training survives a failed call. The training goes on from its
+last commit, and repeats only the batches after that commit.
 
     farandole run -n 2 python examples/torch/elastic_fashion_mnist.py
     farandole run -n 2 python examples/torch/elastic_fashion_mnist.py --fail-at 30
@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--limit", type=int, help="use only this many images")
-    parser.add_argument("--fail-at", type=int, help="the batch, counted over all epochs")
+    parser.add_argument("--fail-at", type=int, help="a batch, counted over all epochs")
     return parser.parse_args()
 
 
@@ -88,10 +88,10 @@ def main() -> None:
         batch=0,
     )
     train(state, training, options)
-    found = accuracy(model, test)
+    test_accuracy = accuracy(model, test)
     check_equal(model)
     if hvd.rank() == 0:
-        print(f"test accuracy {found:.4f} after {state.batch} batches")
+        print(f"test accuracy {test_accuracy:.4f} after {state.batch} batches")
     sys.stdout.flush()
 
 

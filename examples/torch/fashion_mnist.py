@@ -165,14 +165,14 @@ def main() -> None:
     torch.manual_seed(options.seed)
     model = network()
     seconds = train(model, training, options)
-    found = accuracy(model, test)
+    test_accuracy = accuracy(model, test)
     check_equal(model)
     if hvd.rank() == 0:
         speed = len(training) * options.epochs / seconds
-        print(f"test accuracy {found:.4f}")
+        print(f"test accuracy {test_accuracy:.4f}")
         print(f"{speed:,.0f} images/s with {hvd.size()} workers, {seconds:.1f} s of training")
-    if found < options.accuracy_floor:
-        sys.exit(f"test accuracy {found:.4f} is below {options.accuracy_floor}")
+    if test_accuracy < options.accuracy_floor:
+        sys.exit(f"test accuracy {test_accuracy:.4f} is below {options.accuracy_floor}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     farandole run -n 2 python examples/torch/imagenet.py --checkpoints folder
 
 Run the command again to continue after the last epoch that has a checkpoint. The images are random,
-so that the script needs no download: for ImageNet, return torchvision's ImageFolder in dataset().
+so the script needs no download. For ImageNet, return torchvision's ImageFolder in dataset().
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CLASSES = 10
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a residual network.")
-    parser.add_argument("--checkpoints", type=Path, required=True, help="a folder")
+    parser.add_argument("--checkpoints", type=Path, required=True, help="the folder")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--warmup-epochs", type=float, default=1)
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=8, help="images per worker and pass")
-    parser.add_argument("--passes-per-step", type=int, default=2, help="backward passes")
-    parser.add_argument("--lr", type=float, default=0.01, help="for one worker and one pass")
+    parser.add_argument("--passes-per-step", type=int, default=2, help="passes per optimizer step")
+    parser.add_argument("--lr", type=float, default=0.01, help="the rate for one worker and pass")
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as float16")
     parser.add_argument("--use-adasum", action="store_true", help="combine by Adasum")
     return parser.parse_args()
@@ -152,15 +152,15 @@ class Training:
         self.model.train()
         total = torch.zeros(())
         for number, (images, classes) in enumerate(batches):
-            step, place = divmod(number, passes)
+            step, pass_in_step = divmod(number, passes)
             if step == steps:
                 break  # too few passes for a step
-            if place == 0:
+            if pass_in_step == 0:
                 self.optimizer.zero_grad()
             loss = F.cross_entropy(self.model(images), classes)
             (loss / passes).backward()
             total += loss.detach()
-            if place == passes - 1:
+            if pass_in_step == passes - 1:
                 factor = learning_rate_factor(epoch + step / steps, self.options)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.options.lr * factor
@@ -169,7 +169,7 @@ class Training:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the accuracy over the test images. Each worker looks at a part of them."""
+        """Return the accuracy over the test images. Each worker evaluates a part of them."""
         data = dataset(self.options, "test")
         sampler = DistributedSampler(data, hvd.size(), hvd.rank(), shuffle=False)
         self.model.eval()
