@@ -13,7 +13,7 @@ NOTHING, DENSE, SPARSE = range(3)
 
 
 class AgreedGradient(NamedTuple):
-    """What the ranks have agreed on for one gradient."""
+    """The agreement of the ranks on one gradient."""
 
     kind: int
     on_all_ranks: bool  # whether all ranks have the gradient

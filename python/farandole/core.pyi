@@ -115,8 +115,8 @@ class Engine:
     def is_shared(self, address: int, bytes: int, /) -> bool:
         """Return whether the other ranks can map this memory, so that calls need no copy of it."""
     def submit(self, call: Call, waits: bool, /) -> None:
-        """Submit a call. `waits` says that the caller waits for it at once, so the call runs on
-        this thread if possible. submit() may return before the call is done, so that Python can
+        """Submit a call. `waits` says that the caller waits for the call at once, so it runs
+        on this thread if possible. submit() may return before the call is done, so that Python can
         handle signals; wait() then continues."""
     def run(self, call: Call, /) -> None:
         """Run a call on this thread until it is done, and release it. Raise its error if it fails.

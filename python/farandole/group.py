@@ -125,9 +125,10 @@ class OptimizerName:
 
     An optimizer gets a prefix at its first use, and a new one at its first use in each later period
     of the group. So after a job was formed again, the optimizer of a surviving member has the same
-    prefix as the one that a new member has just made. After a join(), optimizers that some members
-    had not used yet have the same prefixes on all members. Members must use their optimizers in the
-    same order; farandole.pairing checks that by comparing the parameters of the optimizers.
+    prefix as the optimizer that a new member has just made. After a join(), optimizers that some
+    members had not used yet have the same prefixes on all members. Members must use their
+    optimizers in the same order; farandole.pairing checks that by comparing the parameters of the
+    optimizers.
     """
 
     def __init__(self, group: Group) -> None:

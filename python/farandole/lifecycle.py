@@ -23,7 +23,7 @@ class _Process:
     groups: tuple[Group, ...] = ()
     joining = False  # True while init() runs
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
-    # different, because what other launchers (mpirun, torchrun) provide stays the same.
+    # different, because other launchers (mpirun, torchrun) provide the same variables for all.
     rendezvous_count = 0
     # Engines whose shutdown() runs. If the process forks meanwhile, the child also abandons them.
     leaving: tuple[core.Engine, ...] = ()
@@ -39,9 +39,9 @@ def init(
 ) -> None:
     """Join the job and wait for the other ranks.
 
-    Without a launcher, the job is this process alone. A second call does nothing, unless this rank
-    has noticed that the job is lost (by a GroupLostError, for example): then it leaves the lost job
-    and joins again.
+    Without a launcher, the job is this process alone. A second call does nothing. But if this rank
+    has noticed that the job is lost (by a GroupLostError, for example), the call leaves the lost
+    job and joins again.
 
     Args:
         comm: None, a list of all ranks, an empty list, or mpi4py's COMM_WORLD. All of these mean
@@ -143,7 +143,7 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     """Add a group to the running job, and return its ProcessSet.
 
     All ranks of the world must call it with the same ranks, and in the same order as other such
-    calls. It waits for them.
+    calls. The call waits for the other ranks.
 
     Args:
         process_set: A ProcessSet, or a list of world ranks.

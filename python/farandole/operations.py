@@ -19,7 +19,7 @@ from farandole.reduce_op import Average, ReduceOp, Sum, checked
 
 Result = TypeVar("Result")
 # Makes the result of a call from the received array. If the shape of the array depends on the other
-# members, the second argument says how many rows came from each member; otherwise it is empty.
+# members, the second argument has the number of rows from each member. Otherwise it is empty.
 Finish = Callable[[Array, Sequence[int]], Result]
 
 

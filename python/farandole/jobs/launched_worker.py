@@ -49,7 +49,7 @@ class KeptText:
 
 
 class Worker:
-    """A worker of a job: who it is, and its state and results so far."""
+    """A worker of a job, with its state and its results so far."""
 
     def __init__(self, rank: int, address: str, runs_function: bool) -> None:
         self.rank = rank

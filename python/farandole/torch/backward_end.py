@@ -2,8 +2,8 @@
 
 Autograd has callbacks for the end of a pass, but two cases need more. First, a checkpoint with
 use_reentrant=True runs a backward pass within another one, and autograd calls back at the end of
-the inner pass: this module notifies only at the end of the outermost pass. Second, several
-optimizers may wait for one pass: this module notifies them in the order in which they were made,
+the inner pass. This module notifies only at the end of the outermost pass. Second, several
+optimizers may wait for one pass. This module notifies them in the order in which they were made,
 which is the same on all ranks.
 """
 

@@ -46,8 +46,8 @@ def broadcast_optimizer_state(
     place. Block until this rank has them.
 
     If only the root has state, as after it has loaded a checkpoint, the other ranks get the same.
-    If the root has no state yet, all ranks create the state with which a first step begins, and
-    trained parameters without a gradient get a gradient of zeros. Parameters do not change. The
+    If the root has no state yet, all ranks create the state with which a first step begins. Trained
+    parameters without a gradient then get a gradient of zeros. Parameters do not change. The
     objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because a
     learning rate scheduler may hold them.
 

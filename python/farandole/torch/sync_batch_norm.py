@@ -18,7 +18,7 @@ class SyncBatchNorm(_BatchNorm):
     """Normalize inputs of the shape (N, C, ...) over the batches of all members.
 
     It replaces torch.nn.BatchNorm1d, 2d and 3d, on any device. In training, all members of the
-    process_set must run it, even a member whose batch is smaller or empty: forward() makes one
+    process_set must run it, even a member whose batch is smaller or empty. forward() makes one
     blocking call, and backward() makes another one.
 
     The statistics and the gradient of the input are computed over all members' batches together.
@@ -129,8 +129,8 @@ def _gather_statistics(
     """Return mean and variance of each channel over all members, and the number of values of a
     channel.
 
-    Each member sends its mean, and its variance around that mean. They are combined in float64,
-    because subtracting nearly equal numbers would lose digits.
+    Each member sends its mean, and its variance around that mean. The members' values are combined
+    in float64, because subtracting nearly equal numbers would lose digits.
     """
     channels = values.shape[1]
     count = values.numel() // channels
