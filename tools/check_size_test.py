@@ -78,8 +78,8 @@ def test_a_waiver_needs_a_reason(tmp_path: Path) -> None:
     assert check(tmp_path, {"src/base/a.cc": waived}) == []
     same_line = cpp_function(71).replace("{", "{  // size waiver: generated table", 1)
     assert check(tmp_path, {"src/base/a.cc": same_line}) == []
-    without = "// size waiver:\n" + cpp_function(71)
-    assert len(check(tmp_path, {"src/base/a.cc": without})) == 1
+    no_reason = "// size waiver:\n" + cpp_function(71)
+    assert len(check(tmp_path, {"src/base/a.cc": no_reason})) == 1
 
 
 def test_a_file_waiver_does_not_cover_its_functions(tmp_path: Path) -> None:

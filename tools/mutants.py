@@ -85,7 +85,7 @@ def copy_sources() -> None:
 
 
 def run(command: list[str], timeout: float | None = None, **variables: str) -> bool:
-    """Return whether the command exits with 0 in time. Its children are killed with it."""
+    """Return whether the command exits with 0 in time. At the end, kill all its children."""
     process = subprocess.Popen(
         command,
         cwd=TREE,

@@ -197,8 +197,8 @@ class GroupChecks(Suite):
         self.expect_all(results, [total] * 4, "float32")
         mean = total / self.size  # the divisor counts all ranks, as in Horovod
         self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
-        of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
-        self.expect(of_present, total / len(ranks), "float32", exact=False)
+        average_of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
+        self.expect(average_of_present, total / len(ranks), "float32", exact=False)
         with_zeros = [
             input_of(rank, (5,), "float32") * (rank in ranks) for rank in range(self.size)
         ]

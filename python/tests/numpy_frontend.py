@@ -113,8 +113,8 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
         if (splits := options.pop("splits", None)) is None:
             made = [reference.make(*given, **options)] * count
         else:
-            each = arguments.batch_splits(splits, count)
-            made = [reference.make(*given, splits=of_one, **options) for of_one in each]
+            split_lists = arguments.batch_splits(splits, count)
+            made = [reference.make(*given, splits=each, **options) for each in split_lists]
         finish = _finish(made[0], waits)
         return operations.start_batch(ARRAYS, made, arrays, name, finish, waits)
 

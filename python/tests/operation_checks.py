@@ -14,14 +14,14 @@ import reference
 from reference import EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, input_of
 from suite import Form, Suite, needs_async
 
-# How many rows the tensors have that a rank gives to an allgather.
+# The number of rows that a rank gives to an allgather.
 ROWS: tuple[Callable[[int], int], ...] = (
     lambda rank: rank,
     lambda rank: 2,
     lambda rank: 3 * (rank == 0),
     lambda rank: 5000 * (1 + rank % 2),
 )
-# How many rows the member `sender` of an alltoall sends to the member `receiver`.
+# The number of rows that the member `sender` of an alltoall sends to the member `receiver`.
 Split = Callable[[int, int], int]
 SPLITS: tuple[Split, ...] = (
     lambda sender, receiver: 1,
@@ -112,8 +112,8 @@ class OperationChecks(Suite):
         noise = np.random.default_rng(self.rank).standard_normal(300_000)
         for dtype in self.floats():
             tensor = self.frontend.tensor(noise, dtype)
-            of_all = self.api.allgather(self.api.allreduce(tensor, op=self.api.Adasum))
-            results = np.split(self.frontend.array(of_all), self.size)
+            gathered = self.api.allgather(self.api.allreduce(tensor, op=self.api.Adasum))
+            results = np.split(self.frontend.array(gathered), self.size)
             for result in results:
                 assert np.array_equal(result, results[0])
 
@@ -200,7 +200,7 @@ class OperationChecks(Suite):
         """Check an alltoall. `unsent`: how many rows are sent to no rank, if splits are given."""
         members, member = range(group.size()), group.rank()
         lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
-        rows = [sum(of_one) + unsent * (splits is not None) for of_one in lists]
+        rows = [sum(sender_splits) + unsent * (splits is not None) for sender_splits in lists]
         widths: list[Shape] = [(), (2,)]
         tensors = [self.tensor((rows[member], *width), dtype) for width in widths]
         given = None if splits is None else lists[member]

@@ -65,8 +65,10 @@ def adasum(level: Array) -> Array:
 
 def adasum_of_two(a: Array, b: Array) -> Array:
     common = (a * b).sum()
-    of_a, of_b = (1 - common / square / 2 if (square := (x * x).sum()) else 1 for x in (a, b))
-    return of_a * a + of_b * b
+    factor_a, factor_b = (
+        1 - common / square / 2 if (square := (x * x).sum()) else 1 for x in (a, b)
+    )
+    return factor_a * a + factor_b * b
 
 
 def scaled(array: Array, factor: float, dtype: str) -> Array:
@@ -94,8 +96,8 @@ def alltoall(
     inputs: Sequence[Array], splits: Sequence[Sequence[int]], member: int
 ) -> tuple[Array, list[int]]:
     """Return what the member receives, and how many rows from each sender."""
-    rows = [of_sender[member] for of_sender in splits]
-    first = [sum(of_sender[:member]) for of_sender in splits]
+    rows = [sender_splits[member] for sender_splits in splits]
+    first = [sum(sender_splits[:member]) for sender_splits in splits]
     parts = [a[f : f + r] for a, f, r in zip(inputs, first, rows, strict=True)]
     return np.concatenate(parts), rows
 
@@ -123,7 +125,7 @@ class Call:
             [input_of(rank, shape, self.dtype, self.seed) for shape in self.member_shapes(m)]
             for m, rank in enumerate(ranks)
         ]
-        return [self.operation.result(self, of_all, member) for of_all in zip(*inputs, strict=True)]
+        return [self.operation.result(self, arrays, member) for arrays in zip(*inputs, strict=True)]
 
     @property
     def near_zero(self) -> float:

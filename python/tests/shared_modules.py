@@ -60,15 +60,15 @@ class SharedModules(Suite):
         members = np.arange(1.0, self.size + 1)
         mean, total = members.mean(), members.sum()
         ones = np.ones((self.size + 1, 2))
-        of_rows = np.repeat(members, [len(p) for p in np.array_split(ones, self.size)])[:, None]
+        by_row = np.repeat(members, [len(p) for p in np.array_split(ones, self.size)])[:, None]
         is_root = self.rank == self.size - 1
         for operation, wanted in (
             (Allreduce(self.world, Average), mean),
             (Allreduce(self.world, Sum, 0.5, 4.0), 2 * total),
             (Broadcast(self.world, self.size - 1), mean * is_root),
             (Allgather(self.world), mean),
-            (Reducescatter(self.world, Sum), of_rows * self.size),
-            (Reducescatter(self.world, Average, 3.0), of_rows * 3),
+            (Reducescatter(self.world, Sum), by_row * self.size),
+            (Reducescatter(self.world, Average, 3.0), by_row * 3),
         ):
             found = self.gradient(operation, ones)
             assert np.array_equal(found, np.broadcast_to(wanted, ones.shape)), operation

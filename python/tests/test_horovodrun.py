@@ -1,4 +1,4 @@
-"""How `horovodrun` translates its flags and its configuration file. These tests start no job."""
+"""`horovodrun` translates its flags and its configuration file. These tests start no job."""
 
 from __future__ import annotations
 

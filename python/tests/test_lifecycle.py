@@ -1,4 +1,4 @@
-"""How processes join and leave: every way to end, forks, and what the engine does not change."""
+"""Processes join, leave in every way, and fork. The engine changes no handler and no hook."""
 
 from __future__ import annotations
 

@@ -211,9 +211,9 @@ def messages() -> Iterator[torch.Tensor]:
 
 
 def objects() -> Iterator[torch.Tensor]:
-    everybody: list[Any] = [None] * size()
-    dist.all_gather_object(everybody, {"rank": rank(), "text": "x" * rank()})
-    assert everybody == [{"rank": r, "text": "x" * r} for r in range(size())]
+    all_objects: list[Any] = [None] * size()
+    dist.all_gather_object(all_objects, {"rank": rank(), "text": "x" * rank()})
+    assert all_objects == [{"rank": r, "text": "x" * r} for r in range(size())]
     given = [rank(), "a"] if rank() == 1 else [None, None]
     dist.broadcast_object_list(given, src=1)
     assert given == [1, "a"]
@@ -404,7 +404,7 @@ class WithoutGloo:
     def check_scattered_bitwise_reductions(self) -> None:
         dist.init_process_group("farandole")
         bits = torch.arange(size()) + 4 * rank() + 1
-        of_all = [torch.tensor(rank() + 4 * other + 1) for other in range(size())]
+        inputs = [torch.tensor(rank() + 4 * other + 1) for other in range(size())]
         for op, function in (
             (dist.ReduceOp.BAND, torch.bitwise_and),
             (dist.ReduceOp.BOR, torch.bitwise_or),
@@ -412,7 +412,7 @@ class WithoutGloo:
         ):
             output = torch.empty(1, dtype=torch.int64)
             dist.reduce_scatter_tensor(output, bits.clone(), op)
-            assert output.item() == functools.reduce(function, of_all).item()
+            assert output.item() == functools.reduce(function, inputs).item()
         dist.destroy_process_group()
 
     def check_a_group_that_only_its_ranks_make(self) -> None:

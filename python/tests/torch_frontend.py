@@ -162,8 +162,8 @@ class TorchConformance(Conformance):
                 tensor = torch.ones(group.size(), 2, requires_grad=True)
                 result = getattr(hvd, operation)(tensor, process_set=group)
                 (result * (self.rank + 1)).sum().backward()
-                of_rows = torch.tensor([[rank + 1.0] for rank in group.ranks])
-                wanted = of_rows if factor is None else torch.tensor(mean)
+                row_gradients = torch.tensor([[rank + 1.0] for rank in group.ranks])
+                wanted = row_gradients if factor is None else torch.tensor(mean)
                 assert torch.equal(tensor.grad, wanted.expand(group.size(), 2)), operation
             tensor = torch.ones(group.size(), requires_grad=True)
             (hvd.alltoall(tensor, process_set=group) * (self.rank + 1)).sum().backward()

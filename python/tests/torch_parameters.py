@@ -95,34 +95,34 @@ class ParameterChecks:
         assert self.size == 1 or "up to 5 apart" in text
 
     def check_bits_are_compared(self) -> None:
-        def zeros(mine: dict[str, torch.Tensor]) -> None:
+        def negate_zero(mine: dict[str, torch.Tensor]) -> None:
             mine["float"][0, 0] = -0.0
 
-        self.expect_difference(zeros, "one rank has 0.0, another one -0.0")
+        self.expect_difference(negate_zero, "one rank has 0.0, another one -0.0")
 
-        def nan(mine: dict[str, torch.Tensor]) -> None:
+        def change_nan(mine: dict[str, torch.Tensor]) -> None:
             mine["nan"].view(torch.int32)[0] ^= 1
 
-        self.expect_difference(nan, "some of the values are NaN or infinite")
+        self.expect_difference(change_nan, "some of the values are NaN or infinite")
 
-        def true(mine: dict[str, torch.Tensor]) -> None:
+        def set_true(mine: dict[str, torch.Tensor]) -> None:
             mine["bool"][0, 0] = True
 
-        self.expect_difference(true, "`bool` (bool [2, 3])")
+        self.expect_difference(set_true, "`bool` (bool [2, 3])")
 
     def check_different_dtypes_and_shapes(self) -> None:
-        def dtype(mine: dict[str, torch.Tensor]) -> None:
+        def change_dtype(mine: dict[str, torch.Tensor]) -> None:
             mine["float"] = mine["float"].double()
 
-        text = self.expect_difference(dtype, "1 of 11 differs, `float`")
+        text = self.expect_difference(change_dtype, "1 of 11 differs, `float`")
         if self.size > 1:
             rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
             assert rows == ["float32 [2, 3]", "float64 [2, 3]"], rows
 
-        def shape(mine: dict[str, torch.Tensor]) -> None:
+        def change_shape(mine: dict[str, torch.Tensor]) -> None:
             mine["empty"] = torch.empty(0, 3)
 
-        text = self.expect_difference(shape, "1 of 11 differs, `empty`")
+        text = self.expect_difference(change_shape, "1 of 11 differs, `empty`")
         if self.size > 1:
             rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
             assert rows == ["float32 [3, 0]", "float32 [0, 3]"], rows

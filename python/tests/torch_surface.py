@@ -268,16 +268,16 @@ class TorchSurface(Suite):
     # Joining and leaving
 
     def check_init_with_a_communicator(self) -> None:
-        everybody = list(range(self.size))
-        for wrong in ([0, self.size], [*everybody, 0], Communicator(self.size + 1), 3, "all"):
+        all_ranks = list(range(self.size))
+        for wrong in ([0, self.size], [*all_ranks, 0], Communicator(self.size + 1), 3, "all"):
             self.expect_error("joins the whole job", hvd.init, wrong)
         ids = {group.process_set_id: group.ranks for group in self.groups}
-        assert lifecycle.process_set_ids_and_ranks() == {0: everybody, **ids}
-        for comm in (everybody, everybody[::-1], [], Communicator(self.size), None):
+        assert lifecycle.process_set_ids_and_ranks() == {0: all_ranks, **ids}
+        for comm in (all_ranks, all_ranks[::-1], [], Communicator(self.size), None):
             hvd.init(comm)
             hvd.shutdown()
             hvd.init(comm)
-            assert lifecycle.process_set_ids_and_ranks() == {0: everybody}
+            assert lifecycle.process_set_ids_and_ranks() == {0: all_ranks}
         hvd.barrier()
         hvd.shutdown()
         self.expect_error("joins the whole job", hvd.init, [self.size])

@@ -42,9 +42,11 @@ def command_for_all_users() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)
-        closed = [place for place in folder.parents if not place.stat().st_mode & stat.S_IXOTH]
-        if closed:
-            pytest.skip(f"other users cannot enter {closed[0]}")
+        closed_folders = [
+            place for place in folder.parents if not place.stat().st_mode & stat.S_IXOTH
+        ]
+        if closed_folders:
+            pytest.skip(f"other users cannot enter {closed_folders[0]}")
         yield str(shutil.copy2(command(), folder))
 
 

@@ -260,8 +260,8 @@ def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
     number, names, expected = SYSTEM_CALLS[call]
     code, rows = doctor_with(lambda: block_system_call(number))
     assert code == expected
-    broken = [name for name in rows if rows[name]["state"] == "does not work"]
-    assert broken[: len(names)] == names
+    not_working = [name for name in rows if rows[name]["state"] == "does not work"]
+    assert not_working[: len(names)] == names
     for name in names:
         assert "Function not implemented" in rows[name]["found"]
     assert "seccomp" in rows[names[0]]["to_do"]

@@ -213,8 +213,8 @@ print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8
 
 
 def test_an_ascii_stdout_ends_no_job() -> None:
-    narrow = {"PYTHONIOENCODING": "ascii"}
-    with Launched("-c", ASCII_PROGRAM, program=sys.executable, environment=narrow) as caller:
+    ascii_output = {"PYTHONIOENCODING": "ascii"}
+    with Launched("-c", ASCII_PROGRAM, program=sys.executable, environment=ascii_output) as caller:
         assert caller.end() == 0, caller.errors
     assert caller.output == "[0] caf?\n[None]\n"
 

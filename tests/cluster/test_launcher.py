@@ -285,12 +285,12 @@ def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
 
 
 def test_an_early_success_does_not_end_the_job(tmp_path: Path) -> None:
-    door = tmp_path / "pid"
-    os.mkfifo(door)
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
     # A process exists until its parent, the launcher, has reaped it.
-    until_rank_1_is_gone = f"tail -s 0.05 -f /dev/null --pid=$(cat {door})"
+    until_rank_1_is_gone = f"tail -s 0.05 -f /dev/null --pid=$(cat {fifo})"
     script = (
-        f'if [ "$FARANDOLE_RANK" = 1 ]; then echo $$ > {door}; exit 0; fi;'
+        f'if [ "$FARANDOLE_RANK" = 1 ]; then echo $$ > {fifo}; exit 0; fi;'
         f"{until_rank_1_is_gone}; echo still here"
     )
     job = run_shell(2, script)

@@ -47,7 +47,7 @@ def end_well(launched: Launched, folder: Path) -> None:
     assert launched.remaining_processes() == []
 
 
-# How a rank makes the others wait: the call, and what the launcher says about that rank.
+# For each way to make the others wait: the call, and the launcher's text about the late rank.
 STALLS = {
     "comes_late": (
         r"barrier `[^`]+`",

@@ -82,7 +82,7 @@ def test_dynamic_does_not_name_a_file(tmp_path: Path) -> None:
 def test_tensors_beyond_the_limit_share_a_track(tmp_path: Path) -> None:
     trace, _ = record_trace(2, tmp_path / "trace.json", "many")
     for rank in range(2):
-        done = [s for key, all_ in trace.slices.items() if key[0] == rank for s in all_]
+        done = [s for key, slices in trace.slices.items() if key[0] == rank for s in slices]
         assert sum(s.name == "ALLREDUCE" for s in done) == 6000
         shared = trace.slices[rank, "further tensors"]
         assert {s.facts["tensor"] for s in shared if s.name == "ALLREDUCE"} >= {

@@ -92,7 +92,7 @@ def gloo(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 @pytest.mark.parametrize(("library", "launcher"), LAUNCHERS)
-def test_it_trains_as_with_gloo(
+def test_libraries_train_as_with_gloo(
     library: str,
     launcher: tuple[str, ...],
     environment: Path,

@@ -57,8 +57,8 @@ class VersionChecks:
         wanted = sum(torch.arange(6.0).reshape(2, 3) + rank for rank in range(hvd.size()))
         assert torch.equal(total, wanted)
         for dtype in (torch.bfloat16, torch.float64, torch.int32, torch.bool):
-            hvd.allreduce_(some := torch.ones(3, dtype=dtype), op=hvd.Max)
-            assert some.tolist() == [1] * 3
+            hvd.allreduce_(tensor := torch.ones(3, dtype=dtype), op=hvd.Max)
+            assert tensor.tolist() == [1] * 3
 
     def check_3_optimizer(self) -> None:
         model = network()
