@@ -1,5 +1,5 @@
 // Reports a failed allocation as a Status. Exceptions may not leave the engine: neither through the
-// public C++ interface nor from a thread of ours.
+// public C++ interface nor from one of our threads.
 #pragma once
 
 #include <new>

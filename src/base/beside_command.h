@@ -1,5 +1,5 @@
 // Programs in the folder of our own executable. In a virtual environment, Python and its programs
-// are there, also if the environment is not activated.
+// are there, even if the environment is not activated.
 #pragma once
 
 #include <unistd.h>

@@ -50,13 +50,13 @@ class ByteReader {
   template <Scalar T>
   T get() {
     T value{};
-    if (const auto part = next(sizeof(T)); !part.empty())
-      std::memcpy(&value, part.data(), sizeof(T));
+    if (const auto bytes = next(sizeof(T)); !bytes.empty())
+      std::memcpy(&value, bytes.data(), sizeof(T));
     return value;
   }
   std::string get_text() {
-    const auto part = next(get<std::uint32_t>());
-    return {reinterpret_cast<const char*>(part.data()), part.size()};
+    const auto bytes = next(get<std::uint32_t>());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
   bool ok() const { return ok_; }
@@ -69,9 +69,9 @@ class ByteReader {
       rest_ = {};
       return {};
     }
-    const auto part = rest_.first(count);
+    const auto bytes = rest_.first(count);
     rest_ = rest_.subspan(count);
-    return part;
+    return bytes;
   }
 
   std::span<const std::byte> rest_;

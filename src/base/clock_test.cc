@@ -17,7 +17,7 @@ TEST(SystemClock, never_goes_back) {
   }
 }
 
-TEST(SimulatedClock, moves_only_when_told) {
+TEST(SimulatedClock, moves_only_when_advanced) {
   SimulatedClock clock;
   const TimePoint start = clock.now();
   EXPECT_EQ(clock.now(), start);

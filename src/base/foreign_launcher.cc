@@ -27,7 +27,8 @@ struct Launcher {
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
   const char* socket = nullptr;
-  // Whether `farandole run` sets the same variables for other libraries, with kOwnTorchrunJob.
+  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then
+  // kTorchrunJob has the value kOwnTorchrunJob.
   bool is_imitated = false;
 };
 
@@ -77,8 +78,8 @@ bool has_started_this_process(const Environment& environment, const Launcher& la
 std::optional<int> leading_number(std::string_view text) {
   int number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = rest == text.data() + text.size() || *rest == '(' || *rest == ',';
-  if (error != std::errc() || number < 0 || !whole) return std::nullopt;
+  const bool is_whole_number = rest == text.data() + text.size() || *rest == '(' || *rest == ',';
+  if (error != std::errc() || number < 0 || !is_whole_number) return std::nullopt;
   return number;
 }
 
@@ -123,19 +124,19 @@ std::string peer_process(std::string_view descriptor) {
 }
 
 Result<std::string> rendezvous_id_of(const Environment& environment, const Launcher& launcher) {
-  std::string known;
+  std::string found_variables;
   std::string looked_for;
   for (const char* const name : launcher.job) {
     if (*name == '\0') continue;
     looked_for += format_text("{}{}", looked_for.empty() ? "" : ", ", name);
     const std::string_view text = text_of(environment, name);
-    if (!text.empty()) known += format_text("\n{}={}", name, text);
+    if (!text.empty()) found_variables += format_text("\n{}={}", name, text);
   }
   if (launcher.socket != nullptr) {
     looked_for += format_text(", {}", launcher.socket);
-    known += peer_process(text_of(environment, launcher.socket));
+    found_variables += peer_process(text_of(environment, launcher.socket));
   }
-  if (!known.empty()) return format_text("{}{}", launcher.name, known);
+  if (!found_variables.empty()) return format_text("{}{}", launcher.name, found_variables);
   return Status::fix_call(format_text(
       "{} and {} are set, as by {}, but no variable that tells this job from other jobs (one of "
       "{}): start the job with `farandole run`, or unset both to run alone",

@@ -12,8 +12,9 @@
 
 namespace farandole {
 
-// `farandole run` sets torchrun's variables, too, for other libraries. This one, which torchrun
-// sets to the id of a job, then has this value. Such variables do not make a job of torchrun.
+// `farandole run` also sets torchrun's variables, for other libraries. It sets this variable, in
+// which torchrun puts the id of a job, to kOwnTorchrunJob. So its ranks are not mistaken for ranks
+// of torchrun.
 inline constexpr const char* kTorchrunJob = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 

@@ -11,7 +11,7 @@ namespace farandole {
 
 std::string format_values(fmt::string_view format, fmt::format_args values);
 
-// Returns the text with the values in it, in the syntax of fmt. The compiler checks that they fit.
+// Formats the values in the syntax of fmt. The compiler checks that they fit the format.
 template <class... Values>
 std::string format_text(fmt::format_string<Values...> format, Values&&... values) {
   return format_values(format, fmt::make_format_args(values...));

@@ -42,8 +42,8 @@ Result<Level> level_named(std::string_view name) {
       "`{}` is not a log level; use trace, debug, info, warning, error or fatal", name));
 }
 
-struct Log::Parts {
-  explicit Parts(const Options& options)
+struct Log::Implementation {
+  explicit Implementation(const Options& options)
       : prefix(options.tag.empty() ? "farandole" : format_text("farandole {}", options.tag)),
         logger("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     logger.set_pattern(pattern_for(options));
@@ -55,14 +55,15 @@ struct Log::Parts {
   mutable spdlog::logger logger;  // thread-safe by itself
 };
 
-Log::Log(const Options& options) : parts_(std::make_unique<Parts>(options)) {}
+Log::Log(const Options& options) : implementation_(std::make_unique<Implementation>(options)) {}
 
 Log::~Log() = default;
 
 void Log::operator()(Level level, std::string_view text) const {
   const LevelRow& row = row_of(level);
-  if (!parts_->logger.should_log(row.spdlog_level)) return;
-  parts_->logger.log(row.spdlog_level, format_text("{} {}: {}", parts_->prefix, row.name, text));
+  if (!implementation_->logger.should_log(row.spdlog_level)) return;
+  implementation_->logger.log(row.spdlog_level,
+                              format_text("{} {}: {}", implementation_->prefix, row.name, text));
 }
 
 }  // namespace farandole

@@ -31,8 +31,8 @@ class Log {
   void operator()(Level level, std::string_view text) const;
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
 };
 
 }  // namespace farandole

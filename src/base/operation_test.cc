@@ -33,7 +33,7 @@ TEST(ReduceOps, have_the_name_of_their_enum) {
   EXPECT_EQ(name_of(ReduceOp::kAdasum), "adasum");
 }
 
-TEST(ReduceOps, of_allreduce_may_be_fused_but_for_adasum) {
+TEST(ReduceOps, only_allreduces_without_adasum_may_be_fused) {
   EXPECT_TRUE(may_be_fused(Operation::kAllreduce, ReduceOp::kSum));
   EXPECT_FALSE(may_be_fused(Operation::kAllreduce, ReduceOp::kAdasum));
   EXPECT_FALSE(may_be_fused(Operation::kReducescatter, ReduceOp::kSum));

@@ -28,11 +28,11 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
 }  // namespace
 
 bool operator==(const Signature& a, const Signature& b) {
-  const auto parts = [](const Signature& s) {
+  const auto fields = [](const Signature& s) {
     return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions,
                     s.call_error);
   };
-  return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
+  return fields(a) == fields(b) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale);
 }
 
@@ -88,20 +88,23 @@ std::string problem_of(const Signature& signature) {
     return format_text("the name `{}` has {} bytes, at most {} are allowed", shortened(name, 80),
                        name.size(), kNameBytesMax);
   }
-  const auto of_name = [&name](std::string_view problem, std::int64_t value) {
+  const auto problem_with_value = [&name](std::string_view problem, std::int64_t value) {
     return format_text("`{}`: {} ({})", shortened(name, kNameShownBytesMax), problem, value);
   };
   if (static_cast<std::size_t>(signature.operation) >= kOperations.size())
-    return of_name("this number is not an operation", static_cast<int>(signature.operation));
+    return problem_with_value("this number is not an operation",
+                              static_cast<int>(signature.operation));
   if (static_cast<std::size_t>(signature.dtype) >= kDTypes.size())
-    return of_name("this number is not an element type", static_cast<int>(signature.dtype));
+    return problem_with_value("this number is not an element type",
+                              static_cast<int>(signature.dtype));
   if (find_row(signature.device) == nullptr)
-    return of_name("this number is not a device", static_cast<int>(signature.device));
+    return problem_with_value("this number is not a device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
-    return of_name("this number is not a reduction", static_cast<int>(signature.reduce_op));
+    return problem_with_value("this number is not a reduction",
+                              static_cast<int>(signature.reduce_op));
   if (signature.call_error.size() > kCallErrorBytesMax)
-    return of_name("the text of its call error is too long",
-                   static_cast<int>(signature.call_error.size()));
+    return problem_with_value("the text of its call error is too long",
+                              static_cast<int>(signature.call_error.size()));
   if (signature.dimensions.size() > kDimensionsMax) {
     return format_text("`{}` has {} dimensions, at most {} are allowed",
                        shortened(name, kNameShownBytesMax), signature.dimensions.size(),

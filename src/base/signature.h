@@ -36,8 +36,8 @@ struct Signature {
   // The dimensions that must be equal. By the operation's ShapeRule these are all, all but the
   // first, or none.
   std::vector<std::int64_t> dimensions;
-  // Says why this call cannot run; empty if it can. If there is such a text, of the other fields
-  // only the name and the operation are set, and the call is rejected on all members.
+  // Why this call cannot run; empty if it can. A call with such a text is rejected on all members,
+  // and its signature has only the name, the operation and this text.
   std::string call_error = {};
 
   bool has_call_error() const { return !call_error.empty(); }

@@ -21,7 +21,7 @@ Signature sample() {
   return signature;
 }
 
-TEST(Signature, EveryPartCounts) {
+TEST(Signature, EveryFieldCounts) {
   const std::vector<std::function<void(Signature&)>> changes = {
       [](Signature& s) { s.name = "v"; },
       [](Signature& s) { s.operation = Operation::kBarrier; },
@@ -106,7 +106,7 @@ TEST(Signature, BeyondItsLimitsHasAProblem) {
             "`w` has the shape [3, -4], which no tensor has");
 }
 
-TEST(Signature, ScalesOutOfBounds) {
+TEST(Signature, InvalidOrUnusedScalesAreProblems) {
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
   constexpr auto kNaN = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(problem_after([](Signature& s) { s.prescale = -kInfinity; }),

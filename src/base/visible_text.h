@@ -1,4 +1,4 @@
-// Makes text that comes from workers and the user's program fit for a line on a terminal.
+// Prepares text from workers and the user's program for a line on a terminal.
 #pragma once
 
 #include <string>
