@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-// Returns the name, which has only letters, digits and dots. It is the same on all ranks, and
-// remains the same when a process calls init() again. The first rank that calls this function
-// chooses the name. Errors: those of the Store.
+// Returns the name, which consists of digits and one dot. It is the same on all ranks, and remains
+// the same when a process calls init() again. The first rank that calls this function chooses the
+// name. Errors: those of the Store.
 Result<std::string> job_name(Store& store);
 
 }  // namespace farandole

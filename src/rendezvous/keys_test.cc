@@ -5,7 +5,7 @@
 namespace farandole::keys {
 namespace {
 
-TEST(MemberRecord, SurvivesTheWire) {
+TEST(MemberRecord, IsDecodedAsItWasEncoded) {
   MemberRecord record{.pid = 712,
                       .size = 4,
                       .settings = {{"ONE", "100"}, {"TWO", ""}},

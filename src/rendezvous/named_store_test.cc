@@ -103,14 +103,14 @@ TEST(NamedStore, ARankThatEndsEarlyFailsTheFormationAtOnce) {
 TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
   const std::string name = unused_name();
   const auto owner = open_store(name, 3);
-  const auto guest = open_store(name, 3);
-  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // so the owner has accepted the guest
+  const auto accepted_rank = open_store(name, 3);
+  ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());  // so the owner has accepted it
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  last.reset();  // leaves one free descriptor: the visitor's socket uses it, so accept() fails
-  const auto visitor = UnixListener::connect(name);
-  ASSERT_TRUE(visitor.ok()) << visitor.status().message();
-  const std::string failure = failure_in(*guest);
+  last.reset();  // leaves one free descriptor: rejected_rank uses it, so accept() fails
+  const auto rejected_rank = UnixListener::connect(name);
+  ASSERT_TRUE(rejected_rank.ok()) << rejected_rank.status().message();
+  const std::string failure = failure_in(*accepted_rank);
   EXPECT_THAT(failure, HasSubstr("cannot take in another rank: accept4 on an"));
   EXPECT_THAT(failure, HasSubstr("ulimit -n"));
 }

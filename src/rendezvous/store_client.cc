@@ -27,12 +27,12 @@ constexpr const char* kServingRank = "the rank that keeps the rendezvous of this
 // Whether a reply that came with `descriptors` descriptors can answer a wait for `keys` keys.
 bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
                   const std::string& unless) {
-  std::size_t taken = 0;
+  std::size_t descriptors_needed = 0;
   for (const auto& value : reply.values) {
     if (!value && unless.empty()) return false;
-    if (value) taken += value->descriptors;
+    if (value) descriptors_needed += value->descriptors;
   }
-  return taken == descriptors && !reply.values.empty() && reply.values.size() <= keys;
+  return descriptors_needed == descriptors && !reply.values.empty() && reply.values.size() <= keys;
 }
 
 }  // namespace
@@ -62,10 +62,10 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
     return Status::fix_call(variable +
                             " is not set, so this worker cannot find the others; start it with "
                             "`farandole run -n N …`");
-  if (const Status wrong = UnixSocket::check(borrowed_descriptor); !wrong.ok())
+  if (const Status checked = UnixSocket::check(borrowed_descriptor); !checked.ok())
     return Status::fix_call(
         variable + "=" + std::to_string(borrowed_descriptor) +
-        " should be this worker's socket to its launcher, but " + wrong.message() +
+        " should be this worker's socket to its launcher, but " + checked.message() +
         ". A wrapper between `farandole run` and this program may close inherited descriptors "
         "(Python's subprocess does unless close_fds=False), or the variable is left over from "
         "another job");
@@ -154,7 +154,7 @@ Result<StoreClient::Answer> StoreClient::call(StoreRequest request,
                                               const WaitLimit& limit) {
   {
     auto inbox = inbox_.lock();
-    FARANDOLE_TRY(inbox->broken);
+    FARANDOLE_TRY(inbox->connection_status);
     request.number = inbox->next_number++;
     inbox->awaited.emplace(request.number, std::nullopt);
   }
@@ -171,23 +171,23 @@ Result<StoreClient::Answer> StoreClient::call(StoreRequest request,
 
 Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
                                                const WaitLimit& limit) {
-  Status over;
-  while (over.ok()) {
+  Status limit_status;
+  while (limit_status.ok()) {
     auto answer = await_until(request.number, next_slice_end(limit));
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
-    over = check_limit(request.keys, limit);
+    limit_status = check_limit(request.keys, limit);
   }
-  if (request.kind != StoreRequestKind::kWait) return explain(over);
+  if (request.kind != StoreRequestKind::kWait) return explain(limit_status);
   // The value may already be on its way. If it is not, the server answers the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit last = answer_limit();
   while (std::chrono::steady_clock::now() < last.deadline) {
     auto answer = await_until(request.number, next_slice_end(last));
-    if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return over;
+    if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return limit_status;
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
   }
-  return explain(over);
+  return explain(limit_status);
 }
 
 Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimePoint deadline) {
@@ -195,10 +195,10 @@ Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimeP
     {
       auto inbox = inbox_.lock();
       inbox.wait_until(deadline, [&](const Inbox& state) {
-        return state.awaited.at(number) || !state.broken.ok() || !state.is_being_read;
+        return state.awaited.at(number) || !state.connection_status.ok() || !state.is_being_read;
       });
       if (auto& mine = inbox->awaited.at(number)) return *std::move(mine);
-      FARANDOLE_TRY(inbox->broken);
+      FARANDOLE_TRY(inbox->connection_status);
       if (inbox->is_being_read) return Status::retry("no answer yet");
       inbox->is_being_read = true;
     }
@@ -230,7 +230,7 @@ void StoreClient::deliver(UnixMessage message) {
   }
   if (!reply) return stop_reading(malformed_message());
   // Only the call that awaits this reply fails, because other threads still need the connection.
-  if (!message.complete.ok()) reply->status = std::move(message.complete);
+  if (!message.descriptor_status.ok()) reply->status = std::move(message.descriptor_status);
   {
     auto inbox = inbox_.lock();
     const auto mine = inbox->awaited.find(reply->number);
@@ -240,11 +240,11 @@ void StoreClient::deliver(UnixMessage message) {
   stop_reading({});
 }
 
-void StoreClient::stop_reading(Status broken) {
+void StoreClient::stop_reading(Status connection_status) {
   {
     auto inbox = inbox_.lock();
     inbox->is_being_read = false;
-    if (!broken.ok()) inbox->broken = std::move(broken);
+    if (!connection_status.ok()) inbox->connection_status = std::move(connection_status);
   }
   inbox_.notify_all();
 }

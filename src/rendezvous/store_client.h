@@ -43,7 +43,7 @@ class StoreClient final : public Store {
   struct Inbox {
     std::uint64_t next_number = 0;
     bool is_being_read = false;
-    Status broken;  // not ok if the connection has ended; then it says why
+    Status connection_status;  // not ok if the connection has ended; then it says why
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
@@ -55,7 +55,7 @@ class StoreClient final : public Store {
   Result<Answer> await_until(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
-  void stop_reading(Status broken);
+  void stop_reading(Status connection_status);
   Status malformed_message() const;
   Status explain(const Status& failure) const;
   WaitLimit answer_limit() const;

@@ -88,7 +88,7 @@ void StoreOwner::serve() {
 
 void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1. Descriptors that cannot be sent now are tried again after a
-  // moment: their sockets have room, so waiting for the server's readiness would be a busy loop.
+  // moment. Their sockets have room, so waiting for the server's readiness would be a busy loop.
   const bool retries = server_->has_unsent_descriptors();
   std::array<pollfd, 3> entries{pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
                                 pollfd{listener_.descriptor().get(), POLLIN, 0},
@@ -97,8 +97,8 @@ void StoreOwner::serve_once() {
   if (retries) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
-  for (std::string& gone : server_->serve_ready())
-    if (failure_.empty()) failure_ = gone + " before all ranks of the job had met";
+  for (std::string& line : server_->serve_ready())
+    if (failure_.empty()) failure_ = line + " before all ranks of the job had met";
   report_failure();
   if (entries[2].revents == 0) return;
   stop_requested_ = true;
@@ -109,14 +109,14 @@ void StoreOwner::serve_once() {
 // listening socket and so releases the name.
 void StoreOwner::accept_all() {
   while (missing_ranks_ > 0) {
-    const Status taken = accept_one();
-    if (taken.code() == StatusCode::kRetry) return;
-    if (!taken.ok()) {
+    const Status accepted = accept_one();
+    if (accepted.code() == StatusCode::kRetry) return;
+    if (!accepted.ok()) {
       // After a failure, the listening socket is closed below, because accepting the same
       // connection would fail again at once.
       if (failure_.empty())
         failure_ =
-            "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
+            "the rank that keeps the rendezvous cannot take in another rank: " + accepted.message();
       break;
     }
     --missing_ranks_;

@@ -69,7 +69,7 @@ Result<std::int64_t> StoreServer::add(const std::string& key, std::int64_t delta
   return sum;
 }
 
-std::optional<std::int64_t> StoreServer::number(const std::string& key) const {
+std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const {
   const auto found = table_.find(key);
   if (!found.ok() || *found == nullptr) return {};
   ByteReader reader((*found)->bytes);
@@ -109,11 +109,11 @@ void StoreServer::read_requests(std::uint64_t id) {
                          " bytes; do it and " + name_ + " run the same version of Farandole?";
       return;
     }
-    if (message->complete.ok()) {
+    if (message->descriptor_status.ok()) {
       serve(id, *std::move(request), std::move(message->descriptors));
       continue;
     }
-    reject(id, request->number, Status::stop(name_ + " " + message->complete.message()));
+    reject(id, request->number, Status::stop(name_ + " " + message->descriptor_status.message()));
   }
 }
 

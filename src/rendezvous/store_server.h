@@ -36,7 +36,7 @@ class StoreServer {
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   // The value of a key that has an i64; empty if there is no such value.
-  std::optional<std::int64_t> number(const std::string& key) const;
+  std::optional<std::int64_t> number_at(const std::string& key) const;
 
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }

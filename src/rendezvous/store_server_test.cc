@@ -338,9 +338,9 @@ TEST(StoreServer, ReadsANumberForTheLauncher) {
   ASSERT_TRUE((*server)->set("number", writer.take()).ok());
   ASSERT_TRUE((*server)->set("empty", {}).ok());
   ASSERT_TRUE((*server)->add("counter", 7).ok());
-  EXPECT_EQ((*server)->number("number"), 7);
+  EXPECT_EQ((*server)->number_at("number"), 7);
   for (const auto* key : {"empty", "counter", "absent"})
-    EXPECT_EQ((*server)->number(key), std::nullopt) << key;
+    EXPECT_EQ((*server)->number_at(key), std::nullopt) << key;
 }
 
 TEST(StoreServer, NeedsADescriptor) {

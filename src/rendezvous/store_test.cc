@@ -173,17 +173,17 @@ TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
 
 TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
   ASSERT_TRUE(store(0).set("a", text("old")).ok());
-  std::atomic<int> looks{0};
-  const std::function<bool()> counting = [&looks] {
-    ++looks;
-    looks.notify_all();
+  std::atomic<int> checks{0};
+  const std::function<bool()> counting = [&checks] {
+    ++checks;
+    checks.notify_all();
     return false;
   };
   std::jthread waiting([this, &counting] {
     const auto values = store(1).wait_for_all({"a", "b"}, "", {long_limit().deadline, counting});
     EXPECT_THAT(as_texts(values), ElementsAre("new", "2"));
   });
-  looks.wait(0);  // now the wait has begun, and has found `a`
+  checks.wait(0);  // now the wait has begun, and has found `a`
   ASSERT_TRUE(store(0).remove("a").ok());
   ASSERT_TRUE(store(0).set("b", text("2")).ok());
   ASSERT_TRUE(store(0).set("a", text("new")).ok());

@@ -137,9 +137,9 @@ Status UnixSocket::check(int descriptor) {
 }
 
 Result<UnixSocket> UnixSocket::adopt(Descriptor descriptor) {
-  if (Status wrong = check(descriptor.get()); !wrong.ok()) {
+  if (Status checked = check(descriptor.get()); !checked.ok()) {
     if (::fcntl(descriptor.get(), F_GETFD) < 0) descriptor.release();
-    return wrong;
+    return checked;
   }
   const int on = 1;
   if (::setsockopt(descriptor.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
@@ -208,7 +208,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   message.bytes.resize(static_cast<std::size_t>(count));
   const bool all_valid = std::ranges::all_of(ancillary.descriptors, &Descriptor::valid);
   if ((header.msg_flags & MSG_CTRUNC) != 0 || !all_valid)
-    message.complete = lost_descriptors_error(ancillary);
+    message.descriptor_status = lost_descriptors_error(ancillary);
   else
     message.descriptors = std::move(ancillary.descriptors);
   return message;

@@ -22,7 +22,7 @@ inline constexpr std::size_t kUnixMessageDescriptorsMax = 128;  // the kernel ta
 struct UnixMessage {
   Bytes bytes;
   std::vector<Descriptor> descriptors;  // close-on-exec
-  Status complete;  // kStop if some descriptors were lost; then `descriptors` is empty
+  Status descriptor_status;  // kStop if some descriptors were lost; then `descriptors` is empty
 };
 
 // One end of a connected SOCK_SEQPACKET socket. Any thread may send; one thread at a time may

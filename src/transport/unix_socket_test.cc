@@ -129,8 +129,8 @@ TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
   const auto message = right.receive(deadline_of_test());
   ASSERT_TRUE(message.ok());
   EXPECT_EQ(as_text(message->bytes), "x");
-  EXPECT_EQ(message->complete.code(), StatusCode::kStop);
-  EXPECT_THAT(message->complete.message(), HasSubstr("lost descriptors"));
+  EXPECT_EQ(message->descriptor_status.code(), StatusCode::kStop);
+  EXPECT_THAT(message->descriptor_status.message(), HasSubstr("lost descriptors"));
   EXPECT_EQ(open_descriptors(), before);
 }
 

@@ -41,16 +41,16 @@ std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
 std::byte* Arena::take_kept(std::size_t bytes) {
   if (kept_bytes_ < bytes) return nullptr;
   const auto found = std::ranges::find_if(taken_, [&](const auto& block) {
-    return block.second.kept_since != 0 && block.second.bytes == bytes;
+    return block.second.keep_order != 0 && block.second.bytes == bytes;
   });
   if (found == taken_.end()) return nullptr;
-  found->second.kept_since = 0;
+  found->second.keep_order = 0;
   kept_bytes_ -= bytes;
   return memory_.data() + found->first;
 }
 
 void Arena::give_back(const std::byte* begin) {
-  CHECK(block_at(begin).kept_since == 0, "a block is given back once");
+  CHECK(block_at(begin).keep_order == 0, "a block is given back once");
   const auto range =
       free_.insert(taken_.extract(static_cast<std::size_t>(begin - memory_.data()))).position;
   const auto after = std::next(range);
@@ -67,20 +67,20 @@ void Arena::give_back(const std::byte* begin) {
 
 void Arena::keep(const std::byte* begin) {
   Block& block = block_at(begin);
-  CHECK(block.kept_since == 0, "a block is given back once");
-  block.kept_since = ++keep_calls_;
+  CHECK(block.keep_order == 0, "a block is given back once");
+  block.keep_order = ++keep_calls_;
   kept_bytes_ += block.bytes;
 }
 
 std::span<std::byte> Arena::take_oldest_kept() {
   auto oldest = taken_.end();
   for (auto block = taken_.begin(); block != taken_.end(); ++block) {
-    if (block->second.kept_since == 0) continue;
-    if (oldest == taken_.end() || block->second.kept_since < oldest->second.kept_since)
+    if (block->second.keep_order == 0) continue;
+    if (oldest == taken_.end() || block->second.keep_order < oldest->second.keep_order)
       oldest = block;
   }
   if (oldest == taken_.end()) return {};
-  oldest->second.kept_since = 0;
+  oldest->second.keep_order = 0;
   kept_bytes_ -= oldest->second.bytes;
   return memory_.subspan(oldest->first, oldest->second.bytes);
 }

@@ -37,8 +37,8 @@ class Arena {
  private:
   struct Block {
     std::size_t bytes = 0;
-    // 0: not kept; otherwise the count of keep() calls at that time
-    std::uint64_t kept_since = 0;
+    // 0: not kept; otherwise which call of keep() kept it, counted from 1
+    std::uint64_t keep_order = 0;
   };
   using Blocks = std::map<std::size_t, Block>;  // by offset
 

@@ -8,14 +8,15 @@
 
 namespace farandole {
 
-// Reads the text of /proc/meminfo: the memory that is available, and the free swap space. Without
-// the first, the largest number.
+// Returns the available memory plus the free swap space, from the text of /proc/meminfo. If the
+// text does not have the available memory, returns the largest number.
 std::size_t available_memory(std::istream& meminfo);
-// Of this host, now.
+// Returns the same for this host, now.
 std::size_t available_memory();
 
-// Whether `bytes` more can be touched. Errors: kStop with both numbers. Without this check, the
-// kernel may spend minutes on the last pages, during which it delivers no signal.
+// Returns ok if the host has memory for this many more bytes. Errors: kStop with both numbers.
+// Without this check, the kernel may spend minutes on the last pages, during which it delivers no
+// signal.
 Status check_memory(std::size_t bytes, std::size_t available);
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
 // Doorbells: let the ranks of a job on one host wake each other, and wake every sleeping rank when
 // another one leaves or dies. The shared memory has the closing word of the epoch and one line per
-// rank. Other ranks write only the bell of a line. `docs/architecture.md`, "Flags", describes the
-// protocol.
+// rank. In the line of another rank, a rank writes only the bell. `docs/architecture.md`, "Flags",
+// describes the protocol.
 #pragma once
 
 #include <algorithm>
@@ -83,8 +83,8 @@ class BasicDoorbells {
   };
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
-  // How many ranks have begun to leave. To compare two reads of this number is a cheap check
-  // whether a rank has left in between.
+  // How many ranks have begun to leave. Two reads of this number are a cheap check: if they differ,
+  // a rank has begun to leave in between.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
   // Ends the epoch because `dead_rank` has died: stores the closing word, then rings all ranks.

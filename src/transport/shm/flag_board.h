@@ -1,8 +1,8 @@
 // FlagBoard: the flags of one group in shared memory. Each member has two slots. A slot is one flag
 // line with one writer, and has room for a little data beside the flags. A member enters a step
 // only after it has completed the previous one, and no member completes a step before all have
-// entered it. So a member that enters step k knows that all have entered step k − 1 and no longer
-// need anything of step k − 2. It may overwrite the line of step k − 2 and all memory of that slot,
+// entered it. So if a member enters step k, all members have entered step k − 1 and no longer need
+// anything of step k − 2. It may overwrite the line of step k − 2 and all memory of that slot,
 // without counting which members are done. Generation and sequence are one word, which a member
 // stores last. Sequences count modulo 2^32.
 //

@@ -1,6 +1,6 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
 // to another. It has one sender and one receiver. A message consists of its length and its bytes,
-// padded to whole 8-byte units, so that a length never wraps around at the end of the buffer. A
+// padded to whole words of 8 bytes, so that a length never wraps around at the end of the buffer. A
 // receiver of many rings may share a counter with their senders; then it checks its rings only when
 // the counter has changed.
 #pragma once
@@ -28,7 +28,7 @@ class BasicMessageRing {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
   struct alignas(kFlagLineBytes) Position {
-    Atomic<std::uint64_t> bytes;  // written or read since the beginning
+    Atomic<std::uint64_t> bytes;  // how many bytes were written or read in all
   };
 
   // How many messages were sent to all rings that share this counter.
@@ -57,11 +57,11 @@ class BasicMessageRing {
   std::optional<Bytes> try_receive();
 
  private:
-  static constexpr std::size_t kUnit = sizeof(std::uint64_t);
-  static_assert(Capacity % kUnit == 0 && Capacity >= 4 * kUnit);
+  static constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+  static_assert(Capacity % kWordBytes == 0 && Capacity >= 4 * kWordBytes);
 
   static constexpr std::size_t padded(std::size_t bytes) {
-    return (bytes + kUnit - 1) / kUnit * kUnit;
+    return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
   }
   void copy_in(std::uint64_t position, const std::byte* from, std::size_t bytes);
   void copy_out(std::uint64_t position, std::byte* to, std::size_t bytes) const;
@@ -79,11 +79,11 @@ bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> me
   CHECK(message.size() <= Capacity / 2, "a message fills at most half of its ring");
   const auto written = written_->bytes.load(std::memory_order_relaxed);
   const auto read = read_->bytes.load(std::memory_order_seq_cst);
-  const std::size_t needed = kUnit + padded(message.size());
+  const std::size_t needed = kWordBytes + padded(message.size());
   if (Capacity - (written - read) < needed) return false;
   const std::uint64_t length = message.size();
-  copy_in(written, reinterpret_cast<const std::byte*>(&length), kUnit);
-  copy_in(written + kUnit, message.data(), message.size());
+  copy_in(written, reinterpret_cast<const std::byte*>(&length), kWordBytes);
+  copy_in(written + kWordBytes, message.data(), message.size());
   written_->bytes.store(written + needed, std::memory_order_seq_cst);
   if (sent_ != nullptr) sent_->messages.fetch_add(1, std::memory_order_seq_cst);
   doorbells_->ring(peer_);
@@ -96,11 +96,11 @@ std::optional<Bytes> BasicMessageRing<Atomics, Capacity>::try_receive() {
   const auto written = written_->bytes.load(std::memory_order_seq_cst);
   if (read == written) return std::nullopt;
   std::uint64_t length = 0;
-  copy_out(read, reinterpret_cast<std::byte*>(&length), kUnit);
+  copy_out(read, reinterpret_cast<std::byte*>(&length), kWordBytes);
   CHECK(length <= Capacity / 2, "a message fills at most half of its ring");
   Bytes message(length);
-  copy_out(read + kUnit, message.data(), message.size());
-  read_->bytes.store(read + kUnit + padded(length), std::memory_order_seq_cst);
+  copy_out(read + kWordBytes, message.data(), message.size());
+  read_->bytes.store(read + kWordBytes + padded(length), std::memory_order_seq_cst);
   doorbells_->ring(peer_);
   return message;
 }

@@ -22,9 +22,9 @@ constexpr std::size_t kPageBytes = 4096;
 // back. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
 constexpr std::size_t kZoneDivisor = 16;
 
-// Before a block takes so much memory, the heap checks that the host has it. Larger blocks take
-// their pages in portions of this size: another rank may take the same memory meanwhile, and the
-// kernel delivers signals only between portions.
+// Before a block of at least this size takes pages, the heap checks that the host has the memory. A
+// larger block takes its pages in portions of this size, with a check before each: another rank may
+// take the same memory meanwhile, and the kernel delivers signals only between portions.
 constexpr std::size_t kPortionBytes = 256 << 20;
 
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
@@ -87,12 +87,12 @@ void SharedHeap::give_back(const std::byte* begin) {
   // discarding pages would discard the parent's pages.
   if (!is_of_this_process()) return;
   {
-    auto both = zones_.lock();
-    Arena& arena = both->small.holds(begin) ? both->small : both->large;
+    auto zones = zones_.lock();
+    Arena& arena = zones->small.holds(begin) ? zones->small : zones->large;
     // Memory that was taken back from the peers is never allocated again, because it is no longer
     // shared and a new block must be visible to the peers.
     if (any_taken_back_ && is_taken_back({begin, arena.bytes_of(begin)})) return;
-    if (&arena == &both->small) return arena.give_back(begin);
+    if (&arena == &zones->small) return arena.give_back(begin);
     arena.keep(begin);
   }
   keep_at_most(kept_bytes_max_);
@@ -103,9 +103,9 @@ void SharedHeap::keep_at_most(std::size_t bytes) {
   while (true) {
     std::span<std::byte> leaving;
     {
-      auto both = zones_.lock();
-      if (both->large.kept_bytes() <= bytes) return;
-      leaving = both->large.take_oldest_kept();
+      auto zones = zones_.lock();
+      if (zones->large.kept_bytes() <= bytes) return;
+      leaving = zones->large.take_oldest_kept();
     }
     segment_->discard(leaving.data(), leaving.size());
     zones_.lock()->large.give_back(leaving.data());
@@ -114,7 +114,7 @@ void SharedHeap::keep_at_most(std::size_t bytes) {
 
 bool SharedHeap::is_taken_back(std::span<const std::byte> memory) const {
   auto exposure = exposure_.lock();
-  return std::ranges::any_of(exposure->taken_back,
+  return std::ranges::any_of(exposure->pages_taken_back,
                              [&](const auto& range) { return overlap(range, memory); });
 }
 
@@ -173,14 +173,15 @@ Status SharedHeap::take_back(std::span<const std::byte> memory) {
   {
     auto exposure = exposure_.lock();
     for (const HeapPin* const pin : exposure->pins)
-      for (const auto& pinned : pin->pinned_)
+      for (const auto& pinned : pin->pinned_memory_)
         if (overlap(pages, pinned))
           return Status::retry("another step exposes memory in these pages");
     const auto is_same = [&](const auto& other) {
       return other.data() == pages.data() && other.size() == pages.size();
     };
     // If make_private() failed in an earlier call, the pages are already in the list.
-    if (!std::ranges::any_of(exposure->taken_back, is_same)) exposure->taken_back.push_back(pages);
+    if (!std::ranges::any_of(exposure->pages_taken_back, is_same))
+      exposure->pages_taken_back.push_back(pages);
     any_taken_back_ = true;
   }
   return segment_->make_private(const_cast<std::byte*>(pages.data()), pages.size());
@@ -199,14 +200,14 @@ void HeapPin::pin(const Memory& memory) {
   if (!std::ranges::any_of(memory, [&](const auto& part) { return heap_.overlaps_heap(part); }))
     return;
   auto exposure = heap_.exposure_.lock();
-  pinned_ = memory;
+  pinned_memory_ = memory;
   is_set_ = true;
 }
 
 void HeapPin::unpin() {
   if (!is_set_) return;
   auto exposure = heap_.exposure_.lock();
-  pinned_ = {};
+  pinned_memory_ = {};
   is_set_ = false;
 }
 

@@ -79,14 +79,14 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   Taken take_large(std::size_t bytes);
   void give_back(const std::byte* begin);
   void keep_at_most(std::size_t bytes);
-  // Whether the host has so much memory, counting that of kept blocks.
+  // Returns ok if the host has this much memory, counting that of kept blocks.
   Status check_room(std::size_t bytes);
   bool is_taken_back(std::span<const std::byte> memory) const;
   bool overlaps_heap(std::span<const std::byte> memory) const;
 
   friend class HeapPin;
   struct Exposure {
-    std::vector<std::span<const std::byte>> taken_back;  // in whole pages
+    std::vector<std::span<const std::byte>> pages_taken_back;
     std::vector<const HeapPin*> pins;
   };
 
@@ -95,7 +95,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<Exposure> exposure_;
-  std::atomic<bool> any_taken_back_ = false;  // taken_back has entries; read without the lock
+  std::atomic<bool> any_taken_back_ = false;  // pages_taken_back has entries; read without the lock
 };
 
 // Prevents SharedHeap::take_back() of memory that a running step exposes, because a peer's stores
@@ -118,7 +118,7 @@ class HeapPin {
  private:
   friend class SharedHeap;
   SharedHeap& heap_;
-  Memory pinned_;  // guarded by the heap's exposure_; only our thread writes it
+  Memory pinned_memory_;  // guarded by the heap's exposure_; only our thread writes it
   bool is_set_ = false;
 };
 

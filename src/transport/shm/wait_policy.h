@@ -2,7 +2,7 @@
 // core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank may
 // keep the rank that it waits for from running, so yielding is better. But if other programs use
 // the core, a yield may take milliseconds. So after a long yield, the next waits do not yield. If
-// yields stay long, the number of these waits doubles each time.
+// yields stay long, the number of waits without a yield doubles each time.
 #pragma once
 
 #include <cstdint>
