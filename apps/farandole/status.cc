@@ -23,7 +23,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 
-OrderedJson as_json_value(const std::optional<FlightCall>& call) {
+OrderedJson as_json_value(const std::optional<RecordedCall>& call) {
   if (!call) return nullptr;
   return {{"operation", row_of(call->operation).name},
           {"name", call->name},

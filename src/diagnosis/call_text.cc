@@ -13,7 +13,7 @@ namespace {
 
 // The flight record cuts a long name, possibly inside a UTF-8 character. So drop the incomplete
 // character.
-std::string name_of(const FlightCall& call) {
+std::string name_of(const RecordedCall& call) {
   if (call.name.size() < kFlightNameBytes) return make_visible(call.name);
   std::string_view name = call.name;
   while (!name.empty() && (static_cast<unsigned char>(name.back()) & 0xC0U) == 0x80)
@@ -24,11 +24,11 @@ std::string name_of(const FlightCall& call) {
 
 }  // namespace
 
-std::string title_of(const FlightCall& call) {
+std::string title_of(const RecordedCall& call) {
   return format_text("{} `{}`", row_of(call.operation).name, name_of(call));
 }
 
-std::string describe(const FlightCall& call) {
+std::string describe(const RecordedCall& call) {
   std::string details;
   if (row_of(call.operation).output_rule != OutputRule::kNone)
     details = format_text(

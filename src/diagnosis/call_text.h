@@ -11,10 +11,10 @@ namespace farandole {
 
 // Returns the operation and the name: "allreduce `grad/fc2`". Control characters are escaped, so
 // the text is safe on a terminal.
-std::string title_of(const FlightCall& call);
+std::string title_of(const RecordedCall& call);
 // Returns the title with details: "allreduce `grad/fc2` (float32, 200,000 elements)". Includes the
 // group if it is not the world.
-std::string describe(const FlightCall& call);
+std::string describe(const RecordedCall& call);
 // Returns "3 ms", "2.1 s" or "4 min 10 s".
 std::string describe(Duration time);
 // Returns "1,204" for 1204.

@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-FlightCall call(Operation operation, std::string name, std::int64_t elements) {
-  FlightCall made;
+RecordedCall call(Operation operation, std::string name, std::int64_t elements) {
+  RecordedCall made;
   made.operation = operation;
   made.dtype = DType::kFloat32;
   made.name = std::move(name);
@@ -24,7 +24,7 @@ TEST(CallText, NamesACall) {
             "allreduce `grad/fc2` (float32, 200,000 elements)");
   EXPECT_EQ(describe(call(Operation::kBroadcast, "x", 1)), "broadcast `x` (float32, 1 element)");
   EXPECT_EQ(describe(call(Operation::kBarrier, "barrier.0", 1)), "barrier `barrier.0`");
-  FlightCall grouped = call(Operation::kAlltoall, "x\x1b", 1'234'567);
+  RecordedCall grouped = call(Operation::kAlltoall, "x\x1b", 1'234'567);
   grouped.group = 3;
   EXPECT_EQ(describe(grouped), "alltoall `x\\x1b` (float32, 1,234,567 elements, group 3)");
   grouped = call(Operation::kJoin, "join", 0);

@@ -81,7 +81,7 @@ std::string last_call(const WorkerEnd& end) {
     return "none; it was in init(), where it waited for the others for " +
            describe(end.at - record.since);
   if (record.calls.empty()) return "none";
-  const FlightCall& call = record.calls.back();
+  const RecordedCall& call = record.calls.back();
   const std::string time = describe(end.at - call.changed);
   switch (call.state) {
     case CallState::kWaiting:
@@ -117,15 +117,15 @@ class Box {
     for (int used = columns_of(title) + 5; used < columns_; ++used) line += "─";
     lines_.push_back(colored(kFrameColor, line + std::string(right)));
   }
-  void add(std::string_view text, bool head = false) {
-    for (const auto& part : wrap(text, inside(), 2)) put(part, head);
+  void add(std::string_view text, bool is_headline = false) {
+    for (const auto& line : wrap(text, inside(), 2)) put(line, is_headline);
   }
   void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
   // Adds a label with a text beside it. The text may use several lines.
   void row(std::string_view label, std::string_view text) {
     std::string begin = format_text("{:<12}", label);
-    for (const auto& part : wrap(text, inside() - static_cast<int>(begin.size()))) {
-      put(begin + part, false);
+    for (const auto& line : wrap(text, inside() - static_cast<int>(begin.size()))) {
+      put(begin + line, false);
       begin.assign(begin.size(), ' ');
     }
   }
@@ -136,10 +136,11 @@ class Box {
   std::string colored(std::string_view color, const std::string& text) const {
     return colors_ ? std::string(color) + text + std::string(kResetColor) : text;
   }
-  void put(const std::string& text, bool head) {
+  void put(const std::string& text, bool is_headline) {
     const std::string room(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))), ' ');
-    lines_.push_back(colored(kFrameColor, "│") + " " + (head ? colored(kTitleColor, text) : text) +
-                     room + " " + colored(kFrameColor, "│"));
+    lines_.push_back(colored(kFrameColor, "│") + " " +
+                     (is_headline ? colored(kTitleColor, text) : text) + room + " " +
+                     colored(kFrameColor, "│"));
   }
 
   int columns_;

@@ -36,8 +36,8 @@ Failure failure(ProcessEnd how) {
   return made;
 }
 
-FlightCall last_call(CallState state, Duration before_the_end) {
-  FlightCall call;
+RecordedCall last_call(CallState state, Duration before_the_end) {
+  RecordedCall call;
   call.handle = 9;
   call.operation = Operation::kAllreduce;
   call.dtype = DType::kFloat32;

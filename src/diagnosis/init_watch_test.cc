@@ -54,7 +54,7 @@ TEST(InitWatch, NamesOneRank) {
             "program communicates through another library, it runs independently of the others");
 }
 
-TEST(InitWatch, IgnoresRanksThatHaveJoinedOrEnded) {
+TEST(InitWatch, IgnoresRanksThatHaveCalledInitOrEnded) {
   EXPECT_EQ(warning_at_deadline(workers({kMember, kLeft})), std::nullopt);
   auto job = workers({kOutside, kOutside});
   job[0].end = "exited with code 0";
@@ -76,7 +76,7 @@ TEST(InitWatch, ASingleWorkerNeedsNoInit) {
   EXPECT_EQ(never_initialized(workers({kOutside})), std::nullopt);
 }
 
-TEST(InitWatch, NamesRanksThatNeverJoinedAtTheEnd) {
+TEST(InitWatch, NamesRanksThatNeverCalledInit) {
   EXPECT_EQ(never_initialized(workers({kOutside, kOutside, kOutside})),
             "no worker of this job called farandole's init(): unless the program communicates "
             "through another library, such as torch.distributed with gloo, the 3 processes ran "

@@ -15,7 +15,7 @@ constexpr auto kWaitPauseMax = std::chrono::milliseconds(250);
 JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint now)
     : workers_(workers), now_(now), calls_(workers.size()) {
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
-    for (const FlightCall& call : workers[rank].report.calls) {
+    for (const RecordedCall& call : workers[rank].report.calls) {
       if (!call.in_flight()) continue;
       calls_[rank].by_key.emplace(key_of(call), &call);
       if (call.operation == Operation::kJoin) calls_[rank].joined.insert(call.group);
@@ -23,20 +23,21 @@ JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint no
   }
 }
 
-const FlightCall* JobSnapshot::blocking_call(int rank) const {
+const RecordedCall* JobSnapshot::blocking_call(int rank) const {
   const FlightReport& report = worker(rank).report;
   const FlightWait& wait = report.wait;
   if (!is_alive(rank) || report.member_state != MemberState::kMember || wait.handle == 0)
     return nullptr;
   if (wait.until && now_ - *wait.until > kWaitPauseMax) return nullptr;
-  const FlightCall* oldest = nullptr;
-  for (const FlightCall& call : report.calls) {
+  const RecordedCall* oldest = nullptr;
+  for (const RecordedCall& call : report.calls) {
     if (!call.in_flight()) continue;
     if (call.handle == wait.handle) return &call;
     if (oldest == nullptr) oldest = &call;
   }
-  // The recorded call is not in flight any more, but the program still waits: in another thread, or
-  // for another call of a batch. So report its oldest call.
+  // The record has no such call in flight, but the program still waits. It may wait in another
+  // thread, for another call of a batch, or in a call that the record has already dropped. So
+  // report the oldest call in flight.
   return wait.until ? nullptr : oldest;
 }
 
@@ -44,12 +45,12 @@ bool JobSnapshot::has_joined(int rank, GroupId group) const {
   return calls(rank).joined.contains(group);
 }
 
-const FlightCall* JobSnapshot::same_call(int rank, const FlightCall& call) const {
+const RecordedCall* JobSnapshot::same_call(int rank, const RecordedCall& call) const {
   const auto found = calls(rank).by_key.find(key_of(call));
   return found != calls(rank).by_key.end() ? found->second : nullptr;
 }
 
-bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
+bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
@@ -58,14 +59,14 @@ bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
            has_joined(rank, call.group));
 }
 
-std::vector<int> JobSnapshot::callers(const FlightCall& call) const {
+std::vector<int> JobSnapshot::callers(const RecordedCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
     if (is_alive(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
   return ranks;
 }
 
-std::vector<int> JobSnapshot::missing(const FlightCall& call) const {
+std::vector<int> JobSnapshot::missing(const RecordedCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
     if (is_missing(rank, call)) ranks.push_back(rank);
@@ -75,7 +76,7 @@ std::vector<int> JobSnapshot::missing(const FlightCall& call) const {
 // The ranks that this rank waits for. A join is not counted as a wait: it ends when the other ranks
 // have no more data, so it cannot be part of a deadlock.
 std::vector<int> JobSnapshot::awaited_by(int rank) const {
-  const FlightCall* const call = blocking_call(rank);
+  const RecordedCall* const call = blocking_call(rank);
   if (call == nullptr || call->operation == Operation::kJoin) return {};
   return missing(*call);
 }

@@ -38,16 +38,16 @@ class JobSnapshot {
   bool is_alive(int rank) const { return worker(rank).end.empty(); }
 
   // The call in which the rank's program waits; null if the program does not wait in a call.
-  const FlightCall* blocking_call(int rank) const;
+  const RecordedCall* blocking_call(int rank) const;
   // Whether the rank has called join in this group.
   bool has_joined(int rank, GroupId group) const;
   // This rank's call with the same group and name as `call`; null if the rank has no such call in
   // flight.
-  const FlightCall* same_call(int rank, const FlightCall& call) const;
+  const RecordedCall* same_call(int rank, const RecordedCall& call) const;
   // callers() returns the ranks that have made this call; missing() returns those that must still
   // make it before it can run.
-  std::vector<int> callers(const FlightCall& call) const;
-  std::vector<int> missing(const FlightCall& call) const;
+  std::vector<int> callers(const RecordedCall& call) const;
+  std::vector<int> missing(const RecordedCall& call) const;
   // Finds a cycle of ranks that wait for each other: each rank waits for the next, and the last for
   // the first. The lowest rank comes first. The search starts at `rank`, which may be outside the
   // cycle. Empty if `rank` does not wait, directly or indirectly, for a cycle.
@@ -57,13 +57,13 @@ class JobSnapshot {
   using CallKey = std::pair<GroupId, std::uint64_t>;  // equal on all ranks for the same call
   // One rank's calls in flight, by key, so that comparing the calls of all ranks is fast.
   struct CallsInFlight {
-    std::map<CallKey, const FlightCall*> by_key;
+    std::map<CallKey, const RecordedCall*> by_key;
     std::set<GroupId> joined;
   };
 
-  static CallKey key_of(const FlightCall& call) { return {call.group, call.name_hash}; }
+  static CallKey key_of(const RecordedCall& call) { return {call.group, call.name_hash}; }
   const CallsInFlight& calls(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
-  bool is_missing(int rank, const FlightCall& call) const;
+  bool is_missing(int rank, const RecordedCall& call) const;
   std::vector<int> awaited_by(int rank) const;
 
   const std::vector<WatchedWorker>& workers_;

@@ -15,7 +15,7 @@ namespace {
 // Sets the status of a rank that is in the job and runs.
 void set_member_status(const JobSnapshot& snapshot, int rank, RankStatus& status) {
   const FlightReport& report = snapshot.worker(rank).report;
-  const FlightCall* const call = snapshot.blocking_call(rank);
+  const RecordedCall* const call = snapshot.blocking_call(rank);
   if (call == nullptr) {
     status.state = RankState::kComputes;
     status.since = report.wait.until.value_or(report.since);

@@ -38,7 +38,7 @@ struct RankStatus {
   pid_t pid = 0;
   RankState state = RankState::kOutside;
   std::optional<TimePoint> since;       // empty if unknown
-  std::optional<FlightCall> call;       // the call in which the program waits
+  std::optional<RecordedCall> call;     // the call in which the program waits
   std::vector<int> waits_for;           // ranks that have not made this call yet
   std::string reason;                   // how it ended, why it left, or which signal stopped it
   FlightCounts counts;                  // includes the current wait

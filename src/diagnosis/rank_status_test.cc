@@ -27,8 +27,8 @@ class RankStatusTest : public ::testing::Test {
     }
   }
   FlightReport& report(int rank) { return workers_[static_cast<std::size_t>(rank)].report; }
-  FlightCall& add_call(int rank, Handle handle, Duration ago) {
-    FlightCall call;
+  RecordedCall& add_call(int rank, Handle handle, Duration ago) {
+    RecordedCall call;
     call.handle = handle;
     call.operation = Operation::kAllreduce;
     call.name = "x";

@@ -29,7 +29,8 @@ std::string_view optimizer_of(std::string_view call) {
   return end == std::string_view::npos ? std::string_view() : call.substr(0, end + 1);
 }
 
-// Returns why ranks that wait in these calls wait for each other, as far as their names tell.
+// Returns why the ranks that wait in these calls wait for each other, as far as the names of the
+// calls tell.
 std::string cause_of(std::span<const std::string_view> calls) {
   std::set<std::string_view> optimizers;
   for (const auto call : calls) optimizers.insert(optimizer_of(call));
@@ -45,7 +46,7 @@ std::string cause_of(std::span<const std::string_view> calls) {
 // A call in flight, and the rank that made it.
 struct Waiting {
   int rank = 0;
-  const FlightCall* call = nullptr;
+  const RecordedCall* call = nullptr;
 };
 
 class Reporter {
@@ -67,15 +68,15 @@ class Reporter {
 
   std::vector<int> stopped_ones_of(const std::vector<int>& ranks) const;
   std::vector<Waiting> long_waits() const;
-  bool is_a_stall(const FlightCall& call) const;
+  bool is_a_stall(const RecordedCall& call) const;
 
   std::string how_long(const std::vector<std::pair<int, TimePoint>>& waits) const;
-  std::string activity_of(int rank, const FlightCall* call, bool& unexplained) const;
+  std::string activity_of(int rank, const RecordedCall* call, bool& unexplained) const;
   std::string last_call_of(int rank) const;
   std::string after_calls(int rank) const;
-  void add_ranks(const std::vector<int>& ranks, const FlightCall* call,
+  void add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
                  const std::string& missing_what, StallVerdict& verdict) const;
-  void add_call(const FlightCall& call, StallVerdict& verdict) const;
+  void add_call(const RecordedCall& call, StallVerdict& verdict) const;
   void add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const;
 
   const JobSnapshot& snapshot_;
@@ -97,7 +98,7 @@ std::vector<Waiting> Reporter::long_waits() const {
     if (!snapshot_.is_alive(rank) ||
         snapshot_.worker(rank).report.member_state != MemberState::kMember)
       continue;
-    for (const FlightCall& call : snapshot_.worker(rank).report.calls)
+    for (const RecordedCall& call : snapshot_.worker(rank).report.calls)
       if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
   }
   std::ranges::sort(waits, {}, [](const Waiting& wait) {
@@ -107,7 +108,7 @@ std::vector<Waiting> Reporter::long_waits() const {
   return waits;
 }
 
-bool Reporter::is_a_stall(const FlightCall& call) const {
+bool Reporter::is_a_stall(const RecordedCall& call) const {
   // If all ranks have made the call, data moves. A long transfer is not a stall, unless a rank is
   // stopped.
   if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
@@ -117,7 +118,7 @@ bool Reporter::is_a_stall(const FlightCall& call) const {
   // ranks make no progress either.
   return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
     return std::ranges::all_of(snapshot_.worker(rank).report.calls,
-                               [this](const FlightCall& own) { return too_long(own.changed); });
+                               [this](const RecordedCall& own) { return too_long(own.changed); });
   });
 }
 
@@ -143,8 +144,8 @@ std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& wai
 // Returns a text about the rank's last finished call.
 std::string Reporter::last_call_of(int rank) const {
   const FlightReport& report = snapshot_.worker(rank).report;
-  const FlightCall* last = nullptr;
-  for (const FlightCall& call : report.calls)
+  const RecordedCall* last = nullptr;
+  for (const RecordedCall& call : report.calls)
     if (!call.in_flight() && (last == nullptr || call.changed >= last->changed)) last = &call;
   if (last == nullptr)
     return "it has made no call since init(), " + describe(snapshot_.now() - report.since) + " ago";
@@ -160,7 +161,7 @@ std::string Reporter::after_calls(int rank) const {
 // Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
 // for init(). Empty if the rank runs and has only not made the call yet. Sets `unexplained` if the
 // rank's stack could tell more.
-std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexplained) const {
+std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
   const MemberState member_state = who.report.member_state;
   if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
@@ -172,7 +173,7 @@ std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexpl
   if (member_state == MemberState::kForming) return "waits in init()";
   if (call != nullptr && snapshot_.has_joined(rank, call->group))
     return "has finished its data (join)" + after_calls(rank);
-  const FlightCall* const own = snapshot_.blocking_call(rank);
+  const RecordedCall* const own = snapshot_.blocking_call(rank);
   const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
   if (!awaited.empty())
     return format_text("waits in {} for {}", describe(*own), name_ranks(awaited));
@@ -181,7 +182,7 @@ std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexpl
 }
 
 // Adds a line for each of `ranks`, for which the other ranks wait.
-void Reporter::add_ranks(const std::vector<int>& ranks, const FlightCall* call,
+void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
                          const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kRanksShownMax) {
@@ -192,11 +193,11 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const FlightCall* call,
     std::string text = activity_of(ranks[i], call, unexplained);
     if (text.empty()) text = missing_what + last_call_of(ranks[i]);
     verdict.lines.push_back(format_text("  {} {}", name(ranks[i]), text));
-    if (unexplained) verdict.unexplained.push_back(ranks[i]);
+    if (unexplained) verdict.unexplained_ranks.push_back(ranks[i]);
   }
 }
 
-void Reporter::add_call(const FlightCall& call, StallVerdict& verdict) const {
+void Reporter::add_call(const RecordedCall& call, StallVerdict& verdict) const {
   const auto calling = snapshot_.callers(call);
   std::vector<int> others = snapshot_.missing(call);
   for (const int rank : stopped_ones_of(calling)) others.push_back(rank);
@@ -209,18 +210,18 @@ void Reporter::add_call(const FlightCall& call, StallVerdict& verdict) const {
   add_ranks(others, &call, "has not called it; ", verdict);
 }
 
-// Adds the lines of a cycle. All its ranks count as unexplained, because their stacks show which
-// lines of the program do not match.
+// Adds the lines of a cycle. All ranks of the cycle count as unexplained, because their stacks show
+// which lines of the program do not match.
 void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
   std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
   verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
   for (std::size_t i = 0; i < cycle.size() && i < kRanksShownMax; ++i) {
-    const FlightCall& call = *snapshot_.blocking_call(cycle[i]);
+    const RecordedCall& call = *snapshot_.blocking_call(cycle[i]);
     verdict.lines.push_back(format_text("  {} has been waiting for {} in {} for {}", name(cycle[i]),
                                         describe(waited(call.submitted)), describe(call),
                                         name_ranks(snapshot_.missing(call))));
-    verdict.unexplained.push_back(cycle[i]);
+    verdict.unexplained_ranks.push_back(cycle[i]);
   }
   if (cycle.size() > kRanksShownMax)
     verdict.lines.push_back(format_text("  … and {} more ranks", cycle.size() - kRanksShownMax));
@@ -246,7 +247,7 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
                        .title = "init()",
                        .since = since(first->second),
                        .lines = {},
-                       .unexplained = {}};
+                       .unexplained_ranks = {}};
   verdict.lines.push_back("stalled: init() waits for " + name_ranks(others));
   verdict.lines.push_back(how_long(waits));
   add_ranks(others, nullptr, "is in the job and has not called init() again; ", verdict);
@@ -258,7 +259,7 @@ std::optional<StallVerdict> Reporter::call_verdict() const {
   // once per state.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> examined;
   for (const Waiting& wait : long_waits()) {
-    const FlightCall& call = *wait.call;
+    const RecordedCall& call = *wait.call;
     if (!examined.emplace(call.group, call.name_hash, call.state).second || !is_a_stall(call))
       continue;
     StallVerdict verdict{.rank = wait.rank,
@@ -267,7 +268,7 @@ std::optional<StallVerdict> Reporter::call_verdict() const {
                          .title = title_of(call),
                          .since = since(call.submitted),
                          .lines = {},
-                         .unexplained = {}};
+                         .unexplained_ranks = {}};
     const auto cycle = snapshot_.cycle(wait.rank);
     if (cycle.empty())
       add_call(call, verdict);

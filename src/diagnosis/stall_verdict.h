@@ -27,7 +27,7 @@ struct StallVerdict {
   TimePoint since{};
   std::vector<std::string> lines;
   // Running ranks whose flight records do not say what they do; their Python stacks may tell it.
-  std::vector<int> unexplained;
+  std::vector<int> unexplained_ranks;
 };
 
 // Returns the verdict. Empty if no rank waits too long, or if nothing shows which ranks the waiting

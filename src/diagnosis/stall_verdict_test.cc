@@ -41,9 +41,9 @@ class StallVerdictTest : public ::testing::Test {
   }
   WatchedWorker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   FlightReport& report(int rank) { return worker(rank).report; }
-  FlightCall& add_call(int rank, CallState state, const std::string& name, double submitted,
-                       double changed) {
-    FlightCall made;
+  RecordedCall& add_call(int rank, CallState state, const std::string& name, double submitted,
+                         double changed) {
+    RecordedCall made;
     made.handle = ++handles_;
     made.operation = Operation::kAllreduce;
     made.dtype = DType::kFloat32;
@@ -57,19 +57,19 @@ class StallVerdictTest : public ::testing::Test {
     return report(rank).calls.back();
   }
   // Adds a call in which the rank's program waits.
-  FlightCall& add_wait(int rank, const std::string& name, double time) {
+  RecordedCall& add_wait(int rank, const std::string& name, double time) {
     report(rank).wait = {.handle = handles_ + 1, .since = ago(time), .until = {}};
     return add_call(rank, CallState::kWaiting, name, time, time);
   }
-  FlightCall& add_done_call(int rank, const std::string& name, double time) {
+  RecordedCall& add_done_call(int rank, const std::string& name, double time) {
     return add_call(rank, CallState::kDone, name, time + 1, time);
   }
   std::vector<std::string> lines() {
     const auto verdict = stall_verdict(JobSnapshot(workers_, kNow), kLimits);
     return verdict ? verdict->lines : std::vector<std::string>();
   }
-  std::vector<int> unexplained() {
-    return stall_verdict(JobSnapshot(workers_, kNow), kLimits)->unexplained;
+  std::vector<int> unexplained_ranks() {
+    return stall_verdict(JobSnapshot(workers_, kNow), kLimits)->unexplained_ranks;
   }
 
   std::vector<WatchedWorker> workers_;
@@ -90,7 +90,7 @@ TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
                           "  ranks 0, 2 have been waiting in it for 3.0 s to 11.2 s",
                           "  rank 1 (b, pid 711) has not called it; its last call, allreduce `w`, "
                           "finished 12.0 s ago"));
-  EXPECT_THAT(unexplained(), ElementsAre(1));
+  EXPECT_THAT(unexplained_ranks(), ElementsAre(1));
   const auto verdict = stall_verdict(JobSnapshot(workers_, kNow), kLimits);
   EXPECT_EQ(verdict->rank, 0);
   EXPECT_EQ(verdict->title, "allreduce `x`");
@@ -132,7 +132,7 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
           "  rank 2 (b, pid 712) is stopped (SIGSTOP); `kill -CONT 712` lets it go on",
           "  rank 3 (b, pid 713) has not called init()", "  rank 4 (b, pid 714) waits in init()",
           "  rank 5 (b, pid 715) has left the job (it called shutdown()\\x07) after no call"));
-  EXPECT_THAT(unexplained(), ElementsAre(3));
+  EXPECT_THAT(unexplained_ranks(), ElementsAre(3));
 }
 
 TEST_F(StallVerdictTest, AListOfManyMissingRanksIsCut) {
@@ -157,7 +157,7 @@ TEST_F(StallVerdictTest, TwoRanksThatWaitForEachOtherAreACycle) {
                   "  rank 1 (b, pid 711) has been waiting for 15.0 s in allreduce `b` (float32, 10 "
                   "elements) for ranks 0, 2",
                   "  all ranks of a group must make the same blocking calls, in the same order"));
-  EXPECT_THAT(unexplained(), ElementsAre(0, 1));
+  EXPECT_THAT(unexplained_ranks(), ElementsAre(0, 1));
 }
 
 TEST_F(StallVerdictTest, ACycleOfOptimizersNamesItsCause) {
@@ -204,7 +204,7 @@ TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
     report(rank).wait = {};
   }
   EXPECT_THAT(lines()[0], "stalled: allreduce `a` (float32, 10 elements) waits for ranks 1, 2");
-  EXPECT_THAT(unexplained(), ElementsAre(1, 2));
+  EXPECT_THAT(unexplained_ranks(), ElementsAre(1, 2));
 }
 
 // Python interrupts a wait briefly to handle signals.
@@ -238,7 +238,7 @@ TEST_F(StallVerdictTest, AChainOfWaitsIsNotACycle) {
                           "  rank 0 has been waiting in it for 20.0 s",
                           "  rank 1 (b, pid 711) waits in allreduce `b` (float32, 10 elements, "
                           "group 2) for rank 2"));
-  EXPECT_THAT(unexplained(), IsEmpty());
+  EXPECT_THAT(unexplained_ranks(), IsEmpty());
 }
 
 TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
@@ -335,7 +335,7 @@ TEST_F(StallVerdictTest, InitWaitsForRanksThatHaveNotCalledIt) {
   EXPECT_THAT(lines(), ElementsAre("stalled: init() waits for rank 1",
                                    "  ranks 0, 2 have been waiting in it for 1.0 s to 12.0 s",
                                    "  rank 1 (b, pid 711) has not called init()"));
-  EXPECT_THAT(unexplained(), ElementsAre(1));
+  EXPECT_THAT(unexplained_ranks(), ElementsAre(1));
   EXPECT_EQ(stall_verdict(JobSnapshot(workers_, kNow), kLimits)->handle, 0U);
   report(0).since = ago(9);
   EXPECT_THAT(lines(), IsEmpty());
@@ -369,7 +369,7 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreExaminedQuickly) {
     worker.report.member_state = MemberState::kMember;
     worker.report.groups = {kWorld};
     for (std::size_t i = 0; i < kFlightCalls; ++i) {
-      FlightCall call;
+      RecordedCall call;
       call.handle = i + 1;
       call.name_hash = i;
       call.state = CallState::kRunning;

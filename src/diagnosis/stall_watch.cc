@@ -14,7 +14,7 @@ void StallWatch::set_limit(std::int64_t seconds) {
   const Duration limit = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, largest));
   if (limit == limit_) return;
   limit_ = limit;
-  reported_.reset();
+  last_warning_.reset();
 }
 
 StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedWorker& worker) {
@@ -25,7 +25,7 @@ StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedW
     return report.member_state == MemberState::kMember ? Fate::kWentOn : Fate::kGone;
   }
   if (report.member_state != MemberState::kMember) return Fate::kGone;
-  const auto call = std::ranges::find(report.calls, verdict.handle, &FlightCall::handle);
+  const auto call = std::ranges::find(report.calls, verdict.handle, &RecordedCall::handle);
   if (call == report.calls.end()) return Fate::kWentOn;  // a later call has overwritten its line
   if (call->state == CallState::kFailed) return Fate::kGone;
   return call->state == verdict.state ? Fate::kWaits : Fate::kWentOn;
@@ -33,22 +33,22 @@ StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedW
 
 StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, TimePoint now) {
   Report report;
-  if (reported_) {
-    const StallVerdict& last = reported_->verdict;
+  if (last_warning_) {
+    const StallVerdict& last = last_warning_->verdict;
     const Fate fate = fate_of(last, workers.at(static_cast<std::size_t>(last.rank)));
     if (fate == Fate::kWentOn)
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
-    if (fate != Fate::kWaits) reported_.reset();
+    if (fate != Fate::kWaits) last_warning_.reset();
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {limit_, counts_from_});
   if (!verdict) return report;
-  const bool known = reported_ && reported_->verdict.rank == verdict->rank &&
-                     reported_->verdict.handle == verdict->handle;
-  const int times = known ? reported_->times * 2 : 1;
-  if (now - verdict->since < limit_ * times) return report;
+  const bool known = last_warning_ && last_warning_->verdict.rank == verdict->rank &&
+                     last_warning_->verdict.handle == verdict->handle;
+  const int multiple = known ? last_warning_->multiple * 2 : 1;
+  if (now - verdict->since < limit_ * multiple) return report;
   report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());
-  report.unexplained = verdict->unexplained;
-  reported_ = Reported{*std::move(verdict), times};
+  report.unexplained_ranks = verdict->unexplained_ranks;
+  last_warning_ = LastWarning{*std::move(verdict), multiple};
   return report;
 }
 

@@ -17,13 +17,14 @@ class StallWatch {
  public:
   struct Report {
     std::vector<std::string> lines;
-    std::vector<int> unexplained;  // see StallVerdict::unexplained
+    std::vector<int> unexplained_ranks;  // see StallVerdict::unexplained_ranks
   };
 
   // A limit of 0 means no warnings.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
-  // If that is another limit than before, a stall that was reported is reported again.
+  // Sets the limit. If it differs from the previous limit, a stall that was already reported is
+  // reported again.
   void set_limit(std::int64_t seconds);
   bool is_on() const { return limit_ > Duration::zero(); }
   // The time between two calls of tick(), if the watch is on.
@@ -35,15 +36,15 @@ class StallWatch {
 
  private:
   enum class Fate { kWaits, kWentOn, kGone };
-  struct Reported {
+  struct LastWarning {
     StallVerdict verdict;
-    int times = 1;  // the last warning came at this multiple of the limit
+    int multiple = 1;  // the last warning came at this multiple of the limit
   };
   static Fate fate_of(const StallVerdict& verdict, const WatchedWorker& worker);
 
   Duration limit_;
   TimePoint counts_from_{};
-  std::optional<Reported> reported_;
+  std::optional<LastWarning> last_warning_;
 };
 
 }  // namespace farandole

@@ -27,7 +27,7 @@ class StallWatchTest : public ::testing::Test {
     call().name = "b";
     call().submitted = now_;
   }
-  FlightCall& call() { return workers_[0].report.calls.front(); }
+  RecordedCall& call() { return workers_[0].report.calls.front(); }
   StallWatch::Report tick_after(int time) {
     now_ += seconds(time);
     return watch_.tick(workers_, now_);
@@ -42,7 +42,7 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(tick_after(9).lines, IsEmpty());
   const auto first = tick_after(1);
   EXPECT_THAT(first.lines[0], HasSubstr("barrier `b` waits for rank 1"));
-  EXPECT_THAT(first.unexplained, ElementsAre(1));
+  EXPECT_THAT(first.unexplained_ranks, ElementsAre(1));
   EXPECT_THAT(tick_after(9).lines, IsEmpty());
   EXPECT_THAT(tick_after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 20.0 s"));
   EXPECT_THAT(tick_after(19).lines, IsEmpty());
@@ -102,7 +102,7 @@ TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
   ASSERT_FALSE(tick_after(10).lines.empty());
   call().state = CallState::kDone;
   workers_[0].report.calls.push_back(call());
-  FlightCall& second = workers_[0].report.calls.back();
+  RecordedCall& second = workers_[0].report.calls.back();
   second.handle = 8;
   second.name = "c";
   second.state = CallState::kWaiting;

@@ -428,7 +428,7 @@ void Agent::check_stalls() {
   memory_kills_.sample();
   const auto report = stalls_.tick(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);
-  request_stacks(report.unexplained);
+  request_stacks(report.unexplained_ranks);
 }
 
 void Agent::request_stacks(const std::vector<int>& ranks) {

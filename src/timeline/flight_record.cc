@@ -95,21 +95,25 @@ const FlightRecord& record_in(const std::byte* memory) {
   return *reinterpret_cast<const FlightRecord*>(memory);
 }
 
-// Returns the time, or 0 if it is negative or so large that differences of times could overflow.
-// Another process wrote the time, so it may be any number.
-std::int64_t valid_or_zero(std::int64_t count) {
-  return count < 0 || count > std::numeric_limits<std::int64_t>::max() / 4 ? 0 : count;
+// Returns the number of nanoseconds, or 0 if it is negative or so large that differences of times
+// could overflow. Another process wrote it, so it may be any number.
+std::int64_t valid_or_zero(std::int64_t nanoseconds) {
+  return nanoseconds < 0 || nanoseconds > std::numeric_limits<std::int64_t>::max() / 4
+             ? 0
+             : nanoseconds;
 }
-TimePoint time_of(std::int64_t count) { return TimePoint(Duration(valid_or_zero(count))); }
+TimePoint time_of(std::int64_t nanoseconds) {
+  return TimePoint(Duration(valid_or_zero(nanoseconds)));
+}
 
 Line& line_of(std::byte* memory, Handle handle) {
   return record_in(memory).lines[handle % kFlightCalls];
 }
 
-std::optional<FlightCall> read_line(const Line& line) {
+std::optional<RecordedCall> read_line(const Line& line) {
   const std::uint64_t handle = line.handle.load(std::memory_order_acquire);
   if (handle == 0) return std::nullopt;
-  FlightCall call;
+  RecordedCall call;
   call.handle = handle;
   call.state = static_cast<CallState>(line.state.load(std::memory_order_acquire));
   call.group = line.group.load(std::memory_order_acquire);
@@ -286,7 +290,7 @@ FlightReport read_flight_record(const std::byte* memory) {
       report.groups.push_back(kept - 1);
   for (const Line& line : record.lines)
     if (auto call = read_line(line)) report.calls.push_back(*std::move(call));
-  std::ranges::sort(report.calls, {}, &FlightCall::handle);
+  std::ranges::sort(report.calls, {}, &RecordedCall::handle);
   report.counts = read_counts(record.counters);
   report.wait = read_wait(record.counters);
   return report;

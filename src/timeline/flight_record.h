@@ -36,7 +36,8 @@ enum class CallState : std::uint32_t {
   kFailed,
 };
 
-struct FlightCall {
+// One call in the flight record. It may have finished.
+struct RecordedCall {
   Handle handle = 0;
   GroupId group = kWorld;
   Operation operation = Operation::kBarrier;
@@ -46,7 +47,7 @@ struct FlightCall {
   std::uint64_t name_hash = 0;  // hash of the whole name, the same in all processes
   CallState state = CallState::kWaiting;
   TimePoint submitted{};
-  TimePoint changed{};  // when it entered its state
+  TimePoint changed{};  // when `state` began
 
   bool in_flight() const { return state == CallState::kWaiting || state == CallState::kRunning; }
 };
@@ -75,9 +76,9 @@ class FlightRecorder {
                         TimePoint now);
   void record_running(Handle handle, TimePoint now);
   void record_finished(Handle handle, bool succeeded, TimePoint now);
-  // The program counts as blocked between these two calls. Call the first one when the first thread
-  // of the program begins to wait, for this handle, and the second one when no thread waits any
-  // more.
+  // The program counts as blocked between these two calls. Call record_blocked() when the first
+  // thread of the program begins to wait for this handle, and record_unblocked() when no thread
+  // waits any more.
   void record_blocked(Handle handle, TimePoint now);
   void record_unblocked(TimePoint now);
   // Records that this rank's calls fail because `rank` is gone. Only the first such rank is
@@ -116,7 +117,7 @@ struct FlightReport {
   std::string reason;                       // why it left, for people
   std::string traceback;                    // of the exception that ended its program, or empty
   std::vector<GroupId> groups;
-  std::vector<FlightCall> calls;  // sorted by handle, so the last call is last
+  std::vector<RecordedCall> calls;  // sorted by handle, so the last call is last
   FlightCounts counts;
   FlightWait wait;
 };

@@ -123,7 +123,7 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   ASSERT_EQ(report.calls.size(), kFlightCalls);
   EXPECT_EQ(report.calls.front().handle, 4U);
   EXPECT_EQ(report.calls.back().handle, kFlightCalls + 3);
-  for (const FlightCall& kept : report.calls) EXPECT_TRUE(kept.in_flight());
+  for (const RecordedCall& kept : report.calls) EXPECT_TRUE(kept.in_flight());
 }
 
 TEST_F(FlightRecordTest, LongNamesDifferInTheirHash) {
@@ -170,7 +170,7 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
     }
   });
   for (int seen = 0; seen < 100'000;) {
-    for (const FlightCall& found : read_flight_record(memory_).calls) {
+    for (const RecordedCall& found : read_flight_record(memory_).calls) {
       ASSERT_EQ(found.name,
                 std::string(kFlightNameBytes, static_cast<char>('0' + found.handle % 10)));
       ++seen;
@@ -197,7 +197,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
     EXPECT_LE(report.calls.size(), kFlightCalls);
     EXPECT_GE(report.counts.blocked, Duration());
     EXPECT_GE(at(1) - report.wait.since, Duration::min() / 2);  // the difference does not overflow
-    for (const FlightCall& call : report.calls) {
+    for (const RecordedCall& call : report.calls) {
       EXPECT_LE(call.state, CallState::kFailed);
       EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());
       EXPECT_LT(static_cast<std::size_t>(call.dtype), kDTypes.size());
@@ -218,7 +218,7 @@ TEST_F(FlightRecordTest, ChangedBytesAffectOnlyTheirOwnLines) {
   for (std::size_t i = 0; i < kChanges; ++i)
     memory_[random() % FlightRecorder::bytes_needed()] = static_cast<std::byte>(random());
   std::size_t whole = 0;
-  for (const FlightCall& call : read_flight_record(memory_).calls)
+  for (const RecordedCall& call : read_flight_record(memory_).calls)
     whole += call.name == "gradient" && call.elements == 3 ? 1 : 0;
   EXPECT_GE(whole, kFlightCalls - kChanges);
 }

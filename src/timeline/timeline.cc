@@ -44,7 +44,7 @@ Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles
 
 Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles) {
   TraceBuffer events(kBufferBytes);
-  collected_ = TraceBuffer(kBufferBytes);
+  collected_events_ = TraceBuffer(kBufferBytes);
   auto file = TraceFile::open(path, {job.name, clock_.now(), microseconds_since_1970()});
   if (!file.ok()) return file.status();
   file_.emplace(*std::move(file));
@@ -93,7 +93,7 @@ void Timeline::stop_writer() {
   pending_.notify_all();
   writer_.join();
   file_.reset();
-  collected_ = TraceBuffer(0);
+  collected_events_ = TraceBuffer(0);
   pending_.lock()->events = TraceBuffer(0);
 }
 
@@ -124,9 +124,9 @@ void Timeline::run() {
   const auto what = [] { return std::string("the timeline ends here"); };
   bool is_open = true;
   for (bool is_last = false; !is_last;) {
-    is_last = collect(collected_);
+    is_last = collect(collected_events_);
     if (!is_open) continue;
-    Status status = catch_bad_alloc(what, [&] { return write(collected_, is_last); });
+    Status status = catch_bad_alloc(what, [&] { return write(collected_events_, is_last); });
     if (status.ok() && !is_last) continue;
     is_open = on_ = false;
     file_->close();

@@ -95,7 +95,7 @@ class Timeline {
   // Only the writing thread uses these while it exists; otherwise only the holder of control_.
   std::optional<TraceFile> file_;
   TraceText text_;
-  TraceBuffer collected_{0};
+  TraceBuffer collected_events_{0};
 
   Guarded<Pending> pending_;
   std::atomic<bool> on_ = false;

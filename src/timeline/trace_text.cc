@@ -96,8 +96,8 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   bytes_ = 0;
   ++files_begun_;
   is_full_ = false;
-  left_out_ = 0;
-  open_.clear();
+  left_out_calls_ = 0;
+  open_calls_.clear();
   for (Track& track : shared_tracks_) track.busy = false;
   write_metadata("process_name", rank_.rank,
                  format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
@@ -106,14 +106,14 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
 
 void TraceText::add(const TraceEvent& event) {
   if (event.kind == TraceEvent::Kind::kSubmitted) return write_submitted(event);
-  const auto call = open_.find(event.handle);
-  if (call == open_.end()) return;
+  const auto call = open_calls_.find(event.handle);
+  if (call == open_calls_.end()) return;
   if (event.kind == TraceEvent::Kind::kRunning) return write_running(call->second, event.time);
   const bool failed = event.kind == TraceEvent::Kind::kFailed;
   // A call that ends as soon as all have entered has no "running" event, so add one.
   if (!failed) write_running(call->second, event.time);
   write_finished(call->second, event.time, failed ? R"("failed":true)" : "");
-  open_.erase(call);
+  open_calls_.erase(call);
 }
 
 void TraceText::mark_lost(TimePoint since, std::size_t calls) {
@@ -125,20 +125,20 @@ void TraceText::mark_lost(TimePoint since, std::size_t calls) {
 
 void TraceText::end(TimePoint now) {
   end_all(now, R"("unfinished":true)");
-  if (left_out_ > 0)
+  if (left_out_calls_ > 0)
     write_instant(now, "CALLS_LEFT_OUT",
-                  format_text(R"("calls":{},"reason":"the timeline was full")", left_out_));
+                  format_text(R"("calls":{},"reason":"the timeline was full")", left_out_calls_));
 }
 
 void TraceText::write_submitted(const TraceEvent& event) {
   if (bytes_ >= bytes_max_) {
     if (!std::exchange(is_full_, true))
       write_instant(event.time, "TIMELINE_IS_FULL", format_text(R"("bytes":{})", bytes_));
-    ++left_out_;
+    ++left_out_calls_;
     return;
   }
-  if (mark_cycles_ && open_.empty()) write_instant(event.time, "CYCLE_START", "");
-  Call& call = open_[event.handle];
+  if (mark_cycles_ && open_calls_.empty()) write_instant(event.time, "CYCLE_START", "");
+  Call& call = open_calls_[event.handle];
   call.track = &find_or_add_track(event);
   call.operation = event.operation;
   call.arguments = arguments_of(event);
@@ -164,7 +164,7 @@ void TraceText::write_finished(const Call& call, TimePoint time, std::string_vie
 }
 
 void TraceText::end_all(TimePoint time, std::string_view how) {
-  for (const auto& [handle, call] : std::exchange(open_, {})) write_finished(call, time, how);
+  for (const auto& [handle, call] : std::exchange(open_calls_, {})) write_finished(call, time, how);
 }
 
 TraceText::Track& TraceText::find_or_add_track(const TraceEvent& event) {
@@ -205,7 +205,7 @@ std::int64_t TraceText::thread_of(const Track& track) const {
 }
 
 void TraceText::write_track_name(Track& track, std::string_view name) {
-  if (std::exchange(track.named_in_file, files_begun_) == files_begun_) return;
+  if (std::exchange(track.last_file_with_name, files_begun_) == files_begun_) return;
   write_metadata("thread_name", thread_of(track),
                  format_text(R"("name":"{}")", json_escaped(name)));
 }

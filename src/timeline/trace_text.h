@@ -6,7 +6,7 @@
 // `allreduce.<tensor name>`. A call is shown as NEGOTIATE_ALLREDUCE from its submission until all
 // ranks have submitted it, and then as ALLREDUCE until it is done. The names and the phases (B, E)
 // are those of Horovod. Perfetto's tokenizer knows no \u escapes, so control characters become
-// visible text. It also needs the phase and the time first in each object.
+// visible text. The tokenizer also needs the phase and the time first in each object.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct TraceHead {
   std::string text() const;
 };
 inline constexpr std::size_t kTraceHeadBytesMax = 512;
-// Reads the head from the beginning of a file. Empty if the file is not a trace of ours.
+// Reads the head from the beginning of a file. Empty if the file is not one of our traces.
 std::optional<TraceHead> read_trace_head(std::string_view text);
 
 // The last line. It may be missing if the last writer was killed while it wrote; viewers do not
@@ -77,7 +77,7 @@ class TraceText {
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
-    int named_in_file = 0;  // the value of files_begun_ when its name was written last
+    int last_file_with_name = 0;  // the number (files_begun_) of the last file that has its name
     bool busy = false;
   };
   struct Call {
@@ -107,7 +107,7 @@ class TraceText {
   std::map<GroupId, std::map<std::string, Track, std::less<>>> tracks_;
   std::deque<Track> shared_tracks_;
   std::size_t track_count_ = 0;
-  std::map<Handle, Call> open_;
+  std::map<Handle, Call> open_calls_;
   TimePoint zero_{};
   std::int64_t engine_number_ = 1;
   bool mark_cycles_ = false;
@@ -115,7 +115,7 @@ class TraceText {
   std::size_t bytes_ = 0;
   int files_begun_ = 0;  // how many times begin() was called
   bool is_full_ = false;
-  std::size_t left_out_ = 0;
+  std::size_t left_out_calls_ = 0;
   std::string lines_;
 };
 
