@@ -273,7 +273,7 @@ int fail(const Status& status) {
   const char* const rank = std::getenv("FARANDOLE_RANK");
   if (rank != nullptr && std::string_view(rank) != "0") return 1;
   const std::string text = "farandole bench: " + status.message();
-  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, text).c_str());
+  std::fprintf(stderr, "%s\n", red_on_terminal(STDERR_FILENO, text).c_str());
   return 1;
 }
 

@@ -56,7 +56,7 @@ CommandLine split_at_dashes(int count, char** arguments) {
 }
 
 int reject(const char* who, const std::string& why, const char* help) {
-  const auto text = farandole::error_for(STDERR_FILENO, std::string(who) + ": " + why);
+  const auto text = farandole::red_on_terminal(STDERR_FILENO, std::string(who) + ": " + why);
   std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
 }

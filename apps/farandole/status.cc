@@ -82,7 +82,7 @@ std::string as_tables(const std::vector<JobStatus>& jobs) {
 }
 
 void print_error(const std::string& what) {
-  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole status: " + what).c_str());
+  std::fprintf(stderr, "%s\n", red_on_terminal(STDERR_FILENO, "farandole status: " + what).c_str());
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ namespace farandole {
 namespace {
 
 void print_error(const std::string& text) {
-  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole: " + text).c_str());
+  std::fprintf(stderr, "%s\n", red_on_terminal(STDERR_FILENO, "farandole: " + text).c_str());
 }
 
 void print_signalfd_error() {

@@ -32,7 +32,7 @@ std::string in_color(std::string_view text, Color color) {
   return enclosed(kColors[static_cast<std::size_t>(color)], text);
 }
 
-std::string error_for(int descriptor, std::string_view text) {
+std::string red_on_terminal(int descriptor, std::string_view text) {
   return wants_colors(descriptor) ? in_color(text, Color::kRed) : std::string(text);
 }
 

@@ -17,7 +17,7 @@ bool wants_colors(int descriptor);
 
 std::string in_color(std::string_view text, Color color);
 // Returns the text in red if this descriptor shows colors, otherwise the unchanged text.
-std::string error_for(int descriptor, std::string_view text);
+std::string red_on_terminal(int descriptor, std::string_view text);
 // Ranks with neighbouring numbers get different colors. No rank gets red, because red means an
 // error.
 std::string in_color_of_rank(std::string_view text, int rank);

@@ -42,7 +42,7 @@ std::size_t field_named(std::string_view name) {
   return static_cast<std::size_t>(row - kFields.begin());
 }
 
-Status single_brace(char brace) {
+Status single_brace_error(char brace) {
   return Status::fix_call(
       format_text("a single `{0}` stands alone; write a field as {{rank}}, and the character `{0}` "
                   "itself as {0}{0}",
@@ -51,7 +51,8 @@ Status single_brace(char brace) {
 
 }  // namespace
 
-LinePrefix::LinePrefix() : parts_{{"[", kNoField}, {"", field_named("rank")}, {"] ", kNoField}} {}
+LinePrefix::LinePrefix()
+    : contents_{{"[", kNoField}, {"", field_named("rank")}, {"] ", kNoField}} {}
 
 std::string LinePrefix::field_names() {
   std::string names;
@@ -68,24 +69,24 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
         "it may not contain line ends, other control characters, characters that change the "
         "writing direction, or invalid UTF-8");
   LinePrefix prefix;
-  prefix.parts_.clear();
+  prefix.contents_.clear();
   while (!pattern.empty()) {
     const char letter = pattern.front();
     const bool brace = letter == '{' || letter == '}';
     const bool twice = brace && pattern.substr(1).starts_with(letter);
     if (!brace || twice) {
-      prefix.parts_.push_back({std::string(1, letter), kNoField});
+      prefix.contents_.push_back({std::string(1, letter), kNoField});
       pattern.remove_prefix(twice ? 2 : 1);
       continue;
     }
     const std::size_t end = pattern.find('}');
-    if (letter == '}' || end == std::string_view::npos) return single_brace(letter);
+    if (letter == '}' || end == std::string_view::npos) return single_brace_error(letter);
     const std::string_view name = pattern.substr(1, end - 1);
     const std::size_t field = field_named(name);
     if (field == kNoField)
       return Status::fix_call(
           format_text("there is no field {{{}}}; the fields are {}", name, field_names()));
-    prefix.parts_.push_back({"", field});
+    prefix.contents_.push_back({"", field});
     pattern.remove_prefix(end + 1);
   }
   return prefix;
@@ -93,8 +94,9 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
 
 std::string LinePrefix::text(const LineOrigin& origin) const {
   std::string text;
-  for (const Part& part : parts_)
-    text += part.field == kNoField ? part.literal : kFields[part.field].text(origin);
+  for (const FieldOrText& field_or_text : contents_)
+    text += field_or_text.field == kNoField ? field_or_text.literal
+                                            : kFields[field_or_text.field].text(origin);
   return text;
 }
 

@@ -40,11 +40,11 @@ class LinePrefix {
 
  private:
   // A field or, if `field` is not set, a fixed text.
-  struct Part {
+  struct FieldOrText {
     std::string literal;
     std::size_t field;
   };
-  std::vector<Part> parts_;
+  std::vector<FieldOrText> contents_;
 };
 
 }  // namespace farandole

@@ -40,15 +40,15 @@ void LineSplitter::add_letter(char letter, std::vector<OutputPiece>& pieces) {
 
 void LineSplitter::end_line(std::vector<OutputPiece>& pieces) {
   pieces.push_back({std::exchange(text_, {}), true});
-  shown_.clear();
+  shown_text_.clear();
   carriage_return_ = false;
   progress_line_ = false;
 }
 
 void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
-  if (text_.empty() || text_ == shown_) return;
+  if (text_.empty() || text_ == shown_text_) return;
   pieces.push_back({text_, false});
-  shown_ = text_;
+  shown_text_ = text_;
 }
 
 // Cuts a line at the limit. If the limit is inside a UTF-8 character, cuts before this character.

@@ -34,7 +34,7 @@ class LineSplitter {
   void cut(std::vector<OutputPiece>& pieces);
 
   std::string text_;
-  std::string shown_;             // the last state of the progress line that push() returned
+  std::string shown_text_;        // the last state of the progress line that push() returned
   bool carriage_return_ = false;  // the last byte was a carriage return, and a line feed may follow
   bool progress_line_ = false;    // the current line was redrawn at least once
 };

@@ -21,9 +21,9 @@ std::string_view color_end(bool terminal, std::string_view text) {
 
 std::string Screen::show(int source, const std::string& prefix, const OutputPiece& piece) {
   if (!piece.finished) return progress(source, prefix, piece.text);
-  const bool ours = open_ && open_->source == source;
+  const bool ours = open_line_ && open_line_->source == source;
   if (!ours) return complete_line(prefix, piece.text);
-  const OpenLine last = *std::exchange(open_, std::nullopt);
+  const OpenLine last = *std::exchange(open_line_, std::nullopt);
   if (last.text == piece.text) return "\n";
   std::string bytes = terminal_ ? std::string(kClearLine) : "\r";
   return bytes + complete_line(last.prefix, piece.text);
@@ -33,25 +33,25 @@ std::string Screen::complete_line(const std::string& prefix, std::string_view te
   std::string line = prefix + std::string(text);
   line += color_end(terminal_, text);
   line += '\n';
-  if (!open_) return line;
+  if (!open_line_) return line;
   if (!terminal_) {
-    open_.reset();
+    open_line_.reset();
     return "\n" + line;
   }
-  return std::string(kClearLine) + line + open_->prefix + open_->text +
-         std::string(color_end(terminal_, open_->text));
+  return std::string(kClearLine) + line + open_line_->prefix + open_line_->text +
+         std::string(color_end(terminal_, open_line_->text));
 }
 
 std::string Screen::progress(int source, const std::string& prefix, const std::string& text) {
   std::string bytes;
-  if (open_) {
-    const bool ours = open_->source == source;
+  if (open_line_) {
+    const bool ours = open_line_->source == source;
     bytes.push_back(ours || terminal_ ? '\r' : '\n');
   }
   bytes += prefix + text;
   bytes += color_end(terminal_, text);
   if (terminal_) bytes += kClearRest;
-  open_ = OpenLine{source, prefix, text};
+  open_line_ = OpenLine{source, prefix, text};
   return bytes;
 }
 
@@ -65,6 +65,6 @@ std::string Screen::error(std::string_view text) {
   return complete_line(colors_ ? in_color(line, Color::kRed) : line, "");
 }
 
-std::string Screen::close() { return std::exchange(open_, std::nullopt) ? "\n" : ""; }
+std::string Screen::close() { return std::exchange(open_line_, std::nullopt) ? "\n" : ""; }
 
 }  // namespace farandole

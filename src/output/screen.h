@@ -39,7 +39,7 @@ class Screen {
 
   bool terminal_;
   bool colors_;
-  std::optional<OpenLine> open_;
+  std::optional<OpenLine> open_line_;
 };
 
 }  // namespace farandole
