@@ -93,7 +93,7 @@ TEST(Agent, ReportsWorkersToTheCaller) {
   EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0\n"));
 }
 
-TEST(Agent, WarnsIfNoWorkerHasJoined) {
+TEST(Agent, WarnsIfNoWorkerHasCalledInit) {
   LauncherInTest two(agent_of(shell_job(2, "true")));
   EXPECT_EQ(two.end(), 0);
   EXPECT_THAT(two.output(), HasSubstr("no worker of this job called farandole's init()"));

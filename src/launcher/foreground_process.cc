@@ -40,9 +40,9 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// The signals that we forward. Signals that were already ignored when we started (nohup) stay
-// ignored.
-sigset_t forwarded_signals() {
+// The signals that the signalfd delivers: those that we forward, and SIGCHLD. Signals that were
+// already ignored when we started (nohup) stay ignored.
+sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal :
@@ -127,7 +127,7 @@ int run_job(const JobOptions& options) {
   }
   mark_close_on_exec(options.caller);
   const OriginalState state = save_and_adjust_state();
-  const sigset_t handled = forwarded_signals();
+  const sigset_t handled = handled_signals();
   block_signals(handled);
   const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {

@@ -1,5 +1,5 @@
 // JobOutput: copies the workers' output line by line to our standard output and error, and
-// unchanged to the files of the ranks. If our stream is a terminal, the worker's stream is one,
+// unchanged to the files of the ranks. If our stream is a terminal, the workers write to terminals,
 // too.
 #pragma once
 

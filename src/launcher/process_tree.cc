@@ -97,7 +97,7 @@ bool has_descendants() {
 }
 
 bool end_descendants(TimePoint deadline) {
-  // A process that is forked during one round is found in a later round: it becomes our child when
+  // A process that is forked during one round is found in a later round. It becomes our child when
   // its parent dies, and every death of a child starts a new round.
   for (;;) {
     reap_children();

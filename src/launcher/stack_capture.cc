@@ -31,15 +31,15 @@ StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalStat
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
 void StackCapture::request(const Subject& subject) {
-  waiting_.push_back(subject);
+  queue_.push_back(subject);
   if (!running_) start_next();
 }
 
 // Errors are ignored, because a stack is only additional information about a stall.
 void StackCapture::start_next() {
-  while (!running_ && !waiting_.empty()) {
-    const Subject next = waiting_.front();
-    waiting_.pop_front();
+  while (!running_ && !queue_.empty()) {
+    const Subject next = queue_.front();
+    queue_.pop_front();
     (void)start(next);
   }
 }
@@ -93,7 +93,7 @@ void StackCapture::end_running() {
 }
 
 void StackCapture::stop() {
-  waiting_.clear();
+  queue_.clear();
   end_running();
 }
 

@@ -64,7 +64,7 @@ class StackCapture {
   std::uint64_t tag_;
   const OriginalState& state_;
   std::string program_;
-  std::deque<Subject> waiting_;
+  std::deque<Subject> queue_;
   std::optional<Running> running_;
 };
 

@@ -43,11 +43,11 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end) {
   const bool failed = end.how.failed();
   const TimePoint now = end.at;
   worker.end = std::move(end);
-  ended_.push_back(rank);
+  ended_ranks_.push_back(rank);
   --living_count_;
   if (living_count_ == 0) deadline_.reset();
   if (!failed || state_ != State::kRunning) return {};
-  first_failure_ = rank;
+  first_failed_rank_ = rank;
   if (living_count_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
   return {};
 }
@@ -132,9 +132,9 @@ Actions Supervision::time_passed(TimePoint now) {
 
 Actions Supervision::terminate(int signal, TimePoint now) {
   Actions actions;
-  if (first_failure_) {
-    const ProcessEnd& how = worker(*first_failure_).end->how;
-    actions.notices.push_back(name(*first_failure_) + (how.signal != 0 ? " was " : " ") +
+  if (first_failed_rank_) {
+    const ProcessEnd& how = worker(*first_failed_rank_).end->how;
+    actions.notices.push_back(name(*first_failed_rank_) + (how.signal != 0 ? " was " : " ") +
                               describe(how) + "; ending " + living_ranks() + " with " +
                               signal_name(signal));
   }
@@ -185,13 +185,14 @@ bool Supervision::is_its_own_cause(const Worker& worker) {
   return record.cause == LeaveCause::kException;
 }
 
-// Returns the rank whose end made this rank fail. If it failed in init() without blaming a rank,
-// the cause is the worker that ended first: the launcher reports this end to the ranks in init().
+// Returns the rank whose end made this rank fail. If this rank failed in init() without blaming a
+// rank, the cause is the worker that ended first. The launcher reports this end to the ranks in
+// init().
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   if (is_its_own_cause(worker(rank))) return std::nullopt;
   std::optional<int> cause = record.blamed_rank;
-  if (!cause && failed_in_init(record)) cause = ended_.front();
+  if (!cause && failed_in_init(record)) cause = ended_ranks_.front();
   if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
     return std::nullopt;
   return may_be_cause(worker(*cause)) ? cause : std::nullopt;
@@ -201,23 +202,24 @@ std::optional<int> Supervision::cause_of(int rank) const {
 // The rank at the end may have ended later than its victims, and may have ended successfully. If
 // the chain is a circle, the cause is the rank of the circle that ended first.
 int Supervision::first_cause() const {
-  std::vector<int> path{*first_failure_};
+  std::vector<int> path{*first_failed_rank_};
   for (;;) {
     const auto next = cause_of(path.back());
     if (!next) return path.back();
     const auto visited = std::ranges::find(path, *next);
     if (visited != path.end())
-      return *std::ranges::find_if(
-          ended_, [&](int rank) { return std::find(visited, path.end(), rank) != path.end(); });
+      return *std::ranges::find_if(ended_ranks_, [&](int rank) {
+        return std::find(visited, path.end(), rank) != path.end();
+      });
     path.push_back(*next);
   }
 }
 
 int Supervision::exit_code() const {
-  if (!first_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
+  if (!first_failed_rank_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
   const Worker& cause = worker(first_cause());
   const bool counts = cause.our_signal == 0 && cause.end->how.failed();
-  return (counts ? cause : worker(*first_failure_)).end->how.exit_code();
+  return (counts ? cause : worker(*first_failed_rank_)).end->how.exit_code();
 }
 
 std::string Supervision::end_text(const Worker& worker) {
@@ -246,7 +248,7 @@ std::string Supervision::others_text(int excluded) const {
 }
 
 std::optional<Failure> Supervision::failure() const {
-  if (!first_failure_) return std::nullopt;
+  if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);
   return Failure{.rank = rank,
@@ -258,7 +260,7 @@ std::optional<Failure> Supervision::failure() const {
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
-  if (first_failure_ || exit_code() == 0) return {};
+  if (first_failed_rank_ || exit_code() == 0) return {};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),
           others_text(-1)};

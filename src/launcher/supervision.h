@@ -24,8 +24,9 @@ struct Actions {
 
 class Supervision {
  public:
-  // After a failure, the others have kOwnErrorTime to end with an error that names the failed rank.
-  // Then they get SIGTERM, and after kTerminateTime SIGKILL. After kKillTime we give up.
+  // After a failure, the other workers have kOwnErrorTime to end with an error that names the
+  // failed rank. Then they get SIGTERM, and after kTerminateTime SIGKILL. After kKillTime we give
+  // up.
   static constexpr auto kOwnErrorTime = std::chrono::seconds(2);
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
@@ -61,8 +62,8 @@ class Supervision {
   int stopped_by(int rank) const;
 
   // The exit code of the job: that of the worker that caused the failure. If this worker exited
-  // with code 0 or we have ended it, it is the code of the first worker that failed. Without a
-  // failure, it is 128 + the signal that ended the job, or 0.
+  // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
+  // a failure, the code is 128 + the signal that ended the job, or 0.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.
@@ -99,8 +100,8 @@ class Supervision {
   State state_ = State::kRunning;
   std::optional<TimePoint> deadline_;
   std::size_t living_count_;
-  std::vector<int> ended_;            // ranks in the order in which they ended
-  std::optional<int> first_failure_;  // the rank that failed first
+  std::vector<int> ended_ranks_;  // in the order in which they ended
+  std::optional<int> first_failed_rank_;
   int ending_signal_ = 0;
   TimePoint last_signal_time_{};
 };

@@ -15,7 +15,7 @@ namespace {
 // The largest block that the C library keeps by default (mallopt(3), M_MMAP_THRESHOLD).
 constexpr std::size_t kKeptByDefault = std::size_t{32} << 20;
 
-// From version 2.35 on, thresholds may be above 32 MiB, and there are huge pages.
+// From glibc 2.35 on, thresholds may be above 32 MiB, and malloc can use huge pages.
 bool c_library_keeps_large_blocks() {
   std::array<char, 64> version{};
   int major = 0;
@@ -93,8 +93,8 @@ std::vector<EnvironmentVariable> inherited_environment() {
   for (char** line = ::environ; line != nullptr && *line != nullptr; ++line) {
     const std::string text(*line);
     const auto equals = text.find('=', 1);
-    // With TORCHELASTIC_USE_AGENT_STORE, for example, rank 0 would wait for a store of that
-    // torchrun at our port.
+    // A torchrun that started us sets TORCHELASTIC_USE_AGENT_STORE, for example. With it, rank 0
+    // would wait at our port for the store of that torchrun.
     if (equals != std::string::npos && !text.starts_with("TORCHELASTIC_"))
       variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }

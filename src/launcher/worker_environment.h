@@ -41,7 +41,8 @@ std::optional<EnvironmentVariable> kept_memory_variable(
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(
     const std::vector<std::vector<EnvironmentVariable>>& lists);
-// The environment of this process, without what concerns only a torchrun that has started it.
+// The environment of this process, without the variables TORCHELASTIC_… of a torchrun that has
+// started it.
 std::vector<EnvironmentVariable> inherited_environment();
 
 }  // namespace farandole

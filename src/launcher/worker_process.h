@@ -21,7 +21,8 @@ struct ProgramProblem {
 };
 // Searches for a program in `path`, the value of PATH. Returns nothing if it can be started.
 std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path);
-// Returns the file that starts in place of `program`. Empty if check_program() finds a problem.
+// Returns the path of the file that is executed for `program`. Empty if check_program() finds a
+// problem.
 std::string file_of_program(const std::string& program, const std::string& path);
 
 // The state with which the launcher was started. Workers get it; the launcher changes its own.
