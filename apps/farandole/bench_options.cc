@@ -49,31 +49,31 @@ leaves its results. The exit code is 1 if a result was wrong.
 )";
 
 Status unknown_word_error(std::string_view what, const std::string& word,
-                          const std::string& known) {
+                          const std::string& choices) {
   return Status::fix_call(
-      format_text("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), known));
+      format_text("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), choices));
 }
 
 Result<Operation> operation_named(const std::string& word) {
-  std::vector<std::string_view> known;
+  std::vector<std::string_view> choices;
   for (const Operation operation : kMeasuredOperations) {
     if (row_of(operation).name == word) return operation;
-    known.push_back(row_of(operation).name);
+    choices.push_back(row_of(operation).name);
   }
   if (word.empty())
     return Status::fix_call("which operation? For example `farandole bench allreduce -n 2`");
-  return unknown_word_error("the operation", word, join_text(known, ", "));
+  return unknown_word_error("the operation", word, join_text(choices, ", "));
 }
 
 // Accepts all types except bool, which has no sum.
 Result<DType> dtype_named(const std::string& word) {
-  std::vector<std::string_view> known;
+  std::vector<std::string_view> choices;
   for (const DTypeRow& row : kDTypes) {
     if (row.dtype == DType::kBool) continue;
     if (row.name == word) return row.dtype;
-    known.push_back(row.name);
+    choices.push_back(row.name);
   }
-  return unknown_word_error("the --dtype", word, join_text(known, ", "));
+  return unknown_word_error("the --dtype", word, join_text(choices, ", "));
 }
 
 Result<std::size_t> size_in(const std::string& word) {
@@ -119,8 +119,9 @@ BenchOptions::BenchOptions(CLI::App& app)
   add("--memory", memory_,
       "heap: memory of the engine, which the other ranks can map; ordinary: other memory", "KIND");
   command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
-  command_->add_option("--json", json_, "Writes the results to this file, too")->type_name("FILE");
-  command_->add_flag("--worker", worker_)->group("");  // only for job(); not in the help
+  command_->add_option("--json", json_path_, "Writes the results to this file, too")
+      ->type_name("FILE");
+  command_->add_flag("--worker", is_worker_)->group("");  // only for job(); not in the help
 }
 
 Result<BenchPlan> BenchOptions::plan() const {
@@ -133,15 +134,15 @@ Result<BenchPlan> BenchOptions::plan() const {
     return unknown_word_error("the --memory", memory_, "heap and ordinary");
   plan.heap = memory_ == "heap";
   plan.consume = consume_;
-  plan.json = json_;
-  if (command_->count("--json") == 0 || worker_) return plan;
+  plan.json_path = json_path_;
+  if (command_->count("--json") == 0 || is_worker_) return plan;
   // Open the file now, so that an error does not come after minutes of measuring. An existing file
   // is emptied.
-  const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const Descriptor file(::open(json_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.valid()) return plan;
   return Status::fix_call(
       format_text("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",
-                  make_visible(json_), std::strerror(errno)));
+                  make_visible(json_path_), std::strerror(errno)));
 }
 
 Result<JobOptions> BenchOptions::job(const BenchPlan& plan,

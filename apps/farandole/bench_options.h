@@ -20,7 +20,7 @@ class BenchOptions {
 
   bool chosen() const { return command_->parsed(); }
   // Whether this process is a worker of the job that job() describes.
-  bool is_worker() const { return worker_; }
+  bool is_worker() const { return is_worker_; }
   // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
   // Returns a job whose workers run this program with the same arguments, and with --worker.
@@ -34,9 +34,9 @@ class BenchOptions {
   std::string sizes_ = "8,1K,64K,1M,16M,64M";
   std::string dtype_ = "float32";
   std::string memory_ = "heap";
-  std::string json_;
+  std::string json_path_;
   bool consume_ = false;
-  bool worker_ = false;
+  bool is_worker_ = false;
 };
 
 }  // namespace farandole

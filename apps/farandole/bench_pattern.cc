@@ -12,16 +12,16 @@ constexpr std::size_t kSumMax = 120;  // all types, even int8 and bfloat16, repr
 
 // Returns the bits of a small whole number in this type.
 std::uint64_t bits_of(DType dtype, std::size_t value) {
-  const auto single = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  const auto float_bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
   switch (dtype) {
     case DType::kFloat64:
       return std::bit_cast<std::uint64_t>(static_cast<double>(value));
     case DType::kFloat32:
-      return single;
+      return float_bits;
     case DType::kBFloat16:
-      return single >> 16U;
+      return float_bits >> 16U;
     case DType::kFloat16:  // convert the exponent's bias and shorten the mantissa
-      return value == 0 ? 0 : (single >> 13U) - ((127U - 15U) << 10U);
+      return value == 0 ? 0 : (float_bits >> 13U) - ((127U - 15U) << 10U);
     default:
       return value;
   }

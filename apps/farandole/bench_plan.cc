@@ -14,9 +14,9 @@ std::size_t BenchPlan::bytes_for(std::size_t size) const {
 }
 
 double bus_factor(Operation operation, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (operation == Operation::kAllreduce) return 2 * others;
-  return operation == Operation::kBroadcast ? 1 : others;
+  const double share_of_others = static_cast<double>(ranks - 1) / ranks;
+  if (operation == Operation::kAllreduce) return 2 * share_of_others;
+  return operation == Operation::kBroadcast ? 1 : share_of_others;
 }
 
 std::string size_text(std::size_t bytes) {

@@ -17,7 +17,7 @@ struct BenchPlan {
   DType dtype = DType::kFloat32;
   bool heap = true;      // true: memory from Engine::allocate(); false: ordinary memory
   bool consume = false;  // use several buffers in turn, and read the result inside the timed region
-  std::string json;      // the file for the results; empty: none
+  std::string json_path;  // the file for the results; empty: none
 
   // Rounds a size up to whole elements for every rank. As in nccl-tests, a size means the bytes of
   // the tensor for allreduce and broadcast, of the input for reduce-scatter and alltoall, and of
@@ -27,7 +27,7 @@ struct BenchPlan {
 
 struct BenchRow {
   std::size_t bytes = 0;
-  double p50_us = 0;  // the median of the repetitions; the slowest rank gives the time of each
+  double p50_us = 0;  // the median of the repetitions; the time of each is that of its slowest rank
   double p99_us = 0;
   bool verified = false;
 

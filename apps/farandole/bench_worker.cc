@@ -193,12 +193,12 @@ class BenchWorker {
   Result<BenchRow> measure(std::size_t bytes) {
     BenchRow row{.bytes = bytes, .verified = true};
     FARANDOLE_TRY(prepare(bytes));
-    Times warm;
+    Times warm_up_times;
     for (int i = 0; i < kWarmUps; ++i) {
       show_progress(bytes, 0, 0);
-      FARANDOLE_TRY_ASSIGN(warm, repeat(bytes, row));
+      FARANDOLE_TRY_ASSIGN(warm_up_times, repeat(bytes, row));
     }
-    std::vector<double> agreed = {warm.operation, warm.total};
+    std::vector<double> agreed = {warm_up_times.operation, warm_up_times.total};
     FARANDOLE_TRY(maximize_over_ranks(agreed));
     const double wanted = std::min(kOperationSeconds / agreed[0], kTotalSeconds / agreed[1]);
     std::vector<double> times(
@@ -209,9 +209,9 @@ class BenchWorker {
       times[i] = one.operation;
     }
     FARANDOLE_TRY(maximize_over_ranks(times));
-    std::vector<double> wrong = {row.verified ? 0.0 : 1.0};
-    FARANDOLE_TRY(maximize_over_ranks(wrong));
-    row.verified = wrong[0] == 0;
+    std::vector<double> any_wrong = {row.verified ? 0.0 : 1.0};
+    FARANDOLE_TRY(maximize_over_ranks(any_wrong));
+    row.verified = any_wrong[0] == 0;
     std::ranges::sort(times);
     row.p50_us = times[times.size() / 2] * 1e6;
     row.p99_us = times[times.size() * 99 / 100] * 1e6;
@@ -222,12 +222,13 @@ class BenchWorker {
   // longer, so one write replaces the old text. If the job is interrupted, at most the last size is
   // missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
-    if (!is_rank_zero_ || plan_.json.empty()) return {};
+    if (!is_rank_zero_ || plan_.json_path.empty()) return {};
     const std::string text = bench_json(plan_, rows);
-    const Descriptor file(::open(plan_.json.c_str(), O_WRONLY | O_CLOEXEC));
+    const Descriptor file(::open(plan_.json_path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.valid() && ::write(file.get(), text.data(), text.size()) == std::ssize(text))
       return {};
-    return Status::stop(format_text("cannot write {}; is there room on the disk?", plan_.json));
+    return Status::stop(
+        format_text("cannot write {}; is there room on the disk?", plan_.json_path));
   }
 
   std::string colored(const std::string& text, Color color) const {
@@ -239,10 +240,11 @@ class BenchWorker {
     std::fflush(stdout);
   }
   void show_progress(std::size_t bytes, std::size_t done, std::size_t count) {
-    if (!shows_progress_ || Clock::now() - shown_ < kProgressPeriod) return;
-    shown_ = Clock::now();
-    const std::string counted = count > 0 ? format_text("{} of {}", done, count) : "warming up";
-    std::fprintf(stderr, "%10s  %-24s\r", size_text(bytes).c_str(), counted.c_str());
+    if (!shows_progress_ || Clock::now() - progress_shown_at_ < kProgressPeriod) return;
+    progress_shown_at_ = Clock::now();
+    const std::string progress_text =
+        count > 0 ? format_text("{} of {}", done, count) : "warming up";
+    std::fprintf(stderr, "%10s  %-24s\r", size_text(bytes).c_str(), progress_text.c_str());
     std::fflush(stderr);
   }
   void clear_progress() const {
@@ -255,7 +257,7 @@ class BenchWorker {
   bool is_rank_zero_;
   bool colors_;
   bool shows_progress_;
-  Clock::time_point shown_{};
+  Clock::time_point progress_shown_at_{};
   std::size_t repetition_ = 0;
   std::vector<Memory> inputs_;  // the repetitions use them in turn
   Memory output_;               // for operations whose output is not the input

@@ -29,7 +29,8 @@ std::string command_words(const CLI::App& app) {
   return words + option_words(app);
 }
 
-// One line for each command, in a `case` of bash or zsh. `before` and `after` are around its words.
+// Returns one branch per command for a `case` of bash or zsh. `before` and `after` enclose the
+// words of a command.
 std::string cases(const CLI::App& app, std::string_view before, std::string_view after) {
   std::string text;
   for (const CLI::App* command : app.get_subcommands({}))

@@ -55,7 +55,7 @@ Finding nccl() {
   });
 }
 
-struct Program {
+struct EndedProgram {
   int status = 0;  // from waitpid()
   std::string output;
   std::string errors;
@@ -69,13 +69,13 @@ std::string content_of(const Descriptor& file) {
   return text;
 }
 
-Program cannot_start(const char* call) {
+EndedProgram cannot_start(const char* call) {
   return {126 << 8, "", format_text("{}: {}", call, ::strerror(errno))};
 }
 
 // Runs a program from PATH to its end. Exit code 127 means that the program does not exist, and 126
 // that it could not be started.
-Program run_program(const std::vector<const char*>& words) {
+EndedProgram run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
   if (!output.valid() || !errors.valid()) return cannot_start("memfd_create");
@@ -90,14 +90,14 @@ Program run_program(const std::vector<const char*>& words) {
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }
-  Program program;
+  EndedProgram program;
   if (child < 0 || ::waitpid(child, &program.status, 0) != child) return cannot_start("fork");
   program.output = content_of(output);
   program.errors = content_of(errors);
   return program;
 }
 
-bool is_missing(const Program& program) {
+bool is_missing(const EndedProgram& program) {
   return WIFEXITED(program.status) && WEXITSTATUS(program.status) == 127;
 }
 
@@ -106,7 +106,7 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-std::string failure_text(const Program& program) {
+std::string failure_text(const EndedProgram& program) {
   if (program.status == 0) return "its answer is not that of Python";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return format_text("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
@@ -129,7 +129,7 @@ constexpr std::array<FrameworkRow, 7> kFrameworks{{
 
 // Python runs this program with the same sys.path as `python3 script.py`, except for the script's
 // folder.
-constexpr const char* kAskPython = R"(
+constexpr const char* kPythonProgram = R"(
 import sys
 if sys.path and sys.path[0] == "":
     del sys.path[0]
@@ -162,7 +162,7 @@ print(json.dumps(answer))
 
 using Json = nlohmann::json;
 
-Finding of_python(const Json& answer, const PythonChoice& choice) {
+Finding finding_on_python(const Json& answer, const PythonChoice& choice) {
   const std::string found = format_text("{} at {}", answer["python"].get<std::string>(),
                                         answer["path"].get<std::string>());
   if (choice.other_path.empty()) return {Health::kWorks, found, ""};
@@ -170,7 +170,7 @@ Finding of_python(const Json& answer, const PythonChoice& choice) {
           format_text("{}, beside this command; PATH has {}", found, choice.other_path), ""};
 }
 
-Finding of_package(const Json& answer) {
+Finding finding_on_package(const Json& answer) {
   const auto version = answer["farandole"].get<std::string>();
   const auto error = answer["error"].get<std::string>();
   const auto path = answer["path"].get<std::string>();
@@ -187,7 +187,7 @@ Finding of_package(const Json& answer) {
   return {Health::kWorks, format_text("{}, with frontends: {}", version, frontends), ""};
 }
 
-Finding of_framework(const Json& answer, const FrameworkRow& row) {
+Finding finding_on_framework(const Json& answer, const FrameworkRow& row) {
   const auto version = answer["versions"][row.distributions].get<std::string>();
   const std::string frontend = row.frontend;
   if (version.empty()) return {Health::kNotInstalled, "not in this Python", ""};
@@ -203,9 +203,9 @@ std::vector<Finding> python() {
   std::vector<Finding> findings(kFrameworks.size() + 2,
                                 Finding{Health::kNotInstalled, "python3 was not found", ""});
   const PythonChoice choice = choose_python("python3");
-  std::vector<const char*> words{choice.program.c_str(), "-c", kAskPython};
+  std::vector<const char*> words{choice.program.c_str(), "-c", kPythonProgram};
   for (const FrameworkRow& row : kFrameworks) words.push_back(row.distributions);
-  const Program program = run_program(words);
+  const EndedProgram program = run_program(words);
   const Json answer = Json::parse(program.output, nullptr, false);
   if (is_missing(program)) {
     findings[0] = {Health::kNotInstalled, "python3 is neither beside this command nor in PATH",
@@ -217,10 +217,10 @@ std::vector<Finding> python() {
     std::fill(findings.begin(), findings.end(), broken);
     return findings;
   }
-  findings[0] = of_python(answer, choice);
-  findings[1] = of_package(answer);
+  findings[0] = finding_on_python(answer, choice);
+  findings[1] = finding_on_package(answer);
   for (std::size_t i = 0; i < kFrameworks.size(); ++i)
-    findings[i + 2] = of_framework(answer, kFrameworks[i]);
+    findings[i + 2] = finding_on_framework(answer, kFrameworks[i]);
   return findings;
 }
 
@@ -236,7 +236,7 @@ Finding py_spy() {
   if (path.empty())
     return {Health::kNotInstalled, "py-spy is neither in PATH nor beside this command",
             "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
-  const Program program = run_program({path.c_str(), "--version"});
+  const EndedProgram program = run_program({path.c_str(), "--version"});
   if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + failure_text(program), ""};
   return {Health::kWorks, last_line(program.output), ""};
 }

@@ -160,10 +160,10 @@ Finding freed_memory() {
 
 Finding finding_on_capacity(std::int64_t workers, const std::string& found,
                             const std::string& advice) {
-  const std::string about = format_text("{}: enough for about {} {}", found, workers,
-                                        workers == 1 ? "worker" : "workers");
-  if (workers < 1) return {Health::kDoesNotWork, about, advice};
-  return {workers < usable_cores() ? Health::kLimited : Health::kWorks, about,
+  const std::string text = format_text("{}: enough for about {} {}", found, workers,
+                                       workers == 1 ? "worker" : "workers");
+  if (workers < 1) return {Health::kDoesNotWork, text, advice};
+  return {workers < usable_cores() ? Health::kLimited : Health::kWorks, text,
           workers < usable_cores() ? advice : ""};
 }
 

@@ -47,9 +47,9 @@ std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)
 std::string knob_table_text() {
   std::string text;
   for (const KnobRow& row : kKnobs) {
-    const std::string standard = value_text(row, Knobs());
+    const std::string default_text = value_text(row, Knobs());
     text += format_text("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
-                        values_of(row), standard.empty() ? "none" : standard);
+                        values_of(row), default_text.empty() ? "none" : default_text);
     if (!row.flag.empty()) text += format_text("    flag of `farandole run`: {}\n", row.flag);
     if (!row.old_name.empty())
       text += format_text("    also understood: {}\n", old_names(row, unchanged));

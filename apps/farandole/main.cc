@@ -34,8 +34,8 @@ Add one of these lines to the start-up file of your shell:
   fish: farandole completion fish | source
 )";
 
-// If the command is started with closed standard streams (`<&- >&-`), the next files that we open
-// would get the numbers of these streams, and text for the standard output would go into those
+// The command can be started with closed standard streams (`<&- >&-`). Then the next files that we
+// open would get the numbers of these streams, and text for the standard output would go into those
 // files.
 void open_closed_standard_descriptors() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})

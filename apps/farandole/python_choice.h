@@ -1,5 +1,5 @@
-// Which Python the words `python` and `python3` mean: the one beside the command `farandole`, also
-// if its environment is not activated, otherwise the one in PATH.
+// Which Python the words `python` and `python3` mean. It is the one beside the command `farandole`,
+// even if its environment is not activated. If there is none, PATH decides.
 #pragma once
 
 #include <string>

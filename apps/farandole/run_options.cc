@@ -144,9 +144,9 @@ void RunOptions::add_knobs() {
   for (const KnobRow& row : kKnobs) {
     if (row.flag.empty()) continue;
     const std::string flag(row.flag);
-    const std::string standard = value_text(row, Knobs());
+    const std::string default_text = value_text(row, Knobs());
     const std::string help = format_text("{} Sets {}; default {}.", row.help, row.name,
-                                         standard.empty() ? "none" : standard);
+                                         default_text.empty() ? "none" : default_text);
     if (type_of(row) == KnobType::kSwitch)
       command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
     else

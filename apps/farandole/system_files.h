@@ -16,7 +16,6 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 
 struct CgroupFiles {
   std::string_view controller;  // "memory"
-  // File names: `limit` and `used` in version 2 of control groups, the old ones in version 1.
   std::string_view limit;
   std::string_view used;
   std::string_view old_limit;
