@@ -24,7 +24,7 @@ import report
 import rounds
 import svg_plot
 from contenders import ROOT, Task
-from goals import GOALS, Part, parts_of
+from goals import GOALS, Comparison, comparisons_of
 from report import Outcome
 from rounds import Entry
 
@@ -47,45 +47,45 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def mpi_entries(part: Part, cores: int, progress: Progress) -> list[Entry]:
-    candidates = contenders.mpi(part.task, cores)
-    with rounds.busy_processes(part.busy):
-        trial = rounds.try_settings(candidates, part.task, progress)
+def mpi_entries(comparison: Comparison, cores: int, progress: Progress) -> list[Entry]:
+    candidates = contenders.mpi(comparison.task, cores)
+    with rounds.busy_processes(comparison.busy):
+        trial = rounds.try_settings(candidates, comparison.task, progress)
     if not trial:
         raise SystemExit("no MPI library works here; ./dev bench installs both")
-    chosen = rounds.settings_worth_a_round(trial, part.task.sizes)
-    return [Entry("mpi", who, part.task, sizes) for who, sizes in chosen.items()]
+    chosen = rounds.settings_worth_a_round(trial, comparison.task.sizes)
+    return [Entry("mpi", who, comparison.task, sizes) for who, sizes in chosen.items()]
 
 
-def gloo_entries(part: Part, progress: Progress) -> list[Entry]:
-    trial = rounds.try_settings(contenders.gloo(part.task.ranks), part.task, progress)
+def gloo_entries(comparison: Comparison, progress: Progress) -> list[Entry]:
+    trial = rounds.try_settings(contenders.gloo(comparison.task.ranks), comparison.task, progress)
     best = min(trial, key=lambda who: sum(trial[who].values()))
-    return [Entry("gloo", best, part.task, part.task.sizes)]
+    return [Entry("gloo", best, comparison.task, comparison.task.sizes)]
 
 
-def entries_of(part: Part, cores: int, progress: Progress) -> list[Entry]:
-    task, ranks = part.task, part.task.ranks
-    ours = contenders.ours(ranks, *(("--memory", "heap") if part.heap else ()))
+def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[Entry]:
+    task, ranks = comparison.task, comparison.task.ranks
+    ours = contenders.ours(ranks, *(("--memory", "heap") if comparison.heap else ()))
     entries = [Entry("ours", ours, task, task.sizes)]
-    if "float32" in part.rivals:
+    if "float32" in comparison.rivals:
         single = Task(sizes=task.sizes, ranks=ranks, flags=task.flags, seconds=task.seconds)
         entries.append(Entry("float32", ours, single, task.sizes))
-    if "mpi" in part.rivals:
-        entries += mpi_entries(part, cores, progress)
-    if "gloo" in part.rivals:
-        entries += gloo_entries(part, progress)
-    if "memcpy" in part.rivals:
+    if "mpi" in comparison.rivals:
+        entries += mpi_entries(comparison, cores, progress)
+    if "gloo" in comparison.rivals:
+        entries += gloo_entries(comparison, progress)
+    if "memcpy" in comparison.rivals:
         entries.append(Entry("memcpy", contenders.memcpy(ranks), task.as_copies(), task.sizes))
     return entries
 
 
-def compare(part: Part, cores: int, count: int) -> Outcome:
-    progress = Progress(f"{part.goal} {part.title}")
-    entries = entries_of(part, cores, progress)
-    done = rounds.run_rounds(entries, part.busy, count, progress)
+def compare(comparison: Comparison, cores: int, count: int) -> Outcome:
+    progress = Progress(f"{comparison.goal} {comparison.title}")
+    entries = entries_of(comparison, cores, progress)
+    done = rounds.run_rounds(entries, comparison.busy, count, progress)
     progress.end()
     quiet = rounds.quiet_rounds(done)
-    return report.outcome_of(part, entries, quiet, len(done) - len(quiet))
+    return report.outcome_of(comparison, entries, quiet, len(done) - len(quiet))
 
 
 def machine_facts() -> dict[str, Any]:
@@ -129,8 +129,12 @@ def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
     """Join the results of all plain allreduce tasks of two ranks in ordinary memory."""
     curves: dict[str, dict[int, float]] = {}
     for outcome in outcomes:
-        task = outcome.part.task
-        if (task.operation, task.ranks, task.flags) != ("allreduce", 2, ()) or outcome.part.busy:
+        task = outcome.comparison.task
+        if (task.operation, task.ranks, task.flags) != (
+            "allreduce",
+            2,
+            (),
+        ) or outcome.comparison.busy:
             continue
         for entry in outcome.entries:
             for size in entry.sizes if entry.family in ("ours", "mpi", "gloo") else ():
@@ -173,8 +177,8 @@ def main() -> None:
     cores = machine["cores"]
     outcomes: list[Outcome] = []
     for goal in arguments.goals or GOALS:
-        for part in parts_of(goal):
-            outcomes.append(compare(part, cores, arguments.rounds))
+        for comparison in comparisons_of(goal):
+            outcomes.append(compare(comparison, cores, arguments.rounds))
             print(*report.lines_of(outcomes[-1]), "", sep="\n")
             print(*(f"  $ {line}" for line in report.command_lines(outcomes[-1])), "", sep="\n")
             sys.stdout.flush()

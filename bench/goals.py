@@ -33,8 +33,8 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One comparison over sizes. A goal is reached when all its parts reach their bars."""
+class Comparison:
+    """One comparison over sizes. A goal is reached when all its comparisons reach their bars."""
 
     goal: str
     title: str
@@ -49,54 +49,56 @@ class Part:
         return tuple(bar.rival for bar in self.bars)
 
 
-def crowded_parts() -> Iterator[Part]:
+def crowded_comparisons() -> Iterator[Comparison]:
     for busy, bar in ((0, Bar("mpi", 1.3, 2)), (2, Bar("mpi", 5, 20))):
         for ranks in (4, 8):
             beside = "beside two busy processes" if busy else "quiet"
             task = Task(ranks=ranks, sizes=CROWDED, seconds=0.05 if busy else 0.02)
-            yield Part("G6", f"allreduce, {ranks} ranks, {beside}", task, (bar,), busy=busy)
+            yield Comparison("G6", f"allreduce, {ranks} ranks, {beside}", task, (bar,), busy=busy)
 
 
-def all_parts() -> Iterator[Part]:
+def all_comparisons() -> Iterator[Comparison]:
     tight = Task(sizes=(8,), flags=("--tight",))
     fast = (Bar("mpi", 1 / 0.9, 1 / 0.6), Bar("gloo", 50))
-    yield Part("G1", "allreduce, 2 ranks, back to back", tight, fast)
+    yield Comparison("G1", "allreduce, 2 ranks, back to back", tight, fast)
 
     small = (Bar("mpi", 1.3, 2, must_worst=0.9, stretch_worst=1.0),)
     for ranks in (2, 4):
         for how, flags in (("back to back", ("--tight",)), ("one call after a barrier", ())):
             task = Task(ranks=ranks, sizes=SMALL, flags=flags, seconds=0.01)
-            yield Part("G2", f"allreduce, {ranks} ranks, {how}", task, small)
+            yield Comparison("G2", f"allreduce, {ranks} ranks, {how}", task, small)
 
     large = Task(sizes=LARGE, seconds=0.03)
     bars = (Bar("mpi", 1.3, 2), Bar("gloo", 5, 10))
-    yield Part("G3", "allreduce, 2 ranks, ordinary memory", large, bars)
+    yield Comparison("G3", "allreduce, 2 ranks, ordinary memory", large, bars)
 
     bars = (Bar("mpi", 2.5, 4), Bar("memcpy", None, 0.85))
     for how, flags in (("", ()), (", in place", ("--in-place",))):
         task = replace(large, flags=("--consume", *flags))
         title = f"allreduce, 2 ranks, heap memory, result read{how}"
-        yield Part("G4", title, task, bars, heap=True)
+        yield Comparison("G4", title, task, bars, heap=True)
 
     for operation in ("reducescatter", "allgather", "broadcast", "alltoall"):
         task = Task(operation=operation, sizes=MIXED, seconds=0.02)
-        yield Part("G5", f"{operation}, 2 ranks, ordinary memory", task, (Bar("mpi", 1.3, 2),))
+        yield Comparison(
+            "G5", f"{operation}, 2 ranks, ordinary memory", task, (Bar("mpi", 1.3, 2),)
+        )
 
-    yield from crowded_parts()
+    yield from crowded_comparisons()
 
     for dtype in ("bfloat16", "float16"):
         task = Task(sizes=LARGE[:-1], dtype=dtype, seconds=0.03)
         title = f"allreduce, 2 ranks, {dtype} against our float32, same bytes"
-        yield Part("G7", title, task, (Bar("float32", 0.95),))
+        yield Comparison("G7", title, task, (Bar("float32", 0.95),))
 
     task = Task(sizes=(64 * K,), seconds=0.3)
     title = "allreduce, 2 ranks, one call after a barrier: p99 / p50"
-    yield Part("G23", title, task, (Bar("mpi", 1.0),), tail=True)
+    yield Comparison("G23", title, task, (Bar("mpi", 1.0),), tail=True)
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
 TAIL_STRETCH = 1.5  # the more ambitious goal for our p99 / p50, independent of the peers
 
 
-def parts_of(goal: str) -> list[Part]:
-    return [part for part in all_parts() if part.goal == goal]
+def comparisons_of(goal: str) -> list[Comparison]:
+    return [comparison for comparison in all_comparisons() if comparison.goal == goal]

@@ -15,22 +15,22 @@
 namespace farandole::bench {
 namespace {
 
-struct Table {
-  alignas(128) std::atomic<std::uint64_t> ball;
+struct CacheLine {
+  alignas(128) std::atomic<std::uint64_t> counter;
 };
 
 int ping_pong() {
   constexpr std::uint64_t kRounds = 20'000;
-  const auto segment = Segment::create("bench-table", sizeof(Table)).value();
-  auto& ball = reinterpret_cast<Table*>(segment->data())->ball;
-  const bool good = run_in_processes(2, [&ball](int rank) {
+  const auto segment = Segment::create("bench-table", sizeof(CacheLine)).value();
+  auto& counter = reinterpret_cast<CacheLine*>(segment->data())->counter;
+  const bool good = run_in_processes(2, [&counter](int rank) {
     pin_to_core(rank);
-    const auto player = static_cast<std::uint64_t>(rank);
+    const auto rank_turn = static_cast<std::uint64_t>(rank);
     auto begin = std::chrono::steady_clock::now();
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       if (round == kRounds / 2) begin = std::chrono::steady_clock::now();
-      while (ball.load() != 2 * round + player) cpu_pause();
-      ball.store(2 * round + player + 1);
+      while (counter.load() != 2 * round + rank_turn) cpu_pause();
+      counter.store(2 * round + rank_turn + 1);
     }
     const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
     if (rank == 0) std::printf("{\"ping_pong_ns\": %.1f}\n", time.count() * 2 / kRounds);

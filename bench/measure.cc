@@ -27,14 +27,14 @@ constexpr std::size_t kBuffers = 3;
 constexpr std::size_t kWarmUpBytes = 16 << 20;
 constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
-constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
-constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // about so many bytes in a tight repetition
+constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repetitions
+constexpr int kLargeRepetitionsMin = 3;
+constexpr std::size_t kTightBytes = 4 << 20;  // about how many bytes a tight repetition moves
 constexpr std::size_t kTightCallsMax = 2000;
-// The most tight calls if ranks share cores, because a call may then take 8 ms.
+// The same limit if ranks share cores, because a call may then take 8 ms.
 constexpr std::size_t kTightCallsShared = 50;
 
-struct Result {
+struct SizeResult {
   std::size_t bytes;
   std::vector<float> nanoseconds;  // ascending
   bool verified;
@@ -74,7 +74,7 @@ class Measurement {
         pattern_(options.dtype, bench_rank.ranks),
         own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
 
-  Result measure_size(std::size_t bytes) {
+  SizeResult measure_size(std::size_t bytes) {
     const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
     const bool is_split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
                           options_.operation != "memcpy";
@@ -133,7 +133,7 @@ class Measurement {
         options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, most) : 1;
     const auto warm_ups = static_cast<int>(std::clamp(
         kWarmUpBytes / std::max<std::size_t>(1, shape_.bytes * calls), kWarmUpsMin, kWarmUpsMax));
-    const int fewest = shape_.bytes > kLongBytes ? kLongRepetitionsMin : kRepetitionsMin;
+    const int fewest = shape_.bytes > kLargeBytes ? kLargeRepetitionsMin : kRepetitionsMin;
     SharedResults& shared_results = *bench_rank_.shared_results;
     const auto begin = SteadyClock::now();
     auto counted_begin = begin;
@@ -177,12 +177,12 @@ class Measurement {
   volatile std::uint64_t consumed_ = 0;
 };
 
-// Returns how many bytes each rank must at least move for one byte of the tensor, as in nccl-tests.
-// With it, results for different numbers of ranks can be compared.
+// Returns the smallest number of bytes that each rank must move for one byte of the tensor, as in
+// nccl-tests. With this factor, results for different numbers of ranks can be compared.
 double bus_factor(const BenchOptions& options, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (options.operation == "allreduce") return 2 * others;
-  return options.operation == "broadcast" || options.operation == "memcpy" ? 1 : others;
+  const double share_of_others = static_cast<double>(ranks - 1) / ranks;
+  if (options.operation == "allreduce") return 2 * share_of_others;
+  return options.operation == "broadcast" || options.operation == "memcpy" ? 1 : share_of_others;
 }
 
 float percentile(const std::vector<float>& ascending, double share) {
@@ -191,7 +191,7 @@ float percentile(const std::vector<float>& ascending, double share) {
 }
 
 std::string row_of_result(const BenchOptions& options, const BenchRank& bench_rank,
-                          const Result& result) {
+                          const SizeResult& result) {
   const double p50 = static_cast<double>(percentile(result.nanoseconds, 0.5));
   const double p99 = static_cast<double>(percentile(result.nanoseconds, 0.99));
   const double algbw = static_cast<double>(result.bytes) / p50;
@@ -232,7 +232,7 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
                     "p50 us", "p99 us", "algbw GB/s", "busbw GB/s", "repeats"));
   const char* separator = "[";
   for (const std::size_t bytes : options.sizes) {
-    Result result = measurement.measure_size(bytes);
+    SizeResult result = measurement.measure_size(bytes);
     for (int rank = 0; rank < bench_rank.ranks; ++rank)
       result.verified &=
           bench_rank.shared_results->wrong[static_cast<std::size_t>(rank)].load() == 0;

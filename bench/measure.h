@@ -30,8 +30,8 @@ struct BenchRank {
 bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
              const Allocate& allocate);
 
-// Allocates pages that nobody has touched, so the first rank that writes a page determines on which
-// memory node it lies.
+// Allocates untouched pages. So the first rank that writes to a page determines the memory node of
+// this page.
 std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes);
 // Pins this process to core number `rank` of the usable cores, modulo the number of these cores.
 void pin_to_core(int rank);

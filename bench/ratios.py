@@ -37,12 +37,12 @@ def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Inter
     The same rounds always give the same interval.
     """
     source = random.Random(20)
-    everything = range(rounds)
+    all_rounds = range(rounds)
     samples = sorted(
-        statistic([source.choice(everything) for _ in everything]) for _ in range(RESAMPLES)
+        statistic([source.choice(all_rounds) for _ in all_rounds]) for _ in range(RESAMPLES)
     )
     low, high = samples[RESAMPLES // 40], samples[-1 - RESAMPLES // 40]
-    return Interval(statistic(everything), low, high)
+    return Interval(statistic(all_rounds), low, high)
 
 
 def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contenders import Result
-from goals import TAIL_STRETCH, Bar, Part
+from goals import TAIL_STRETCH, Bar, Comparison
 from ratios import Interval, bootstrap, mean_speedup, speedup
 from rounds import Entry, Round
 
@@ -47,7 +47,7 @@ class Judgement:
 
 @dataclass
 class Outcome:
-    part: Part
+    comparison: Comparison
     rounds: list[Round]  # only the quiet ones
     dropped: int  # how many rounds were not quiet
     entries: list[Entry]
@@ -82,22 +82,26 @@ def best_of(
     return fastest.contender.name, series(fastest, size, rounds, tail)
 
 
-def judge(bar: Bar, part: Part, entries: Sequence[Entry], rounds: Sequence[Round]) -> Judgement:
+def judge(
+    bar: Bar, comparison: Comparison, entries: Sequence[Entry], rounds: Sequence[Round]
+) -> Judgement:
     rows, ours, theirs = [], {}, {}
-    for size in part.task.sizes:
-        _, ours[size] = best_of("ours", size, entries, rounds, part.tail)
-        who, theirs[size] = best_of(bar.rival, size, entries, rounds, part.tail)
+    for size in comparison.task.sizes:
+        _, ours[size] = best_of("ours", size, entries, rounds, comparison.tail)
+        who, theirs[size] = best_of(bar.rival, size, entries, rounds, comparison.tail)
         middles = statistics.median(ours[size]), statistics.median(theirs[size])
         rows.append(Row(size, *middles, who, speedup(ours[size], theirs[size])))
     worst = min(rows, key=lambda row: row.speedup.middle)
     return Judgement(bar, rows, mean_speedup(ours, theirs), worst)
 
 
-def outcome_of(part: Part, entries: list[Entry], rounds: list[Round], dropped: int) -> Outcome:
-    judgements = [judge(bar, part, entries, rounds) for bar in part.bars]
-    outcome = Outcome(part, rounds, dropped, entries, judgements)
-    if part.tail:
-        _, tails = best_of("ours", part.task.sizes[0], entries, rounds, tail=True)
+def outcome_of(
+    comparison: Comparison, entries: list[Entry], rounds: list[Round], dropped: int
+) -> Outcome:
+    judgements = [judge(bar, comparison, entries, rounds) for bar in comparison.bars]
+    outcome = Outcome(comparison, rounds, dropped, entries, judgements)
+    if comparison.tail:
+        _, tails = best_of("ours", comparison.task.sizes[0], entries, rounds, tail=True)
         outcome.tail = bootstrap(
             len(tails), lambda chosen: statistics.median(tails[index] for index in chosen)
         )
@@ -138,10 +142,10 @@ def time_text(value: float) -> str:
 
 def lines_of(outcome: Outcome) -> Iterator[str]:
     """Return the text for the terminal, which is also Markdown."""
-    part = outcome.part
-    unit = "p99 / p50" if part.tail else "µs"
+    comparison = outcome.comparison
+    unit = "p99 / p50" if comparison.tail else "µs"
     head = ["size", f"ours, {unit}"]
-    for bar in part.bars:
+    for bar in comparison.bars:
         head += [f"{bar.rival}, {unit}", "who", "speed-up [95 %]"]
     rows = [head]
     for number, row in enumerate(outcome.judgements[0].rows):
@@ -150,7 +154,7 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
             one = judgement.rows[number]
             cells += [time_text(one.theirs_us), one.who, str(one.speedup)]
         rows.append(cells)
-    yield f"### {part.goal}: {part.title}"
+    yield f"### {comparison.goal}: {comparison.title}"
     yield ""
     yield from aligned(rows)
     yield ""
@@ -182,8 +186,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         return [one.middle, one.low, one.high]
 
     return {
-        "goal": outcome.part.goal,
-        "title": outcome.part.title,
+        "goal": outcome.comparison.goal,
+        "title": outcome.comparison.title,
         "dropped_rounds": outcome.dropped,
         "commands": list(command_lines(outcome)),
         "rounds": [vars(one) for one in outcome.rounds],

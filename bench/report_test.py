@@ -1,37 +1,43 @@
 from __future__ import annotations
 
 from contenders import Contender, Task
-from goals import Bar, Part
+from goals import Bar, Comparison
 from report import lines_of, outcome_of
 from rounds import Entry, Round, settings_worth_a_round
 
 US, FAST, SLOW = (Contender(name, "", ("x",)) for name in ("farandole", "fast", "slow"))
 
 
-def rounds_of(part: Part, entries: list[Entry], times: list[list[float]]) -> list[Round]:
+def rounds_of(
+    comparison: Comparison, entries: list[Entry], times: list[list[float]]
+) -> list[Round]:
     """Return equal rounds; `times` has the times of each entry, by size."""
     results = {
         entry.key: {
             size: {"p50_us": time, "p99_us": 3 * time}
-            for size, time in zip(part.task.sizes, of, strict=True)
+            for size, time in zip(comparison.task.sizes, own_times, strict=True)
         }
-        for entry, of in zip(entries, times, strict=True)
+        for entry, own_times in zip(entries, times, strict=True)
     }
     return [Round(60, 20, 0.5, results) for _ in range(7)]
 
 
-def text_of(part: Part, times: list[list[float]]) -> str:
+def text_of(comparison: Comparison, times: list[list[float]]) -> str:
     families = ("ours", "mpi", "mpi")
     entries = [
-        Entry(family, who, part.task, part.task.sizes)
+        Entry(family, who, comparison.task, comparison.task.sizes)
         for family, who in zip(families, (US, FAST, SLOW), strict=True)
     ]
-    return "\n".join(lines_of(outcome_of(part, entries, rounds_of(part, entries, times), 1)))
+    return "\n".join(
+        lines_of(outcome_of(comparison, entries, rounds_of(comparison, entries, times), 1))
+    )
 
 
 def test_the_best_peer_of_each_size_counts() -> None:
-    part = Part("G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, stretch_worst=2.5),))
-    text = text_of(part, [[1, 1], [3, 9], [9, 2]])
+    comparison = Comparison(
+        "G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, stretch_worst=2.5),)
+    )
+    text = text_of(comparison, [[1, 1], [3, 9], [9, 2]])
     assert "| fast | 3.00 [3.00, 3.00] |" in text
     assert "| slow | 2.00 [2.00, 2.00] |" in text
     assert "mean 2.45 [2.45, 2.45], worst 2.00 [2.00, 2.00] at 1 KiB" in text
@@ -40,9 +46,9 @@ def test_the_best_peer_of_each_size_counts() -> None:
     assert "7 rounds, 1 dropped" in text
 
 
-def test_tails_are_compared_where_the_goal_says_so() -> None:
-    part = Part("G0", "it", Task(sizes=(8,)), (Bar("mpi", 1.0),), tail=True)
-    text = text_of(part, [[1], [5], [5]])
+def test_a_tail_goal_compares_p99_divided_by_p50() -> None:
+    comparison = Comparison("G0", "it", Task(sizes=(8,)), (Bar("mpi", 1.0),), tail=True)
+    text = text_of(comparison, [[1], [5], [5]])
     assert "mean 1.00" in text
     assert "Our p99 / p50 is 3.00 [3.00, 3.00]; stretch ≤ 1.5: not reached." in text
 

@@ -23,7 +23,7 @@ ROUNDS = 7
 # A setting whose time is within this factor of the best time may be the best setting.
 CLOSE_FACTOR = 1.10
 CLOSE_FACTOR_AFTER_ONE_RUN = 1.5
-SETTINGS_PER_SIZE = 2  # at most so many run at each size
+SETTINGS_PER_SIZE = 2  # at most this many settings run at each size
 TRIAL_SECONDS = 0.01
 TRIAL_BYTES = 16 << 20  # larger sizes use the best settings of this size
 BUSY_PROGRAM = """
@@ -75,18 +75,20 @@ def settings_worth_a_round(
     tried = sorted({size for of_size in trial.values() for size in of_size})
     for size in sizes:
         near_size = max(one for one in tried if one <= size)
-        times = {c: of[near_size] for c, of in trial.items() if near_size in of}
+        times = {c: by_size[near_size] for c, by_size in trial.items() if near_size in by_size}
         best = min(times.values())
         limit = CLOSE_FACTOR * best
         near = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
         for _, _, contender in near[:SETTINGS_PER_SIZE]:
             chosen.setdefault(contender, []).append(size)
-    return {contender: tuple(of) for contender, of in chosen.items()}
+    return {contender: tuple(chosen_sizes) for contender, chosen_sizes in chosen.items()}
 
 
 def may_win(times: dict[Contender, dict[int, float]], candidate: Contender) -> bool:
     return any(
-        time <= CLOSE_FACTOR_AFTER_ONE_RUN * min(of[size] for of in times.values() if size in of)
+        time
+        <= CLOSE_FACTOR_AFTER_ONE_RUN
+        * min(by_size[size] for by_size in times.values() if size in by_size)
         for size, time in times[candidate].items()
     )
 
@@ -111,12 +113,12 @@ def try_settings(
                 broken.add(candidate)
                 print(f"left out: {failure}", file=sys.stderr)
                 continue
-            of = times.setdefault(candidate, {})
+            by_size = times.setdefault(candidate, {})
             for size, result in zip(sizes, results, strict=True):
-                of[size] = min(of.get(size, float("inf")), result["p50_us"])
+                by_size[size] = min(by_size.get(size, float("inf")), result["p50_us"])
         # The second pass only tries settings that may win.
         candidates = [c for c in candidates if c in times and may_win(times, c)]
-    return {c: of for c, of in times.items() if c not in broken and c in candidates}
+    return {c: by_size for c, by_size in times.items() if c not in broken and c in candidates}
 
 
 def new_round() -> Round:
@@ -158,9 +160,9 @@ def run_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
         for number, entry in enumerate(order):
             say(f"run {number + 1}/{len(order)}")
             results = entry.run()
-            of = current.results.setdefault(entry.key, {})
+            by_size = current.results.setdefault(entry.key, {})
             for size, result in results.items():
-                of[size] = merged(of[size], result) if size in of else result
+                by_size[size] = merged(by_size[size], result) if size in by_size else result
     return current
 
 

@@ -50,7 +50,7 @@ def perceptron() -> nn.Module:
     )
 
 
-class Words(nn.Module):
+class EmbeddingModel(nn.Module):
     """Average rows of a large table, and feed them to a small network."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ MODELS = {
     ),
     "mlp": Model(perceptron, lambda: (torch.randn(32, 1024), torch.randn(32, 1000)), mse_loss, 6),
     "embedding": Model(
-        Words,
+        EmbeddingModel,
         lambda: (torch.randint(100_000, (256, 32)), torch.randint(10, (256,))),
         cross_entropy,
         20,

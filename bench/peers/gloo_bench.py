@@ -47,23 +47,23 @@ class Shape:
     ranks: int
     dtype: torch.dtype
 
-    def piece(self, of: torch.Tensor, index: int) -> torch.Tensor:
+    def piece(self, tensor: torch.Tensor, index: int) -> torch.Tensor:
         length = self.count // self.ranks
-        return of[index * length : (index + 1) * length]
+        return tensor[index * length : (index + 1) * length]
 
     def given(self, rank: int) -> torch.Tensor:
         count = self.count // self.ranks if self.operation == "allgather" else self.count
         return test_pattern(count, rank, self.dtype)
 
     def expected(self) -> torch.Tensor:
-        everybody = range(self.ranks)
+        all_ranks = range(self.ranks)
         if self.operation == "broadcast":
             return self.given(0)
         if self.operation == "allgather":
-            return torch.cat([self.given(rank) for rank in everybody])
+            return torch.cat([self.given(rank) for rank in all_ranks])
         if self.operation == "alltoall":
-            return torch.cat([self.piece(self.given(rank), self.rank) for rank in everybody])
-        total = torch.stack([self.given(rank) for rank in everybody]).sum(0).to(self.dtype)
+            return torch.cat([self.piece(self.given(rank), self.rank) for rank in all_ranks])
+        total = torch.stack([self.given(rank) for rank in all_ranks]).sum(0).to(self.dtype)
         return self.piece(total, self.rank) if self.operation == "reducescatter" else total
 
     def call(self, given: torch.Tensor, result: torch.Tensor) -> None:
