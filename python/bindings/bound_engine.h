@@ -39,9 +39,9 @@ class BoundEngine {
   // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
   std::shared_ptr<Engine> running_engine() const;
-  // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
-  // the engine may still write to their memory, and only the engine knows when its last write is
-  // done.
+  // The engine for calls in flight. Raises GroupLostError only when shutdown() is done. Until then,
+  // the engine may still write to the memory of these calls, and only the engine knows when its
+  // last write is done.
   std::shared_ptr<Engine> engine_in_use() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>

@@ -110,8 +110,8 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
                });
 }
 
-// A call that the frontend found invalid. It fails on all ranks, also if the call of the others
-// under this name is valid.
+// A call that the frontend found invalid. It fails on all ranks, even if the calls of the other
+// ranks under this name are valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission call = submission_of(Operation::kBarrier, name, group);
   call.call_error = text_of(call_error);

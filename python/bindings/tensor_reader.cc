@@ -48,12 +48,12 @@ TensorReader::TensorReader(const nb::capsule& exchange_api) {
   const auto* api = static_cast<const ExchangeApi*>(exchange_api.data("dlpack_exchange_api"));
   while (api != nullptr && api->version_major != kVersionMajor) api = api->older;
   if (api == nullptr) throw nb::type_error("the exchange API of DLPack has another version than 1");
-  read_ = api->tensor_of_object;
+  read_tensor_ = api->tensor_of_object;
 }
 
 std::optional<BufferView> TensorReader::view_of(nb::handle tensor) const {
   nb::dlpack::dltensor read;
-  if (read_(tensor.ptr(), &read) != 0) {
+  if (read_tensor_(tensor.ptr(), &read) != 0) {
     PyErr_Clear();
     return std::nullopt;
   }

@@ -26,7 +26,8 @@ struct BufferView {
 
 class TensorReader {
  public:
-  // `exchange_api` is the value of that attribute. Raises TypeError if the table has no version 1.
+  // `exchange_api` is the attribute that holds the table. Raises TypeError if the table has no
+  // version 1.
   explicit TensorReader(const nanobind::capsule& exchange_api);
 
   // Returns a view whose input and output are the tensor's memory. Returns nothing if the tensor is
@@ -36,7 +37,7 @@ class TensorReader {
 
  private:
   using ReadTensor = int (*)(void* object, nanobind::dlpack::dltensor* description);
-  ReadTensor read_;
+  ReadTensor read_tensor_;
 };
 
 void bind_tensor_reader(nanobind::module_& module);
