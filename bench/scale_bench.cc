@@ -155,7 +155,7 @@ class Rank {
     for (int i = 0; i < kCalls; ++i) call(Operation::kAllreduce, kWorld);
     shared_.sleeps += sleeps_of_this_rank() - sleeps;
     barrier();
-    const auto sum = static_cast<float>(ranks_);  // exact for kRanksMax ranks
+    const auto sum = static_cast<float>(ranks_);  // exact up to kRanksMax ranks
     CHECK((output_ == std::array{sum, 2 * sum}), "the result of the allreduce is right");
     return format_text(" {:9.1f} | {:12.1f} | {:11.2f} |", 1e3 * milliseconds_since(begin) / kCalls,
                        1e6 * (processor_time_of_all() - processor_time) / kCalls / ranks_,

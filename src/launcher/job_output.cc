@@ -180,7 +180,7 @@ void JobOutput::watch_for_room() {
 }
 
 // If the reader of our output is slow, we stop reading from the workers. Then the workers block in
-// their writes, and the launcher never does.
+// their writes instead of the launcher.
 void JobOutput::pause_reading(bool pause) {
   if (pause == paused_) return;
   paused_ = pause;

@@ -17,8 +17,8 @@ constexpr std::string_view kHeadClock = "\",\"clock_ns\":";
 constexpr std::string_view kHeadEpoch = ",\"start_time_since_epoch_in_micros\":";
 constexpr std::string_view kHeadEnd = "}},\n";
 
-// More than the tracks of one engine, so that the tracks of a process's engines get different
-// numbers.
+// More tracks than one engine can have, so that the engines of a process give their tracks
+// different numbers.
 constexpr std::int64_t kTracksPerEngine = 1 << 20;
 
 // Escapes a text for use inside the quotes of a JSON string.

@@ -125,8 +125,8 @@ class BasicFlagBoard {
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase);
 
-  // True if a member has left the job or a rank has died, so that the group ends. If false, memory
-  // that others exposed for the current step was still exposed at our last read of it.
+  // True if a member has left the job or a rank has died, so that the group ends. If false, the
+  // memory that other members exposed for the current step was still exposed when we last read it.
   bool any_member_gone() const;
 
   // Whether the current step may be run. A member calls it after it has seen that all entered the
