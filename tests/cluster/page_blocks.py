@@ -1,0 +1,75 @@
+"""The code blocks of README and of the pages in docs, and what runs each of them.
+
+A block of `python` or `sh` is run by test_pages.py. A comment on the line before it may say
+otherwise:
+
+    <!-- tests/cluster/test_howto.py runs these lines -->
+    <!-- not run: it installs packages -->
+
+A page whose first line is `<!-- no block of this page is run: ... -->` is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGUAGES = ("python", "sh")
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+RUNNER = re.compile(r"<!-- (\S+) runs these lines -->")
+REASON = re.compile(r"<!-- not run: \S.+ -->")
+PAGE_REASON = re.compile(r"<!-- no block of this page is run: \S.+ -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int  # of the first line of code
+    language: str
+    code: str
+    comment: str  # on the line before the block, if there is one
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def runner(self) -> str | None:
+        found = RUNNER.fullmatch(self.comment)
+        return found[1] if found else None
+
+    @property
+    def is_run_here(self) -> bool:
+        return not self.comment
+
+    def commands(self) -> list[str]:
+        """Return the lines of a `sh` block without their comments."""
+        lines = self.code.replace("\\\n", " ").splitlines()
+        return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def blocks_of(path: Path) -> Iterator[Block]:
+    text = path.read_text()
+    if PAGE_REASON.match(text):
+        return
+    for fence in FENCE.finditer(text):
+        if fence[2] in LANGUAGES:
+            before = text[: fence.start()].splitlines()
+            comment = before[-1].strip() if before else ""
+            yield Block(
+                str(path.relative_to(ROOT)),
+                len(before) + 2,
+                fence[2],
+                textwrap.dedent(fence[3]),
+                comment if comment.startswith("<!--") else "",
+            )
+
+
+def all_blocks() -> list[Block]:
+    pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [block for page in pages for block in blocks_of(page)]
