@@ -64,7 +64,8 @@ class Net(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         hidden = F.relu(F.max_pool2d(self.conv1(images), 2))
         hidden = F.relu(F.max_pool2d(self.conv2(hidden), 2))
-        return self.fc2(F.relu(self.fc1(hidden.flatten(1))))
+        logits: torch.Tensor = self.fc2(F.relu(self.fc1(hidden.flatten(1))))
+        return logits
 
 
 def metric_average(value: float, name: str) -> float:
@@ -81,7 +82,7 @@ def adjust_learning_rate(
 
 
 @torch.no_grad()
-def test(model: nn.Module, loader: DataLoader) -> float:
+def test(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> float:
     model.eval()
     losses, correct = [], []
     for images, classes in loader:
@@ -101,9 +102,13 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
     train_data = load(arguments.data_dir, "train", arguments.limit)
     test_data = load(arguments.data_dir, "t10k", arguments.limit)
-    sampler = DistributedSampler(train_data, num_replicas=hvd.size(), rank=hvd.rank())
+    sampler: DistributedSampler[int] = DistributedSampler(
+        train_data, num_replicas=hvd.size(), rank=hvd.rank()
+    )
     train_loader = DataLoader(train_data, batch_size=arguments.batch_size, sampler=sampler)
-    test_sampler = DistributedSampler(test_data, num_replicas=hvd.size(), rank=hvd.rank())
+    test_sampler: DistributedSampler[int] = DistributedSampler(
+        test_data, num_replicas=hvd.size(), rank=hvd.rank()
+    )
     test_loader = DataLoader(test_data, arguments.test_batch_size, sampler=test_sampler)
 
     model = Net()

@@ -27,7 +27,8 @@ class Classifier(nn.Module):
         self.topics = nn.Linear(DIMENSIONS, TOPICS)
 
     def forward(self, texts: torch.Tensor) -> torch.Tensor:
-        return self.topics(self.vectors(texts))
+        logits: torch.Tensor = self.topics(self.vectors(texts))
+        return logits
 
 
 def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,9 +64,11 @@ def count_touched_rows(model: Classifier) -> int:
     words, topics = texts_of(hvd.rank(), STEPS - 1)
     model.zero_grad()
     F.cross_entropy(model(words), topics).backward()
-    finish = hvd.sparse_allreduce_async(model.vectors.weight.grad, name="by_hand", op=hvd.Sum)
+    gradient = model.vectors.weight.grad
+    assert gradient is not None
+    finish = hvd.sparse_allreduce_async(gradient, name="by_hand", op=hvd.Sum)
     total = finish().coalesce()
-    dense = hvd.allreduce(model.vectors.weight.grad.to_dense(), op=hvd.Sum, name="dense")
+    dense = hvd.allreduce(gradient.to_dense(), op=hvd.Sum, name="dense")
     if not torch.allclose(total.to_dense(), dense, atol=1e-6):
         sys.exit("the sparse sum differs from the dense one")
     return total.indices().shape[1]

@@ -93,7 +93,8 @@ def main() -> None:
             optimizer.zero_grad()
             F.cross_entropy(model(images), classes).backward()
             optimizer.step()
-        return batches * arguments.batch_size / (time.perf_counter() - start)
+        trained: int = batches * arguments.batch_size
+        return trained / (time.perf_counter() - start)
 
     log(f"Batch size: {arguments.batch_size}")
     log(f"Number of workers: {hvd.size()}")

@@ -108,7 +108,9 @@ class Progress:
 def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> float:
     """Train, and return the seconds that the epochs took."""
     # Each worker trains on its own part of the data.
-    sampler = DistributedSampler(data, hvd.size(), hvd.rank(), seed=options.seed)
+    sampler: DistributedSampler[int] = DistributedSampler(
+        data, hvd.size(), hvd.rank(), seed=options.seed
+    )
     batches = DataLoader(data, max(1, options.batch_size // hvd.size()), sampler=sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, nesterov=True)
     # The gradients of all workers are averaged before each step.

@@ -89,12 +89,12 @@ def network() -> nn.Module:
 
 def learning_rate_factor(epoch: float, options: argparse.Namespace) -> float:
     """Rise from the rate of one worker to that of all workers and passes, then fall to zero."""
-    largest = hvd.size() * options.passes_per_step
+    largest: int = hvd.size() * options.passes_per_step
     if options.use_adasum:
         largest = options.passes_per_step  # Adasum needs no larger rate for more workers
     if epoch < options.warmup_epochs:
-        return 1 + (largest - 1) * epoch / options.warmup_epochs
-    rest = (epoch - options.warmup_epochs) / max(options.epochs - options.warmup_epochs, 1)
+        return 1 + (largest - 1) * epoch / float(options.warmup_epochs)
+    rest: float = (epoch - options.warmup_epochs) / max(options.epochs - options.warmup_epochs, 1)
     return largest * (1 + math.cos(math.pi * rest)) / 2
 
 
@@ -115,7 +115,7 @@ class Training:
         )
 
     def checkpoint(self, epoch: int) -> Path:
-        return self.options.checkpoints / f"epoch-{epoch}.pt"
+        return Path(self.options.checkpoints, f"epoch-{epoch}.pt")
 
     def resume(self) -> int:
         """Load the last checkpoint and return the number of epochs that are done."""
@@ -144,7 +144,9 @@ class Training:
     def train_epoch(self, epoch: int) -> float:
         """Train one epoch, counted from 0, and return the mean loss of all workers."""
         data = dataset(self.options, "train")
-        sampler = DistributedSampler(data, hvd.size(), hvd.rank(), drop_last=True)
+        sampler: DistributedSampler[int] = DistributedSampler(
+            data, hvd.size(), hvd.rank(), drop_last=True
+        )
         sampler.set_epoch(epoch)
         batches = DataLoader(data, self.options.batch_size, sampler=sampler, drop_last=True)
         passes = self.options.passes_per_step
@@ -171,7 +173,9 @@ class Training:
     def accuracy(self) -> float:
         """Return the accuracy over the test images. Each worker evaluates a part of them."""
         data = dataset(self.options, "test")
-        sampler = DistributedSampler(data, hvd.size(), hvd.rank(), shuffle=False)
+        sampler: DistributedSampler[int] = DistributedSampler(
+            data, hvd.size(), hvd.rank(), shuffle=False
+        )
         self.model.eval()
         counts = torch.zeros(2)
         for images, classes in DataLoader(data, self.options.batch_size, sampler=sampler):
@@ -179,7 +183,7 @@ class Training:
                 [(self.model(images).argmax(1) == classes).sum().item(), len(classes)]
             )
         correct, images_seen = hvd.allreduce(counts, op=hvd.Sum, name="accuracy").tolist()
-        return correct / images_seen
+        return float(correct / images_seen)
 
 
 def average_statistics(model: nn.Module) -> None:

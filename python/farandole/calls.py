@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError
@@ -70,7 +70,7 @@ def join(device: int = -1) -> int:
     return last
 
 
-def poll(handle: Handle[Result] | BatchHandle[Result] | int) -> bool:
+def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
     """Return whether the call is done. If it is, synchronize() returns at once."""
     found = handle_of(handle)
     if found is None:
@@ -78,7 +78,13 @@ def poll(handle: Handle[Result] | BatchHandle[Result] | int) -> bool:
     return found.poll()
 
 
-def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | list[Any] | None:
+@overload
+def synchronize(handle: Handle[Result]) -> Result: ...
+@overload
+def synchronize(handle: BatchHandle[Result]) -> list[Result]: ...
+@overload
+def synchronize(handle: int) -> Any: ...
+def synchronize(handle: Handle[Any] | BatchHandle[Any] | int) -> Any:
     """Wait for the call and return its result; for a grouped call, a list of results.
 
     `handle` may also be the number int(handle). The handle then forgets the result: a second call

@@ -9,13 +9,13 @@ import copy
 import enum
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from farandole import lifecycle
 from farandole.errors import CallError, FarandoleError
 from farandole.objects import broadcast_object
 
-Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
@@ -131,6 +131,10 @@ class ObjectState(State):
             setattr(self, name, value)
         ObjectState.save(self)
 
+    if TYPE_CHECKING:  # the attributes have the names that the program gives
+
+        def __getattr__(self, name: str) -> Any: ...
+
 
 class StateHandler:
     """Save, restore and send one value. Derive from it for types of your own."""
@@ -220,7 +224,7 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
     return None
 
 
-def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
+def run_fn(func: Function, reset: Callable[[], None]) -> Function:
     """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
     Before each call of `func`, all ranks get rank 0's state. If `func` raises a FarandoleError
@@ -230,7 +234,7 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[.
     """
 
     @functools.wraps(func)
-    def run_until_done(state: State, *args: Any, **options: Any) -> Result:
+    def run_until_done(state: State, *args: Any, **options: Any) -> Any:
         skip_sync = False
         while True:
             if not skip_sync:
@@ -247,7 +251,7 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[.
             reset()
             state.on_reset()
 
-    return run_until_done
+    return cast(Function, run_until_done)
 
 
 def reset_job() -> None:

@@ -37,7 +37,7 @@ class Group:
 
     def __init__(self, ranks_or_comm: Sequence[int]) -> None:
         try:
-            self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks_or_comm)
+            self.ranks: list[int] = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise CallError(
                 "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
@@ -80,8 +80,8 @@ class Group:
             )
         return self.process_set_id
 
-    # The return types below leave out None: only a group that is not registered returns None, and
-    # calls reject such a group.
+    # The types of `ranks` and of the methods below leave out None: only a group that is not
+    # registered has None, and calls reject such a group.
 
     def included(self) -> bool:
         """Return whether this process is a member. None while the group is not registered."""
@@ -145,12 +145,12 @@ class OptimizerName:
 
 class _World(Group):
     def __init__(self) -> None:
-        self.ranks = None
+        self.ranks = cast(list[int], None)
         self.process_set_id = None
         self._world_rank = -1
 
     def forget(self) -> None:
-        self.process_set_id = self.ranks = None
+        self.process_set_id, self.ranks = None, cast(list[int], None)
 
 
 def checked(process_set: Group) -> Group:

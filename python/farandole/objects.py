@@ -7,7 +7,7 @@ of one job send objects to each other, and the launcher decides who is a member.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import cloudpickle
 
@@ -16,12 +16,27 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 
-Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 # The first byte of a message.
 _OBJECT, _FAILURE = b"o", b"f"
 
 
+# A type checker assumes that all ranks give objects of one type, unless this rank gives None.
+@overload
+def broadcast_object(
+    obj: None,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Any: ...
+@overload
+def broadcast_object(
+    obj: Item,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Item: ...
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -50,8 +65,8 @@ def broadcast_object(
 
 
 def allgather_object(
-    obj: Any, name: str | None = None, process_set: Group = global_process_set
-) -> list[Any]:
+    obj: Item, name: str | None = None, process_set: Group = global_process_set
+) -> list[Item]:
     """Return the list of the members' objects, in the order of their ranks.
 
     A member that has joined has no object, so the list is shorter while join() waits.

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import cloudpickle
 
@@ -106,7 +106,11 @@ class Workers(Sequence[Worker]):
     def __len__(self) -> int:
         return len(self._job.plan.workers)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Worker: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Worker]: ...
+    def __getitem__(self, index: int | slice) -> Worker | list[Worker]:
         return self._job.plan.workers[index]
 
     @property

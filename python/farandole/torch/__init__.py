@@ -47,6 +47,7 @@ from farandole.torch.operations import (
     reducescatter_async,
 )
 from farandole.torch.optimizer import (
+    AnyDistributedOptimizer,
     DistributedOptimizer,
 )
 from farandole.torch.parameters import (
@@ -60,6 +61,7 @@ from farandole.torch.state import (
 from farandole.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
+    "AnyDistributedOptimizer",
     "Compression",
     "Compressor",
     "DistributedOptimizer",

@@ -31,7 +31,7 @@ waiting call raises a GroupLostError. Several threads may make calls if all thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import torch
 
@@ -61,6 +61,9 @@ from farandole.torch.calls import (
 )
 from farandole.torch.compression import Compression
 from farandole.torch.tensors import check
+
+# How many rows each member gets.
+Splits: TypeAlias = Sequence[int] | torch.Tensor
 
 _INT32_MAX = torch.iinfo(torch.int32).max
 
@@ -317,9 +320,23 @@ def grouped_allgather_async(
     return start_batch(operations, tensors, name, array_only)
 
 
+@overload
 def alltoall(
     tensor: torch.Tensor,
-    splits: Any = None,
+    splits: None = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> torch.Tensor: ...
+@overload
+def alltoall(
+    tensor: torch.Tensor,
+    splits: Splits,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+def alltoall(
+    tensor: torch.Tensor,
+    splits: Splits | None = None,
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -343,7 +360,7 @@ def alltoall(
 
 def alltoall_async(
     tensor: torch.Tensor,
-    splits: Any = None,
+    splits: Splits | None = None,
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
@@ -351,9 +368,23 @@ def alltoall_async(
     return start(Alltoall(process_set, splits), tensor, name, _with_received_splits)
 
 
+@overload
 def grouped_alltoall(
     tensors: Sequence[torch.Tensor],
-    splits: Sequence[Any] | None = None,
+    splits: None = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> list[torch.Tensor]: ...
+@overload
+def grouped_alltoall(
+    tensors: Sequence[torch.Tensor],
+    splits: Sequence[Splits | None],
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> list[tuple[torch.Tensor, torch.Tensor]]: ...
+def grouped_alltoall(
+    tensors: Sequence[torch.Tensor],
+    splits: Sequence[Splits | None] | None = None,
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor] | list[tuple[torch.Tensor, torch.Tensor]]:
@@ -367,7 +398,7 @@ def grouped_alltoall(
 
 def grouped_alltoall_async(
     tensors: Sequence[torch.Tensor],
-    splits: Sequence[Any] | None = None,
+    splits: Sequence[Splits | None] | None = None,
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
@@ -443,7 +474,7 @@ def _one_per_tensor(operation: Operation, tensors: Sequence[torch.Tensor]) -> li
 
 
 def _alltoall_of_each(
-    tensors: Sequence[torch.Tensor], splits: Sequence[Any] | None, process_set: Group
+    tensors: Sequence[torch.Tensor], splits: Sequence[Splits | None] | None, process_set: Group
 ) -> list[Alltoall]:
     count = len(arguments.checked_batch(tensors))
     split_lists = [None] * count if splits is None else arguments.batch_splits(splits, count)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from farandole import arguments, lifecycle
+from farandole.compression import AnyCompressor
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, Period, global_process_set
@@ -28,13 +29,15 @@ from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.gradients import Gradients
 from farandole.torch.operations import allreduce, grouped_allreduce_async_
+from farandole.torch.optimizer_types import keeps_class
 
 
 # size waiver: Horovod's arguments
+@keeps_class
 def DistributedOptimizer(  # noqa: N802
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
@@ -93,7 +96,7 @@ def DistributedOptimizer(  # noqa: N802
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
     kind = type(optimizer)
-    base = _DistributedDeltas if op is Adasum else _Distributed
+    base = _DistributedDeltas if op is Adasum else AnyDistributedOptimizer
     distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
@@ -125,13 +128,14 @@ def check_optimizer(optimizer: object) -> None:
 
 def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     check_optimizer(optimizer)
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, AnyDistributedOptimizer):
         raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
     return optimizer
 
 
-class _Distributed(torch.optim.Optimizer):
-    """The methods that override those of the wrapped optimizer's class."""
+class AnyDistributedOptimizer(torch.optim.Optimizer):
+    """What DistributedOptimizer() returns, together with the class of the wrapped optimizer. Use it
+    for isinstance() and in annotations; DistributedOptimizer() makes the objects."""
 
     _combination: Combination
     _passes: int
@@ -308,8 +312,8 @@ class _Distributed(torch.optim.Optimizer):
 
 def step_alone(optimizer: torch.optim.Optimizer) -> None:
     """Make a step of this rank alone, without combining its gradients."""
-    if isinstance(optimizer, _Distributed):
-        super(_Distributed, optimizer).step()
+    if isinstance(optimizer, AnyDistributedOptimizer):
+        super(AnyDistributedOptimizer, optimizer).step()
     else:
         type(optimizer).step(optimizer)
 
@@ -359,7 +363,7 @@ class _Deltas:
         ]
 
 
-class _DistributedDeltas(_Distributed):
+class _DistributedDeltas(AnyDistributedOptimizer):
     """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone

@@ -17,7 +17,7 @@ from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
 
 
 def broadcast_parameters(
-    params: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    params: Mapping[str, Any] | Iterable[Any],
     root_rank: int,
     *,
     process_set: Group = global_process_set,

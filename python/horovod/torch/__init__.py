@@ -1,5 +1,6 @@
 """Farandole for PyTorch under Horovod's name: `import horovod.torch as hvd`."""
 
+from farandole.exports import *  # noqa: F403 - mypy finds these names only here
 from farandole.torch import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
 from horovod.common.util import check_extension as check_extension

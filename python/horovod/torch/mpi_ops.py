@@ -1,5 +1,6 @@
 """The calls of horovod.torch, at Horovod's path."""
 
+from farandole.exports import *  # noqa: F403 - mypy finds these names only here
 from farandole.torch import *  # noqa: F403
 from horovod.common.basics import HorovodBasics
 from horovod.common.exceptions import HorovodInternalError  # noqa: F401 - as in Horovod

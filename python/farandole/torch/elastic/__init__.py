@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from farandole.elastic import (
     HostsUpdatedInterrupt,
@@ -42,10 +42,10 @@ __all__ = [
     "shutdown",
 ]
 
-Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def run(func: Callable[..., Result]) -> Callable[..., Result]:
+def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
