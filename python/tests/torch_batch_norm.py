@@ -102,6 +102,49 @@ class BatchNormChecks(Suite):
             wanted = plain(torch.cat(parts))[4 * group.rank() :][:4]
             torch.testing.assert_close(sync(parts[group.rank()]), wanted, rtol=1e-4, atol=1e-4)
 
+    def check_converted_model(self) -> None:
+        """A converted model learns what one process learns from the whole batch."""
+
+        class Derived(torch.nn.BatchNorm1d):
+            pass
+
+        def model() -> torch.nn.Sequential:
+            torch.manual_seed(3)
+            shared = torch.nn.BatchNorm1d(4, eps=0.01, momentum=0.3)
+            inner = torch.nn.Sequential(torch.nn.Linear(CHANNELS, 4), shared, torch.nn.ReLU())
+            last = torch.nn.BatchNorm1d(4, affine=False)
+            return torch.nn.Sequential(inner, torch.nn.Linear(4, 4), shared, last).double()
+
+        plain, given = model(), model()
+        frozen = given[3].eval(), plain[3].eval()
+        before = {**dict(given.named_parameters()), **dict(given.named_buffers())}
+        converted = hvd.SyncBatchNorm.convert_sync_batchnorm(given)
+        assert converted is given and type(frozen[0]) is hvd.SyncBatchNorm
+        assert type(given[0][1]) is hvd.SyncBatchNorm and given[0][1] is given[2]
+        assert given[0][1].training and not given[3].training
+        after = {**dict(given.named_parameters()), **dict(given.named_buffers())}
+        assert list(after) == list(before) and all(after[n] is before[n] for n in before)
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, given)]
+        distributed = hvd.DistributedOptimizer(optimizers[1], given.named_parameters())
+        for step in range(3):
+            torch.manual_seed(step)
+            batch = torch.randn(4 * self.size, CHANNELS, dtype=torch.float64)
+            for each, rows, optimizer in (
+                (plain, slice(None), optimizers[0]),
+                (given, slice(4 * self.rank, 4 * self.rank + 4), distributed),
+            ):
+                optimizer.zero_grad()
+                (each(batch[rows]) - 1).square().mean().backward()
+                optimizer.step()
+        for name, value in plain.state_dict().items():
+            torch.testing.assert_close(given.state_dict()[name], value)
+        other = torch.nn.ModuleList([torch.nn.LayerNorm(3), Derived(3), torch.nn.BatchNorm3d(3)])
+        kinds = [type(each) for each in hvd.SyncBatchNorm.convert_sync_batchnorm(other)]
+        assert kinds == [torch.nn.LayerNorm, Derived, hvd.SyncBatchNorm]
+        lazy = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.LazyBatchNorm1d())
+        self.expect_error("LazyBatchNorm1d", hvd.SyncBatchNorm.convert_sync_batchnorm, lazy)
+        assert type(lazy[0]) is torch.nn.BatchNorm1d
+
     def check_frozen_inputs_and_weights(self) -> None:
         """If the input needs no gradient, backward has nothing to exchange."""
         sync, _ = self.layers()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from farandole.errors import CallError
-from farandole.group import Group, global_process_set
+from farandole.group import Group, checked, global_process_set
 from farandole.reduce_op import Sum
 from farandole.torch.operations import allgather, allreduce
+
+Module = TypeVar("Module", bound=torch.nn.Module)
+_CONVERTED = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -45,6 +49,44 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
         self.process_set = process_set
+
+    @classmethod
+    def convert_sync_batchnorm(
+        cls, module: Module, process_set: Group = global_process_set
+    ) -> Module:
+        """Turn each torch.nn.BatchNorm1d, 2d and 3d in the module into a SyncBatchNorm, and return
+        the module.
+
+        The layers are changed in place. They keep their parameters, buffers, options and hooks, so
+        an optimizer may be made before or after. Layers of other classes stay as they are, also
+        those of classes that derive from these three. This call does not block.
+
+        Args:
+            module: A module that contains such layers at any depth, or is one.
+            process_set: The group over whose batches the layers normalize.
+
+        Returns:
+            The same object.
+
+        Raises:
+            CallError: A layer is a torch.nn.LazyBatchNorm, which has no parameters yet.
+
+        Example:
+            model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
+        """
+        group = checked(process_set)
+        layers = dict(module.named_modules())
+        for name, layer in layers.items():
+            if isinstance(layer, LazyModuleMixin) and isinstance(layer, _BatchNorm):
+                raise CallError(
+                    f"the layer {name!r} is a {type(layer).__name__} without parameters: run the "
+                    "model once on a batch before convert_sync_batchnorm()"
+                )
+        for layer in layers.values():
+            if type(layer) in _CONVERTED:
+                layer.__class__ = cls
+                layer.process_set = group
+        return module
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2 or input.shape[1] != self.num_features:
