@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -31,6 +31,7 @@ import cloudpickle
 
 from farandole import arguments
 from farandole.errors import CallError
+from farandole.jobs.html_table import html_table
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
 
@@ -98,7 +99,8 @@ def run(
 
 
 class Workers(Sequence[Worker]):
-    """The workers of a job by rank, as launch_workers() returns them. Prints as a table."""
+    """The workers of a job by rank, as launch_workers() returns them. Prints as a table, and is an
+    HTML table in notebooks."""
 
     def __init__(self, job: LaunchedJob) -> None:
         self._job = job
@@ -120,13 +122,30 @@ class Workers(Sequence[Worker]):
         return self._job.messages.text()
 
     def __repr__(self) -> str:
-        lines = [f"{len(self)} workers on {self[0].address}, launcher {self._job.pid}"]
+        lines = [self._title()]
         lines.append("rank      pid  state     exit code")
         for worker in self:
             code = "" if worker.exit_code is None else str(worker.exit_code)
             pid = worker.pid or ""
             lines.append(f"{worker.rank:4} {pid:8}  {worker.state:8}  {code}".rstrip())
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), self)
+
+    def _title(self) -> str:
+        return f"{len(self)} workers on {self[0].address}, launcher {self._job.pid}"
+
+
+class Outcomes(list[Any]):
+    """What await_workers() returns: a list, which notebooks show as an HTML table."""
+
+    def __init__(self, outcomes: Iterable[Any], workers: Workers) -> None:
+        super().__init__(outcomes)
+        self._workers = workers
+
+    def _repr_html_(self) -> str:
+        return self._workers._repr_html_()
 
 
 # size waiver: each argument is a choice of the user
@@ -174,7 +193,7 @@ def launch_workers(
     return Workers(job)
 
 
-def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
+def await_workers(workers: Workers, timeout: float | None = None) -> Outcomes:
     """Wait until all workers have ended, and return the outcome of each by rank.
 
     Ctrl-C ends the wait, but not the workers.
@@ -193,7 +212,7 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
     """
     job = _job_of(workers)
     job.ended.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
-    return [_outcome_of(worker, timeout) for worker in workers]
+    return Outcomes([_outcome_of(worker, timeout) for worker in workers], workers)
 
 
 def stop_workers(workers: Workers, grace_time: float = 10) -> None:
