@@ -154,7 +154,8 @@ answer = {
 if answer["farandole"]:
     try:
         import farandole
-        answer["frontends"] = [m.name for m in pkgutil.iter_modules(farandole.__path__) if m.ispkg]
+        folders = [m.name for m in pkgutil.iter_modules(farandole.__path__) if m.ispkg]
+        answer["frontends"] = [name for name in folders if name != "jobs"]
     except BaseException as error:
         answer["error"] = f"{type(error).__name__}: {error}"
 print(json.dumps(answer))
