@@ -7,9 +7,9 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
-# Makes a build from scratch faster (docs/decisions/0034). With it, no two sources of a room may
-# define the same internal name.
-option(FARANDOLE_UNITY "Compile several sources of a room at once" OFF)
+# Makes a build from scratch faster (docs/decisions/0034). With it, no two sources of a room or of a
+# test program may define the same internal name.
+option(FARANDOLE_UNITY "Compile several sources of a room or of a test program at once" OFF)
 
 add_library(farandole_flags INTERFACE)
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion)
@@ -98,6 +98,7 @@ function(farandole_test)
   add_executable(${program} ${TEST_SOURCES})
   target_link_libraries(${program} PRIVATE farandole_${TEST_ROOM} ${TEST_LINKS}
     farandole_test_flags)
+  set_target_properties(${program} PROPERTIES UNITY_BUILD ${FARANDOLE_UNITY})
   target_precompile_headers(${program} REUSE_FROM farandole_test_headers)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${program})
   # ctest starts the most expensive tests first, so that none of them runs alone at the end. The

@@ -13,8 +13,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
-
 // Counts just below, at and above the number of members, a slice and a window.
 std::set<std::int64_t> boundary_counts(DType dtype, int members) {
   const auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);

@@ -10,7 +10,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr auto kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 // `splits_of(from, to)` is how many rows go from one member to another. Each member also has two

@@ -7,7 +7,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr std::int64_t kSizes[] = {0, 1, 63, kWindow - 1, kWindow, kWindow + 1, 6 * kWindow + 5};
 
 CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, const Buffer& input,

@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-constexpr int kMembers = 3;
+constexpr int kFewMembers = 3;
 constexpr std::int64_t kRowsOfSeveralWindows = 200'000;
 
 class EveryOperation : public ::testing::TestWithParam<OperationRow> {
@@ -24,10 +24,10 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
   void start(std::int64_t rows, const StepIdentity& identity = step_identity(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
-    prepared_ = std::make_unique<PreparedCall>(random_call(random, call, kMembers, rows));
+    prepared_ = std::make_unique<PreparedCall>(random_call(random, call, kFewMembers, rows));
     steps_.clear();
     member_calls_.clear();
-    for (int member = 0; member < kMembers; ++member) {
+    for (int member = 0; member < kFewMembers; ++member) {
       member_calls_.push_back(std::make_unique<MemberCallInTest>(*prepared_, member));
       steps_.push_back(member_calls_.back()->step(group_.group(member), identity));
     }
@@ -41,18 +41,18 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
     for (const auto& member_call : member_calls_) member_call->expect_result();
   }
 
-  GroupInTest group_{kMembers};
+  GroupInTest group_{kFewMembers};
   std::unique_ptr<PreparedCall> prepared_;
   std::vector<std::unique_ptr<MemberCallInTest>> member_calls_;
   std::vector<CollectiveStep> steps_;
 };
 
 TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
-  for (int last = 0; last < kMembers; ++last) {
+  for (int last = 0; last < kFewMembers; ++last) {
     start(kRowsOfSeveralWindows, step_identity(static_cast<std::uint32_t>(last) + 1));
-    for (int turn = 0; turn < 10 * kMembers; ++turn) {
-      if (turn % kMembers == last) continue;
-      EXPECT_NE(advance_member(turn % kMembers), Progress::kDone);
+    for (int turn = 0; turn < 10 * kFewMembers; ++turn) {
+      if (turn % kFewMembers == last) continue;
+      EXPECT_NE(advance_member(turn % kFewMembers), Progress::kDone);
     }
     expect_untouched();
     finish_and_expect_result(static_cast<unsigned>(last));
@@ -61,7 +61,7 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
 
 TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_run_again) {
   start(kRowsOfSeveralWindows);
-  for (int member = 0; member + 1 < kMembers; ++member) {
+  for (int member = 0; member + 1 < kFewMembers; ++member) {
     while (advance_member(member) == Progress::kAdvanced) {
     }
     group_.group(member).board->roll_back();
@@ -76,13 +76,13 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   StepIdentity other = step_identity(1);
   other.id += std::uint64_t{1} << 32;
   steps_[1] = member_calls_[1]->step(group_.group(1), other);
-  for (int member = 0; member + 1 < kMembers; ++member)
+  for (int member = 0; member + 1 < kFewMembers; ++member)
     EXPECT_NE(advance_member(member), Progress::kMisprediction);
-  EXPECT_EQ(group_.finish(kMembers - 1, steps_.back()), Progress::kMisprediction);
-  for (int member = 0; member + 1 < kMembers; ++member)
+  EXPECT_EQ(group_.finish(kFewMembers - 1, steps_.back()), Progress::kMisprediction);
+  for (int member = 0; member + 1 < kFewMembers; ++member)
     EXPECT_EQ(advance_member(member), Progress::kMisprediction);
   expect_untouched();
-  for (int member = 0; member < kMembers; ++member) group_.group(member).board->roll_back();
+  for (int member = 0; member < kFewMembers; ++member) group_.group(member).board->roll_back();
   start(1000, {.generation = 2, .sequence = 1, .id = other.id});
   finish_and_expect_result(1);
 }
@@ -90,11 +90,11 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
 // Member 1's entry is written by hand. Barriers ignore the count, except that a negative one is
 // a mismatch.
 TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
-  constexpr auto kInt64Max = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kElementsMax = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t declared_count :
-       {std::int64_t{-1}, std::int64_t{1} - kInt64Max, kInt64Max, kInt64Max / 2}) {
+       {std::int64_t{-1}, std::int64_t{1} - kElementsMax, kElementsMax, kElementsMax / 2}) {
     if (declared_count > 0 && GetParam().output_rule == OutputRule::kNone) continue;
-    GroupInTest group(kMembers);
+    GroupInTest group(kFewMembers);
     start(1000);
     for (const int member : {0, 2})
       steps_[static_cast<std::size_t>(member)] =
@@ -119,7 +119,7 @@ TEST_P(EveryOperation, alternates_between_large_and_empty_tensors) {
 
 TEST_P(EveryOperation, exposes_only_what_exposable_memory_returns) {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kRowsOfSeveralWindows}) {
-    GroupInTest group(kMembers);
+    GroupInTest group(kFewMembers);
     const auto input = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
     const auto output = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
     CollectiveCall call = {.operation = GetParam().operation,

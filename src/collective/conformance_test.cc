@@ -10,7 +10,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr int kMembersMax = 8;
 
 template <class Choices>

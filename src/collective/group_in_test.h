@@ -19,6 +19,9 @@
 
 namespace farandole {
 
+// The window of shared memory through which a member sends ordinary memory, in bytes.
+inline constexpr auto kWindow = static_cast<std::int64_t>(kWindowBytes);
+
 using Buffer = std::vector<std::byte>;
 
 class GroupInTest {
@@ -68,18 +71,18 @@ class GroupInTest {
   }
 
   // Advances until the step has ended, as the engine does. It sleeps after kPending. So if a step
-  // returns kPending too early or does not ring a doorbell, the test fails at kHangGuard.
+  // returns kPending too early or does not ring a doorbell, the test fails at kSleepLimit.
   Progress finish(int member, CollectiveStep& step) {
-    constexpr auto kHangGuard = std::chrono::seconds(60);
+    constexpr auto kSleepLimit = std::chrono::seconds(60);
     Doorbells& bells = *doorbells_[static_cast<std::size_t>(member)];
-    const auto deadline = SystemClock().now() + kHangGuard;
+    const auto deadline = SystemClock().now() + kSleepLimit;
     while (SystemClock().now() < deadline) {
       Progress progress = advance(step);
       if (progress == Progress::kPending) {
         const auto ticket = bells.prepare_sleep();
         progress = advance(step);
         if (progress == Progress::kPending)
-          bells.sleep(ticket, kHangGuard);
+          bells.sleep(ticket, kSleepLimit);
         else
           bells.cancel_sleep();
       }

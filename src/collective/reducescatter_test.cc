@@ -9,8 +9,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
-
 class ReducescatterMembers : public ::testing::TestWithParam<int> {
  protected:
   void add(std::int64_t rows, std::int64_t row_elements) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coordination/members_in_test.h"
+#include "coordination/signatures_in_test.h"
 
 namespace farandole {
 namespace {
@@ -31,8 +32,6 @@ Signature tensor(std::string name, DType dtype = DType::kFloat32,
 Signature call(Operation operation, std::string name) {
   return {.name = std::move(name), .operation = operation, .dimensions = {}};
 }
-
-Signature join(std::string name = "join") { return call(Operation::kJoin, std::move(name)); }
 
 using Log = std::vector<std::string>;
 

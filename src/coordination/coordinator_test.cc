@@ -8,21 +8,13 @@
 #include <variant>
 #include <vector>
 
+#include "coordination/signatures_in_test.h"
+
 namespace farandole {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-Signature named(const std::string& name) {
-  Signature signature;
-  signature.name = name;
-  return signature;
-}
-
-Signature allreduce(const std::string& name) {
-  return {.name = name, .operation = Operation::kAllreduce, .dimensions = {7}};
-}
 
 Status feed(Coordinator& coordinator, int from, const std::vector<Announcement>& items) {
   MessagePacker packer;

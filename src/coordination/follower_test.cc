@@ -8,26 +8,13 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "coordination/signatures_in_test.h"
 
 namespace farandole {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-Signature named(const std::string& name) {
-  Signature signature;
-  signature.name = name;
-  return signature;
-}
-
-Signature allreduce(const std::string& name, std::vector<std::int64_t> dimensions = {7}) {
-  return {.name = name, .operation = Operation::kAllreduce, .dimensions = std::move(dimensions)};
-}
-
-Signature join(const std::string& name) {
-  return {.name = name, .operation = Operation::kJoin, .dimensions = {}};
-}
 
 Step step_of(StepNumber step_number, const std::vector<Signature>& signatures,
              std::vector<CallId> call_ids) {

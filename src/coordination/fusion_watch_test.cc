@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-InternedSignature tensor(const std::string& name) {
+InternedSignature interned_tensor(const std::string& name) {
   return InternedSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
 }
 
@@ -18,7 +18,7 @@ bool learns_after_superstep(FusionWatch& watch, std::uint32_t quiescent_points,
   bool result = false;
   std::uint32_t waits = 0;
   for (const auto* name : names) {
-    watch.add(tensor(name), {.waits = waits, .quiescent_points = quiescent_points});
+    watch.add(interned_tensor(name), {.waits = waits, .quiescent_points = quiescent_points});
     waits += waits_between;
     result |= watch.end_step();
   }
@@ -49,8 +49,8 @@ TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
 
 TEST(FusionWatch, ReportsNothingIfABatchIsFusedAlready) {
   FusionWatch watch(100);
-  const auto a = tensor("a");
-  const auto b = tensor("b");
+  const auto a = interned_tensor("a");
+  const auto b = interned_tensor("b");
   for (std::uint32_t round = 1; round < 10; ++round) {
     watch.add(a, {.quiescent_points = round, .batch = 1});
     watch.add(b, {.quiescent_points = round, .batch = 1});

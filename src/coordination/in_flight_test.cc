@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-InternedSignature named(const std::string& name) {
+InternedSignature interned_call(const std::string& name) {
   Signature signature;
   signature.name = name;
   return InternedSignature(signature);
@@ -27,9 +27,9 @@ std::vector<CallId> call_ids(const InFlight& in_flight) {
 }
 
 TEST(InFlight, KeepsTheOrderOfSubmission) {
-  const auto a = named("a");
-  const auto b = named("b");
-  const auto c = named("c");
+  const auto a = interned_call("a");
+  const auto b = interned_call("b");
+  const auto c = interned_call("c");
   InFlight in_flight;
   const auto first = in_flight.add(1, a, {.waits = 4});
   in_flight.add(2, b, {});
@@ -51,8 +51,8 @@ TEST(InFlight, KeepsTheOrderOfSubmission) {
 }
 
 TEST(InFlight, DistinguishesNamesWithEqualDigests) {
-  const auto a = named("a");
-  auto b = named("b");
+  const auto a = interned_call("a");
+  auto b = interned_call("b");
   b.name_digest = a.name_digest;
   InFlight in_flight;
   const auto first = in_flight.add(1, a, {});
@@ -71,7 +71,7 @@ TEST(InFlight, FindsSubmissionsAfterRandomAddsAndRemoves) {
   std::mt19937_64 random(7);
   std::vector<std::unique_ptr<InternedSignature>> interned;
   for (int index = 0; index < 300; ++index) {
-    interned.push_back(std::make_unique<InternedSignature>(named(std::to_string(index))));
+    interned.push_back(std::make_unique<InternedSignature>(interned_call(std::to_string(index))));
     if (index % 2 == 0) interned.back()->name_digest %= 32;
   }
   InFlight in_flight;

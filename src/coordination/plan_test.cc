@@ -4,14 +4,10 @@
 
 #include <string>
 
+#include "coordination/signatures_in_test.h"
+
 namespace farandole {
 namespace {
-
-Signature named(const std::string& name) {
-  Signature signature;
-  signature.name = name;
-  return signature;
-}
 
 class PlanOfFour : public testing::Test {
  protected:

@@ -25,7 +25,7 @@ Signature tensor(Operation operation, DType dtype, std::vector<std::int64_t> dim
   return signature;
 }
 
-Signature allreduce(std::vector<std::int64_t> dimensions) {
+Signature allreduce_x(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
@@ -49,7 +49,7 @@ std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
 
 TEST(RejectionText, OfTwoRanks) {
   EXPECT_EQ(mismatch_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
-                           {allreduce({10, 3}), {0}}}),
+                           {allreduce_x({10, 3}), {0}}}),
             "allreduce `x` was submitted differently on different ranks: the dtype differs\n"
             "           dtype     shape\n"
             "  rank 0   float32   [10, 3]\n"
@@ -60,7 +60,7 @@ TEST(RejectionText, OfTwoRanks) {
 TEST(RejectionText, OfFourRanks) {
   auto other = tensor(Operation::kAllreduce, DType::kBFloat16, {10, 128});
   other.reduce_op = ReduceOp::kAverage;
-  EXPECT_EQ(mismatch_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
+  EXPECT_EQ(mismatch_text({{other, {1}}, {allreduce_x({10, 3}), {3, 2, 0}}}),
             "allreduce `x` was submitted differently on different ranks: dtype, reduce op and "
             "shape differ; rank 1 differs from the others\n"
             "                  dtype      reduce op   shape\n"
@@ -70,11 +70,11 @@ TEST(RejectionText, OfFourRanks) {
 }
 
 TEST(RejectionText, OfSixtyFourRanks) {
-  auto halved = allreduce({4096, 1024});
+  auto halved = allreduce_x({4096, 1024});
   halved.prescale = 0.5;
-  auto on_device = allreduce({4096, 1024});
+  auto on_device = allreduce_x({4096, 1024});
   on_device.device = DeviceType::kCuda;
-  EXPECT_EQ(mismatch_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
+  EXPECT_EQ(mismatch_text({{allreduce_x({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
                            {on_device, {9}},
                            {halved, {40, 41, 42}}}),
             "allreduce `x` was submitted differently on different ranks: device and prescale "
@@ -88,7 +88,7 @@ TEST(RejectionText, OfSixtyFourRanks) {
 
 TEST(RejectionText, OfSixtyFourRanksThatAllDiffer) {
   std::vector<Variant> variants;
-  for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce({rank + 5}), {rank}});
+  for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce_x({rank + 5}), {rank}});
   EXPECT_EQ(
       mismatch_text(variants),
       mismatch("allreduce `x`", "the shape differs",
@@ -105,7 +105,7 @@ TEST(RejectionText, OfEverySecondRank) {
   std::vector<int> odd;
   for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
   EXPECT_EQ(
-      mismatch_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
+      mismatch_text({{allreduce_x({1}), odd}, {allreduce_x({2}), even}}),
       mismatch("allreduce `x`", "the shape differs",
                {std::string(60, ' ') + "dtype     shape",
                 "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
@@ -136,7 +136,7 @@ TEST(RejectionText, Scales) {
 }
 
 TEST(CallErrorText, NamesTheRanksOfEachError) {
-  const Signature right = allreduce({8});
+  const Signature right = allreduce_x({8});
   const auto wrong = [](const std::string& call_error) {
     return Signature{.name = "x", .dimensions = {}, .call_error = call_error};
   };
@@ -155,7 +155,7 @@ TEST(CallErrorText, NamesTheRanksOfEachError) {
 
 // Any difference in bits must be visible.
 TEST(RejectionText, ScalesThatAreAlmostAlike) {
-  auto one = allreduce({8});
+  auto one = allreduce_x({8});
   one.prescale = 0;
   one.postscale = 0.1;
   auto two = one;
@@ -180,9 +180,9 @@ TEST(RejectionText, Roots) {
 }
 
 TEST(RejectionText, Devices) {
-  auto other = allreduce({8});
+  auto other = allreduce_x({8});
   other.device = DeviceType::kCuda;
-  EXPECT_EQ(mismatch_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
+  EXPECT_EQ(mismatch_text({{allreduce_x({8}), {0, 2}}, {other, {1}}}),
             mismatch("allreduce `x`", "the device differs; rank 1 differs from the others",
                      {"             dtype     device   shape",  //
                       "ranks 0, 2   float32   cpu      [8]",    //
@@ -203,7 +203,7 @@ TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
 
 TEST(RejectionText, IfOperationsDifferNothingElseIsNamed) {
   const auto barrier = tensor(Operation::kBarrier, DType::kUInt8, {});
-  auto averaged = allreduce({2});
+  auto averaged = allreduce_x({2});
   averaged.reduce_op = ReduceOp::kAverage;
   averaged.prescale = 2;
   auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
@@ -225,7 +225,7 @@ TEST(RejectionText, IfOperationsDifferNothingElseIsNamed) {
 TEST(RejectionText, StaysWithinItsBounds) {
   std::vector<Variant> variants;
   for (int rank = 0; rank < 64; ++rank) {
-    variants.push_back({allreduce(std::vector<std::int64_t>(64, 1'000'000'000 + rank)), {rank}});
+    variants.push_back({allreduce_x(std::vector<std::int64_t>(64, 1'000'000'000 + rank)), {rank}});
     auto& signature = variants.back().signature;
     signature.name = std::string(kNameBytesMax, 'n');
     signature.prescale = -1.0 / 3 * (rank + 1);
@@ -243,8 +243,8 @@ TEST(RejectionText, LongRankListsAreShortened) {
   std::vector<Variant> variants(2);
   for (int rank = 0; rank < 100'000; ++rank)
     variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
-  variants[0].signature = allreduce({1});
-  variants[1].signature = allreduce({2});
+  variants[0].signature = allreduce_x({1});
+  variants[1].signature = allreduce_x({2});
   const auto text = mismatch_text(variants);
   EXPECT_LE(text.size(), 500U);
   EXPECT_THAT(text,

@@ -16,14 +16,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 
-constexpr TimePoint kNow{seconds(10'000)};
+constexpr TimePoint kJobTime{seconds(10'000)};
 
 JobStatus job_with(std::vector<RankStatus> ranks) {
   return {.pid = 4711,
           .host = "node7",
           .command = "python train.py",
-          .started = kNow - seconds(123),
-          .read_at = kNow,
+          .started = kJobTime - seconds(123),
+          .read_at = kJobTime,
           .ranks = std::move(ranks)};
 }
 
@@ -31,7 +31,7 @@ RankStatus status_of_waiting_rank(int rank, const std::string& name) {
   RankStatus status;
   status.pid = 4720;
   status.state = RankState::kWaits;
-  status.since = kNow - milliseconds(3200);
+  status.since = kJobTime - milliseconds(3200);
   status.call.emplace();
   status.call->operation = Operation::kAllreduce;
   status.call->dtype = DType::kFloat32;
@@ -47,7 +47,7 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
   RankStatus late;
   late.pid = 4722;
   late.state = RankState::kComputes;
-  late.since = kNow - milliseconds(3400);
+  late.since = kJobTime - milliseconds(3400);
   late.counts = {.calls = 1203, .bytes = 1'287'000'000, .blocked = milliseconds(140)};
   late.time_in_job = seconds(123);
   RankStatus ended;

@@ -15,14 +15,14 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr TimePoint kNow{seconds(1000)};
+constexpr TimePoint kStatusTime{seconds(1000)};
 
 class RankStatusTest : public ::testing::Test {
  protected:
   RankStatusTest() : workers_(3) {
     for (WatchedWorker& worker : workers_) {
       worker.report.member_state = MemberState::kMember;
-      worker.report.since = kNow - seconds(100);
+      worker.report.since = kStatusTime - seconds(100);
       worker.report.groups = {kWorld};
     }
   }
@@ -32,15 +32,17 @@ class RankStatusTest : public ::testing::Test {
     call.handle = handle;
     call.operation = Operation::kAllreduce;
     call.name = "x";
-    call.submitted = kNow - ago;
+    call.submitted = kStatusTime - ago;
     report(rank).calls.push_back(call);
     return report(rank).calls.back();
   }
   void set_wait(int rank, Handle handle, Duration ago) {
-    report(rank).wait = {.handle = handle, .since = kNow - ago, .until = {}};
+    report(rank).wait = {.handle = handle, .since = kStatusTime - ago, .until = {}};
   }
-  RankStatus status(int rank) const { return rank_status(JobSnapshot(workers_, kNow), rank); }
-  std::string text(int rank) const { return describe(status(rank), kNow); }
+  RankStatus status(int rank) const {
+    return rank_status(JobSnapshot(workers_, kStatusTime), rank);
+  }
+  std::string text(int rank) const { return describe(status(rank), kStatusTime); }
 
   std::vector<WatchedWorker> workers_;
 };
@@ -51,11 +53,12 @@ TEST_F(RankStatusTest, FollowsTheLifeOfAWorker) {
   EXPECT_EQ(status(0).since, std::nullopt);
   EXPECT_EQ(status(0).time_in_job, std::nullopt);
   report(0).member_state = MemberState::kForming;
-  report(0).since = kNow - milliseconds(3200);
+  report(0).since = kStatusTime - milliseconds(3200);
   EXPECT_EQ(text(0), "waits 3.2 s in init()");
   EXPECT_EQ(text(1), "computes for 1 min 40 s");
   EXPECT_EQ(status(1).time_in_job, Duration(seconds(100)));
-  report(1).wait = {.handle = 7, .since = kNow - seconds(9), .until = kNow - seconds(8)};
+  report(1).wait = {
+      .handle = 7, .since = kStatusTime - seconds(9), .until = kStatusTime - seconds(8)};
   EXPECT_EQ(text(1), "computes for 8.0 s");
   report(1).member_state = MemberState::kLeft;
   report(1).reason = "it called shutdown()\a";
@@ -86,7 +89,7 @@ TEST_F(RankStatusTest, TheCurrentWaitIsCounted) {
   set_wait(0, 4, seconds(2));
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(6)));
   EXPECT_EQ(status(0).counts.calls, 5U);
-  report(0).wait.until = kNow - seconds(1);
+  report(0).wait.until = kStatusTime - seconds(1);
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(4)));
 }
 
@@ -101,7 +104,7 @@ TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
 // A record may have times in the future, because it was overwritten or because the worker read the
 // clock after us.
 TEST_F(RankStatusTest, TimesInTheFutureCountAsZero) {
-  report(0).since = kNow + seconds(5);
+  report(0).since = kStatusTime + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");
   EXPECT_EQ(status(0).time_in_job, Duration());
   add_call(1, 4, -seconds(5));

@@ -14,7 +14,7 @@ namespace {
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
-constexpr int kSize = 3;
+constexpr int kRanks = 3;
 constexpr std::size_t kBucketBytes = 1 << 20;
 // In the fused buffer, some of these tensors begin at unaligned addresses.
 constexpr std::array<std::int64_t, 6> kCounts = {3, 1, 0, 5000, 70'001, 64};
@@ -77,8 +77,8 @@ void run_batch(Engine& engine, const std::vector<Submission>& batch) {
 }
 
 TEST(Fusion, GivesTheResultsOfSingleSteps) {
-  std::barrier<> together(kSize);
-  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+  std::barrier<> together(kRanks);
+  run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (const ReductionKind& kind : reduction_kinds()) {
       Buffers inputs = inputs_of(kind, engine.topology().rank);
       Buffers alone = inputs;
@@ -98,7 +98,7 @@ TEST(Fusion, GivesTheResultsOfSingleSteps) {
 }
 
 TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
-  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
+  run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
     constexpr std::size_t kTensors = 8;
     constexpr std::size_t kEach = 10'000;
     const auto block = engine.allocate(kTensors * kEach * sizeof(float)).value();
@@ -110,7 +110,7 @@ TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
       for (std::size_t t = 0; t < kTensors; ++t) {
         // In each round, the tensors of one rank have separate memory, and those of another rank
         // lie in reverse order.
-        const std::size_t place = rank == (round + 1) % kSize ? kTensors - 1 - t : t;
+        const std::size_t place = rank == (round + 1) % kRanks ? kTensors - 1 - t : t;
         float* const memory = rank == round ? apart[t].data() : values + place * kEach;
         std::fill_n(memory, kEach, static_cast<float>(t + 1));
         Submission submission;
@@ -125,7 +125,7 @@ TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
       run_batch(engine, batch);
       for (std::size_t t = 0; t < kTensors; ++t) {
         const auto* const result = static_cast<const float*>(batch[t].output);
-        ASSERT_EQ(std::count(result, result + kEach, static_cast<float>(kSize * (t + 1))),
+        ASSERT_EQ(std::count(result, result + kEach, static_cast<float>(kRanks * (t + 1))),
                   static_cast<std::ptrdiff_t>(kEach));
       }
     }
@@ -154,10 +154,10 @@ TEST(Fusion, ABucketHasALimit) {
 // The adasum of orthogonal vectors is their sum, and that of equal vectors is the vector itself. A
 // step must not mix the two tensors.
 TEST(Fusion, AdasumIsNotFused) {
-  std::barrier<> together(kSize);
-  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
-    std::vector<std::vector<float>> values(2, std::vector<float>(kSize, 1.0F));
-    for (int element = 0; element < kSize; ++element)
+  std::barrier<> together(kRanks);
+  run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+    std::vector<std::vector<float>> values(2, std::vector<float>(kRanks, 1.0F));
+    for (int element = 0; element < kRanks; ++element)
       values[1][static_cast<std::size_t>(element)] = element == engine.topology().rank ? 1 : 0;
     std::vector<Submission> batch = {allreduce_of(values[0], "same"),
                                      allreduce_of(values[1], "orthogonal")};
@@ -167,7 +167,7 @@ TEST(Fusion, AdasumIsNotFused) {
     together.arrive_and_wait();
     run_batch(engine, batch);
     for (const std::vector<float>& result : values)
-      EXPECT_EQ(result, std::vector<float>(kSize, 1.0F));
+      EXPECT_EQ(result, std::vector<float>(kRanks, 1.0F));
     together.arrive_and_wait();
     EXPECT_EQ(spy.steps(), before + 2);
     together.arrive_and_wait();

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kBucketBytes = 16'384;
+constexpr std::size_t kSmallBucketBytes = 16'384;
 
 struct Tensors {
   std::vector<std::vector<float>> values;
@@ -52,7 +52,7 @@ void iterate(Engine& engine, int tensors, std::mt19937& random, GroupId group = 
 TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessages) {
   constexpr int kSize = 3;
   std::barrier<> together(kSize);
-  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+  run_spied_job(kSize, kSmallBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (int round = 0; round < 50; ++round) {
       std::vector<float> values(static_cast<std::size_t>(1 + round % 5), 1.0F);
       ASSERT_EQ(allreduce(engine, values), Status());
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, InAnyOrder, ::testing::Values(2, 3, 4));
 TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
   const int size = GetParam();
   std::barrier<> together(size);
-  run_spied_job(size, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+  run_spied_job(size, kSmallBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     constexpr int kTensors = 20;
     constexpr int kIterations = 20;
     std::mt19937 random(static_cast<unsigned>(engine.topology().rank));
@@ -175,7 +175,7 @@ TEST(Replan, OverlappingGroupsInDifferentOrders) {
 // mismatch is at first a misprediction.
 TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   constexpr int kSize = 3;
-  run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
+  run_spied_job(kSize, kSmallBucketBytes, [](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
@@ -217,7 +217,7 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
 // after.
 TEST(Replan, RanksJoinInAnyMode) {
   constexpr int kSize = 3;
-  run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
+  run_spied_job(kSize, kSmallBucketBytes, [](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (const int iterations : {0, 20, 3}) {

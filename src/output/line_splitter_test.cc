@@ -5,15 +5,14 @@
 
 #include <string>
 
+#include "output/pieces_in_test.h"
+
 namespace farandole {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-OutputPiece line(std::string text) { return {std::move(text), true}; }
-OutputPiece progress(std::string text) { return {std::move(text), false}; }
 
 TEST(LineSplitter, JoinsALineThatComesInParts) {
   LineSplitter splitter;

@@ -5,14 +5,13 @@
 
 #include <string>
 
+#include "output/pieces_in_test.h"
+
 namespace farandole {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::Not;
-
-OutputPiece line(std::string text) { return {std::move(text), true}; }
-OutputPiece progress(std::string text) { return {std::move(text), false}; }
 
 TEST(Screen, PrefixesLinesWithTheRank) {
   Screen screen(false);

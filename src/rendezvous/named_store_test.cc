@@ -16,18 +16,13 @@
 
 #include "base/no_descriptors_in_test.h"
 #include "rendezvous/keys.h"
+#include "rendezvous/limits_in_test.h"
 #include "transport/unix_listener.h"
 
 namespace farandole {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::function<bool()> kNotInterrupted;
-
-WaitLimit long_limit() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
-}
 
 std::string unused_name() {
   static int count = 0;

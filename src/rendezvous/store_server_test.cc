@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/no_descriptors_in_test.h"
+#include "rendezvous/limits_in_test.h"
 #include "rendezvous/serving_thread.h"
 #include "rendezvous/store_client.h"
 
@@ -31,12 +32,6 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-const std::function<bool()> kNotInterrupted;
-
-WaitLimit long_limit() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
-}
 
 std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
   auto client = StoreClient::connect(serving.end(rank).get());

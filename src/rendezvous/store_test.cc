@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/no_descriptors_in_test.h"
+#include "rendezvous/limits_in_test.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/serving_thread.h"
 #include "rendezvous/store_client.h"
@@ -28,7 +29,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kMembers = 3;
-const std::function<bool()> kNotInterrupted;
 
 // Creates the Stores of all members of one job.
 class Job {
@@ -72,10 +72,6 @@ class StoreSuite : public ::testing::TestWithParam<Implementation> {
   std::unique_ptr<Job> job_ = GetParam().make();
 };
 
-// A long limit that only guards against hanging.
-WaitLimit long_limit() {
-  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
-}
 WaitLimit at_once() { return {TimePoint{}, kNotInterrupted}; }
 
 StoreValue text(std::string_view words) {

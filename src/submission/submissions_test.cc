@@ -10,7 +10,7 @@ namespace {
 
 constexpr GroupId kGroup = 1;
 
-Submission named(const std::string& name, GroupId group = kWorld) {
+Submission call_named(const std::string& name, GroupId group = kWorld) {
   Submission submission;
   submission.operation = Operation::kBarrier;
   submission.name = name;
@@ -41,9 +41,9 @@ class SubmissionsTest : public testing::Test {
 };
 
 TEST_F(SubmissionsTest, ABatchArrivesInItsOrder) {
-  ASSERT_TRUE(add({named("a"), named("b")}).ok());
+  ASSERT_TRUE(add({call_named("a"), call_named("b")}).ok());
   const std::vector<Handle> first = handles_;
-  ASSERT_TRUE(add({named("c")}).ok());
+  ASSERT_TRUE(add({call_named("c")}).ok());
   EXPECT_EQ(submissions_.newest(1).front()->submission.name, "c");
   EXPECT_EQ(submissions_.in_flight(), 3U);
   EXPECT_EQ(submissions_.unfinished({first[0], 2}), 2U);
@@ -60,14 +60,14 @@ TEST_F(SubmissionsTest, ABatchArrivesInItsOrder) {
 }
 
 TEST_F(SubmissionsTest, ABatchIsAddedAsAWholeOrNotAtAll) {
-  ASSERT_TRUE(add({named("a")}).ok());
-  EXPECT_EQ(add({named("b"), named("a")}).code(), StatusCode::kFixCall);
+  ASSERT_TRUE(add({call_named("a")}).ok());
+  EXPECT_EQ(add({call_named("b"), call_named("a")}).code(), StatusCode::kFixCall);
   EXPECT_EQ(submissions_.in_flight(), 1U);
-  EXPECT_TRUE(add({named("b")}).ok());
+  EXPECT_TRUE(add({call_named("b")}).ok());
 }
 
 TEST_F(SubmissionsTest, ResultsAreTakenOnce) {
-  ASSERT_TRUE(add({named("a")}).ok());
+  ASSERT_TRUE(add({call_named("a")}).ok());
   const Handle handle = handles_[0];
   EXPECT_FALSE(submissions_.poll(handle));
   EXPECT_EQ(submissions_.peek(handle).status, Status::retry("`a` is not done yet"));
@@ -83,31 +83,31 @@ TEST_F(SubmissionsTest, ResultsAreTakenOnce) {
 // At a quiescent point the program has seen the end of all earlier calls, or has dropped them.
 TEST_F(SubmissionsTest, ContextsDependOnWhatTheProgramHasSeen) {
   const auto points = [&] { return submissions_.newest(1).front()->context.quiescent_points; };
-  ASSERT_TRUE(add({named("a")}).ok());
+  ASSERT_TRUE(add({call_named("a")}).ok());
   const std::uint32_t first = points();
   const Handle handle = handles_[0];
-  ASSERT_TRUE(add({named("b")}).ok());
+  ASSERT_TRUE(add({call_named("b")}).ok());
   EXPECT_EQ(points(), first);
   submissions_.drop(handles_[0]);
   finish_all();
   EXPECT_TRUE(submissions_.poll(handle));
-  ASSERT_TRUE(add({named("c")}).ok());
+  ASSERT_TRUE(add({call_named("c")}).ok());
   EXPECT_EQ(points(), first + 1);
 }
 
 TEST_F(SubmissionsTest, AGroupIsClosedOnlyAfterAllResultsAreTaken) {
-  ASSERT_TRUE(add({named("a", kGroup)}).ok());
+  ASSERT_TRUE(add({call_named("a", kGroup)}).ok());
   const Handle handle = handles_[0];
   EXPECT_EQ(submissions_.close_group(kGroup).code(), StatusCode::kFixCall);
   finish_all();
   EXPECT_EQ(submissions_.close_group(kGroup).code(), StatusCode::kFixCall);
   (void)submissions_.take(handle);
   EXPECT_TRUE(submissions_.close_group(kGroup).ok());
-  EXPECT_EQ(add({named("b", kGroup)}),
+  EXPECT_EQ(add({call_named("b", kGroup)}),
             Status::fix_call("group 1 is being removed; no more calls can be made in it"));
-  EXPECT_TRUE(add({named("b")}).ok());
+  EXPECT_TRUE(add({call_named("b")}).ok());
   submissions_.reopen_group(kGroup);
-  EXPECT_TRUE(add({named("b", kGroup)}).ok());
+  EXPECT_TRUE(add({call_named("b", kGroup)}).ok());
 }
 
 TEST_F(SubmissionsTest, AnEndedGroupRejectsCallsWithItsFirstReason) {
@@ -115,7 +115,7 @@ TEST_F(SubmissionsTest, AnEndedGroupRejectsCallsWithItsFirstReason) {
   submissions_.end_group(kGroup, over);
   submissions_.end_group(kGroup, Status::stop("later"));
   EXPECT_TRUE(submissions_.is_over(kGroup));
-  EXPECT_EQ(add({named("a", kGroup)}), over);
+  EXPECT_EQ(add({call_named("a", kGroup)}), over);
   EXPECT_FALSE(submissions_.is_over(kWorld));
   submissions_.forget_group(kGroup);
   EXPECT_FALSE(submissions_.is_over(kGroup));

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-TimePoint at(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
+TimePoint at_second(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
 
 Submission call(std::string name, std::vector<std::int64_t> shape = {}) {
   Submission submission;
@@ -48,13 +48,13 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
 }
 
 TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
-  recorder_.begin(at(1));
+  recorder_.begin(at_second(1));
   EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
-  recorder_.record_formed(at(2));
-  submit(1, call("grad", {2, 3}), at(3));
+  recorder_.record_formed(at_second(2));
+  submit(1, call("grad", {2, 3}), at_second(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kMember);
-  EXPECT_EQ(report.since, at(2));
+  EXPECT_EQ(report.since, at_second(2));
   ASSERT_EQ(report.calls.size(), 1U);
   EXPECT_EQ(report.calls[0].name, "grad");
   EXPECT_EQ(report.calls[0].operation, Operation::kAllreduce);
@@ -62,63 +62,64 @@ TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   EXPECT_EQ(report.calls[0].elements, 6);
   EXPECT_EQ(report.calls[0].state, CallState::kWaiting);
   EXPECT_TRUE(report.calls[0].in_flight());
-  recorder_.record_running(1, at(4));
-  recorder_.record_finished(1, true, at(5));
+  recorder_.record_running(1, at_second(4));
+  recorder_.record_finished(1, true, at_second(5));
   report = read_flight_record(memory_);
   EXPECT_EQ(report.calls[0].state, CallState::kDone);
-  EXPECT_EQ(report.calls[0].submitted, at(3));
-  EXPECT_EQ(report.calls[0].changed, at(5));
+  EXPECT_EQ(report.calls[0].submitted, at_second(3));
+  EXPECT_EQ(report.calls[0].changed, at_second(5));
   EXPECT_FALSE(report.calls[0].in_flight());
 }
 
 TEST_F(FlightRecordTest, CountsCallsAndBytes) {
-  recorder_.begin(at(1));
-  submit(1, call("grad", {2, 3}), at(2));
-  submit(2, call("empty", {0}), at(2));
+  recorder_.begin(at_second(1));
+  submit(1, call("grad", {2, 3}), at_second(2));
+  submit(2, call("empty", {0}), at_second(2));
   Submission barrier;
   barrier.name = "barrier";
   barrier.operation = Operation::kBarrier;
-  submit(3, barrier, at(2));
-  recorder_.record_finished(1, true, at(3));
-  recorder_.record_finished(2, false, at(3));
+  submit(3, barrier, at_second(2));
+  recorder_.record_finished(1, true, at_second(3));
+  recorder_.record_finished(2, false, at_second(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 1U);
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
-    submit(handle, call("x", {1}), at(4));
-  recorder_.record_finished(3, true, at(5));  // counts even if this call has no line any more
+    submit(handle, call("x", {1}), at_second(4));
+  recorder_.record_finished(3, true,
+                            at_second(5));  // counts even if this call has no line any more
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
   EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
-  recorder_.begin(at(6));
+  recorder_.begin(at_second(6));
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 0U);
   EXPECT_EQ(report.counts.bytes, 0U);
 }
 
 TEST_F(FlightRecordTest, RecordsWhereAndHowLongTheProgramWaits) {
-  recorder_.begin(at(1));
+  recorder_.begin(at_second(1));
   EXPECT_EQ(read_flight_record(memory_).wait.handle, 0U);
-  recorder_.record_blocked(7, at(2));
+  recorder_.record_blocked(7, at_second(2));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 7U);
-  EXPECT_EQ(report.wait.since, at(2));
+  EXPECT_EQ(report.wait.since, at_second(2));
   EXPECT_EQ(report.wait.until, std::nullopt);
   EXPECT_EQ(report.counts.blocked, Duration());
-  recorder_.record_unblocked(at(5));
-  recorder_.record_blocked(8, at(6));
-  recorder_.record_unblocked(at(6) - std::chrono::nanoseconds(1));  // ends before it began
+  recorder_.record_unblocked(at_second(5));
+  recorder_.record_blocked(8, at_second(6));
+  recorder_.record_unblocked(at_second(6) - std::chrono::nanoseconds(1));  // ends before it began
   report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 8U);
-  EXPECT_EQ(report.wait.until, at(6) - std::chrono::nanoseconds(1));
+  EXPECT_EQ(report.wait.until, at_second(6) - std::chrono::nanoseconds(1));
   EXPECT_EQ(report.counts.blocked, std::chrono::seconds(3));
 }
 
 TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
-  recorder_.begin(at(0));
+  recorder_.begin(at_second(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
-    submit(handle, call("x" + std::to_string(handle)), at(1));
-  recorder_.record_finished(2, true, at(2));  // its line belongs to another call now
+    submit(handle, call("x" + std::to_string(handle)), at_second(1));
+  recorder_.record_finished(2, true, at_second(2));  // its line belongs to another call now
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
   EXPECT_EQ(report.calls.front().handle, 4U);
@@ -127,23 +128,23 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
 }
 
 TEST_F(FlightRecordTest, LongNamesDifferInTheirHash) {
-  recorder_.begin(at(0));
+  recorder_.begin(at_second(0));
   const std::string common(kFlightNameBytes, 'n');
-  submit(1, call(common + "1"), at(1));
-  submit(2, call(common + "2"), at(1));
+  submit(1, call(common + "1"), at_second(1));
+  submit(2, call(common + "2"), at_second(1));
   const FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.calls[0].name, report.calls[1].name);
   EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
 }
 
 TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
-  recorder_.begin(at(0));
+  recorder_.begin(at_second(0));
   recorder_.enter_group(0);
   recorder_.enter_group(7);
   recorder_.blame(3);
   recorder_.blame(1);
   recorder_.record_left("raised ValueError", LeaveCause::kException,
-                        std::string(100'000, 'x') + "the end", at(9));
+                        std::string(100'000, 'x') + "the end", at_second(9));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kLeft);
   EXPECT_EQ(report.blamed_rank, 3);
@@ -153,7 +154,7 @@ TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
   EXPECT_TRUE(report.traceback.ends_with("xthe end"));
   recorder_.leave_group(0);
   EXPECT_EQ(read_flight_record(memory_).groups, (std::vector<GroupId>{7}));
-  recorder_.begin(at(10));
+  recorder_.begin(at_second(10));
   report = read_flight_record(memory_);
   EXPECT_FALSE(report.blamed_rank);
   EXPECT_EQ(report.cause, LeaveCause::kOrderly);
@@ -161,12 +162,12 @@ TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
 }
 
 TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
-  recorder_.begin(at(0));
+  recorder_.begin(at_second(0));
   std::atomic<bool> stop = false;
   std::thread writer([&] {
     for (Handle handle = 1; !stop; ++handle) {
       const auto digit = static_cast<char>('0' + handle % 10);
-      submit(handle, call(std::string(kFlightNameBytes, digit)), at(1));
+      submit(handle, call(std::string(kFlightNameBytes, digit)), at_second(1));
     }
   });
   for (int seen = 0; seen < 100'000;) {
@@ -196,7 +197,8 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
     EXPECT_LE(report.traceback.size(), 16U * 1024);
     EXPECT_LE(report.calls.size(), kFlightCalls);
     EXPECT_GE(report.counts.blocked, Duration());
-    EXPECT_GE(at(1) - report.wait.since, Duration::min() / 2);  // the difference does not overflow
+    EXPECT_GE(at_second(1) - report.wait.since,
+              Duration::min() / 2);  // the difference does not overflow
     for (const RecordedCall& call : report.calls) {
       EXPECT_LE(call.state, CallState::kFailed);
       EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());
@@ -208,9 +210,9 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
 
 // If a few bytes of a valid record change, all other lines can still be read.
 TEST_F(FlightRecordTest, ChangedBytesAffectOnlyTheirOwnLines) {
-  recorder_.begin(at(1));
+  recorder_.begin(at_second(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)
-    submit(handle, call("gradient", {3}), at(2));
+    submit(handle, call("gradient", {3}), at_second(2));
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);

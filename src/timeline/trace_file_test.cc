@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kLine = "{\"a\":1},\n";
 
-std::string content(const std::string& path) {
+std::string text_of(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -60,15 +60,15 @@ TEST_F(TraceFileTest, AlwaysHasItsEndMark) {
   TraceFile first = must_open();
   TraceFile second = must_open("one", 99);
   EXPECT_EQ(second.head().zero, first.head().zero) << "times count from the first";
-  EXPECT_EQ(content(path()), with_lines(0));
+  EXPECT_EQ(text_of(path()), with_lines(0));
   EXPECT_TRUE(first.append(kLine).ok());
   EXPECT_TRUE(second.append(kLine).ok());
-  EXPECT_EQ(content(path()), with_lines(2));
+  EXPECT_EQ(text_of(path()), with_lines(2));
   first.close();
-  EXPECT_EQ(content(path()), with_lines(2));
+  EXPECT_EQ(text_of(path()), with_lines(2));
   EXPECT_TRUE(second.append(kLine).ok());
   second.close();
-  EXPECT_EQ(content(path()), with_lines(3));
+  EXPECT_EQ(text_of(path()), with_lines(3));
 }
 
 TEST_F(TraceFileTest, TheSameJobContinuesItsFile) {
@@ -80,15 +80,15 @@ TEST_F(TraceFileTest, TheSameJobContinuesItsFile) {
   EXPECT_EQ(again.bytes_at_open(), with_lines(1, false).size());
   EXPECT_TRUE(again.append(kLine).ok());
   again.close();
-  EXPECT_EQ(content(path()), with_lines(2));
+  EXPECT_EQ(text_of(path()), with_lines(2));
 }
 
 TEST_F(TraceFileTest, OtherContentsAreReplaced) {
   std::ofstream(path()) << "some text";
   must_open("two").close();
-  EXPECT_EQ(content(path()), head_of("two").text() + std::string(kTraceEnd));
+  EXPECT_EQ(text_of(path()), head_of("two").text() + std::string(kTraceEnd));
   must_open("one").close();
-  EXPECT_EQ(content(path()), with_lines(0));
+  EXPECT_EQ(text_of(path()), with_lines(0));
 }
 
 TEST_F(TraceFileTest, AFileThatAnotherJobWritesIsNotReplaced) {
@@ -98,7 +98,7 @@ TEST_F(TraceFileTest, AFileThatAnotherJobWritesIsNotReplaced) {
                                              "`: another job writes there; give each job a file"));
   EXPECT_TRUE(file.append(kLine).ok());
   file.close();
-  EXPECT_EQ(content(path()), with_lines(1));
+  EXPECT_EQ(text_of(path()), with_lines(1));
 }
 
 TEST_F(TraceFileTest, AKilledWriterReleasesItsLocksAndItsIncompleteLineIsCutOff) {
@@ -113,10 +113,10 @@ TEST_F(TraceFileTest, AKilledWriterReleasesItsLocksAndItsIncompleteLineIsCutOff)
   int state = 0;
   ::waitpid(child, &state, 0);
   ASSERT_TRUE(WIFSIGNALED(state));
-  EXPECT_EQ(content(path()), with_lines(1, false) + "{\"half");
+  EXPECT_EQ(text_of(path()), with_lines(1, false) + "{\"half");
   EXPECT_TRUE(file.append(kLine).ok());
   file.close();
-  EXPECT_EQ(content(path()), with_lines(2));
+  EXPECT_EQ(text_of(path()), with_lines(2));
 }
 
 TEST_F(TraceFileTest, NoLineCrossesAPage) {
@@ -127,7 +127,7 @@ TEST_F(TraceFileTest, NoLineCrossesAPage) {
   large.back() = '\n';
   EXPECT_TRUE(file.append(lines + large + lines).ok());
   file.close();
-  const std::string text = content(path());
+  const std::string text = text_of(path());
   for (std::size_t border = 4096; border < text.size(); border += 4096)
     EXPECT_TRUE(text[border - 1] == '\n' || text[border] == 'b' || text[border - 1] == 'b')
         << border;
@@ -146,7 +146,7 @@ TEST_F(TraceFileTest, AnIncompleteEndMarkIsCutOff) {
   TraceFile second = must_open();
   first.close();
   second.close();
-  EXPECT_EQ(content(path()), with_lines(1));
+  EXPECT_EQ(text_of(path()), with_lines(1));
 }
 
 TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
@@ -167,7 +167,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   ::waitpid(other, nullptr, 0);
   EXPECT_FALSE(TraceFile::open(path(), head_of("two")).ok()) << "the first job still writes";
   first.close();
-  EXPECT_EQ(content(path()), with_lines(0));
+  EXPECT_EQ(text_of(path()), with_lines(0));
   must_open("two").close();
   ::close(stop_pipe[1]);
   ::waitpid(child, nullptr, 0);
@@ -183,14 +183,14 @@ TEST_F(TraceFileTest, AFullDiskIsReportedAndTheFileStaysValid) {
   const struct rlimit small{with_lines(20).size() + kLine.size() / 2, before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
   const Status appended = file.append(kLine);
-  const std::string after = content(path());
+  const std::string after = text_of(path());
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_EQ(appended,
             Status::stop("the timeline cannot be written to `" + path() + "`: File too large"));
   EXPECT_EQ(after, with_lines(20));
   EXPECT_TRUE(file.append(kLine).ok());
-  EXPECT_EQ(content(path()), with_lines(21));
+  EXPECT_EQ(text_of(path()), with_lines(21));
 }
 
 TEST_F(TraceFileTest, WrongPathsAreReportedWithTheReason) {

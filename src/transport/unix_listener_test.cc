@@ -18,7 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
+TimePoint hang_guard_deadline() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(30);
+}
 
 // A name that only this test in this process uses.
 std::string unique_name() {
@@ -34,11 +36,11 @@ TEST(UnixListener, TheClientIsKnownAndCanSendAtOnce) {
   const auto connection = UnixListener::connect(name);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   const Bytes hello(3, std::byte{7});
-  ASSERT_TRUE(connection->send(hello, {}, deadline_of_test()).ok());  // before it is accepted
+  ASSERT_TRUE(connection->send(hello, {}, hang_guard_deadline()).ok());  // before it is accepted
   const auto client = listener->accept();
   ASSERT_TRUE(client.ok()) << client.status().message();
   EXPECT_EQ(client->process, ::getpid());
-  const auto message = client->socket.receive(deadline_of_test());
+  const auto message = client->socket.receive(hang_guard_deadline());
   ASSERT_TRUE(message.ok()) << message.status().message();
   EXPECT_EQ(message->bytes, hello);
 }
