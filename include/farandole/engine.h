@@ -58,6 +58,9 @@ inline constexpr GroupId kWorld = 0;
 
 using Handle = std::uint64_t;
 
+// As the peer of a receive: any other rank of the group.
+inline constexpr int kAnyRank = -1;
+
 // A function that runs once when a call is done, whatever its outcome, for callers that never wait.
 // It gets the call's handle. The thread that finishes the call runs it: a thread that submits,
 // waits or shuts down, or a thread of the engine. It may run inside submit(), so a caller of
@@ -75,7 +78,7 @@ struct Completion {
   void* context = nullptr;
 };
 
-// One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
+// One call of one rank. The memory is borrowed until the call is done (see poll()) or
 // the engine is destroyed. The operation's row in kOperations says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
@@ -112,6 +115,17 @@ struct Submission {
   double prescale = 1;
   double postscale = 1;
   int root_rank = 0;  // broadcast: a world rank that is a member of the group
+  // Messages: the other rank, a world rank of the group; for a receive also kAnyRank. A receive
+  // gets the oldest message that has its channel and tag. Messages of one rank with the same
+  // channel and tag arrive in the order in which they were submitted. Both ranks must give the same
+  // dtype and number of elements; otherwise both calls fail. A send reads `input`, a receive writes
+  // `output`.
+  //
+  // A send is done when the receiver has taken the message. A message of up to 8 KiB may be done
+  // earlier: while the receiver has not taken 64 of them yet.
+  int peer = 0;
+  int tag = 0;
+  std::string channel = {};  // at most 256 bytes; messages of different channels never match
   // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
   // most the first dimension. Empty: all rows in equal shares.
   std::vector<std::int64_t> splits;
@@ -129,6 +143,7 @@ struct Outcome {
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
+  int source = -1;       // receive: the rank that has sent
 };
 
 // Why a rank leaves its job. The launcher uses it to find the rank that failed first.

@@ -1,9 +1,10 @@
-// The collective operations and the ways to combine elements, one row each.
+// The operations and the ways to combine elements, one row each.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace farandole {
@@ -16,6 +17,8 @@ enum class Operation : std::uint8_t {
   kReducescatter,
   kAlltoall,
   kJoin,  // this rank has no more data; it takes part without data until all have joined
+  kSend,  // a message to one other rank of the group
+  kReceive,
 };
 
 // Which dimensions of a tensor must be equal on all ranks.
@@ -41,11 +44,12 @@ struct OperationRow {
   // combines the tensors of the others, and an allgather returns only their rows. Other operations
   // are rejected.
   bool allowed_while_joined = false;
-  bool fusible = false;  // calls with the same dtype, reduce op and scales may share a transfer
+  bool fusible = false;     // calls with the same dtype, reduce op and scales may share a transfer
+  bool is_message = false;  // concerns two ranks; uses peer, tag and channel
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
-inline constexpr std::array<OperationRow, 7> kOperations = {{
+inline constexpr std::array<OperationRow, 9> kOperationRows = {{
     {.operation = Operation::kAllreduce,
      .name = "allreduce",
      .shape_rule = ShapeRule::kAll,
@@ -83,10 +87,23 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
      .name = "join",
      .shape_rule = ShapeRule::kNone,
      .output_rule = OutputRule::kNone},
+    {.operation = Operation::kSend,
+     .name = "send",
+     .shape_rule = ShapeRule::kAll,
+     .output_rule = OutputRule::kGiven,
+     .is_message = true},
+    {.operation = Operation::kReceive,
+     .name = "recv",
+     .shape_rule = ShapeRule::kAll,
+     .output_rule = OutputRule::kGiven,
+     .is_message = true},
 }};
 
+// The collective operations, in which all members of a group take part: all but messages.
+inline constexpr std::span<const OperationRow> kOperations = std::span(kOperationRows).first(7);
+
 constexpr const OperationRow& row_of(Operation operation) {
-  return kOperations[static_cast<std::size_t>(operation)];
+  return kOperationRows[static_cast<std::size_t>(operation)];
 }
 
 // Reduce-scatter splits the first dimension: the first `rows` mod `members` members get one row

@@ -110,6 +110,21 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
                });
 }
 
+// Adds the function that sends or receives. `message` is the other rank, the tag and the channel.
+// If the frontend found the call invalid, `call_error` says why, and the call fails on both ranks.
+void bind_message(nb::module_& module, const OperationRow& row) {
+  module.def(std::string(row.name).c_str(),
+             [&row](const nb::str& name, GroupId group, const BufferView& buffer,
+                    const nb::tuple& message, const nb::str& call_error) {
+               Submission call = submission_of(row.operation, name, group, buffer);
+               call.peer = nb::cast<int>(message[0]);
+               call.tag = nb::cast<int>(message[1]);
+               call.channel = text_of(nb::str(message[2]));
+               call.call_error = text_of(call_error);
+               return Call{std::move(call)};
+             });
+}
+
 // A call that the frontend found invalid. It fails on all ranks, even if the calls of the other
 // ranks under this name are valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
@@ -175,6 +190,8 @@ nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buff
   return nb::make_tuple(array_over(std::move(outcome.received), buffer.dtype, shape), rows);
 }
 
+int peek_source(BoundEngine& self, Handle handle) { return outcome_of(self, handle).source; }
+
 int peek_last_joined(BoundEngine& self, Handle handle) {
   return outcome_of(self, handle).last_joined;
 }
@@ -194,6 +211,8 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
           nb::arg() = static_cast<int>(DeviceType::kCpu));
   nb::class_<Call>(module, "Call").def_ro("handle", &Call::handle);
   for (const OperationRow& row : kOperations) bind_operation(module, row);
+  bind_message(module, row_of(Operation::kSend));
+  bind_message(module, row_of(Operation::kReceive));
   module.def("invalid_call", &invalid_call).def("scattered_rows", &scattered_rows);
   engine.def("run", &run)
       .def("submit", &submit)
@@ -204,6 +223,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("drop", &BoundEngine::drop)
       .def("peek", &peek)
       .def("peek_received", &peek_received)
+      .def("peek_source", &peek_source)
       .def("peek_last_joined", &peek_last_joined);
 }
 

@@ -53,6 +53,17 @@ def reducescatter(
 ) -> Call: ...
 def join(name: str, group: int, /) -> Call: ...
 def barrier(name: str, group: int, /) -> Call: ...
+def send(
+    name: str, group: int, buffer: BufferView, message: tuple[int, int, str], call_error: str, /
+) -> Call:
+    """Return a call that sends to the rank, with the tag, in the channel of `message`. If
+    `call_error` is not empty, the call is invalid and fails on both ranks."""
+
+def recv(
+    name: str, group: int, buffer: BufferView, message: tuple[int, int, str], call_error: str, /
+) -> Call:
+    """Return a call that receives from the rank of `message`, or from any rank if it is -1."""
+
 def invalid_call(name: str, group: int, call_error: str, /) -> Call:
     """Return a call that this rank cannot make. It announces `call_error`, which all members get
     as their error."""
@@ -131,6 +142,8 @@ class Engine:
     def peek_received(
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...
+    def peek_source(self, handle: int, /) -> int:
+        """Return the rank that has sent to this receive; -1 for other calls."""
     def peek_last_joined(self, handle: int, /) -> int: ...
     def release(self, handle: int, /) -> None:
         """Forget a finished call, so that its name may be used again."""

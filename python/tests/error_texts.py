@@ -475,13 +475,6 @@ class ErrorTexts:
             _local_group_error(rank),
         )
         yield from self.calls_of_a_process_group(tensor)
-        known, lifecycle._process.groups = lifecycle._process.groups, ()
-        yield (
-            lambda: dist.isend(tensor, 1 - rank),
-            "ranks 0 and 1 need a group of their own to send to each other: call "
-            "torch.distributed.new_group([0, 1]) on all ranks before",
-        )
-        lifecycle._process.groups = known
         yield (
             lambda: make_world(
                 SimpleNamespace(global_ranks_in_group=[1], group_rank=0, group_id="7"), None
@@ -491,7 +484,6 @@ class ErrorTexts:
         dist.destroy_process_group()
 
     def calls_of_a_process_group(self, tensor: torch.Tensor) -> Iterator[Case]:
-        world = dist.group.WORLD
         yield (
             lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR),
             "a bitwise_xor needs whole numbers or bool; got torch.float32: view() shows the same "
@@ -520,10 +512,6 @@ class ErrorTexts:
             lambda: dist.all_gather([torch.ones(3), torch.ones(2)], torch.ones(3)),
             "member 1 of the group has sent 3 elements (torch.float32), but the output for it has "
             "2: all ranks must agree on the sizes",
-        )
-        yield (
-            lambda: world.recv_anysource([tensor], 0),
-            "recv() needs a source: give `src`, the rank that sends",
         )
 
     def parameters(self) -> Iterator[Case]:

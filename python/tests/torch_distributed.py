@@ -208,6 +208,43 @@ def messages() -> Iterator[torch.Tensor]:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     yield from others
+    yield from messages_of_all_pairs()
+    yield from messages_from_any_rank()
+    objects_sent = [{"from": 0}, "x" * 20_000]
+    if rank() == 0:
+        dist.send_object_list(objects_sent, dst=size() - 1)
+    elif rank() == size() - 1:
+        got: list[Any] = [None, None]
+        dist.recv_object_list(got, src=0)
+        assert got == objects_sent
+
+
+def messages_of_all_pairs() -> Iterator[torch.Tensor]:
+    """Several tags and sizes in flight between all pairs, received in another order."""
+    others = [other for other in range(size()) if other != rank()]
+    counts = (0, 3, 70_000)
+    sending = [
+        dist.isend(small_numbers(count, seed=tag), other, tag=tag)
+        for other in others
+        for tag, count in enumerate(counts)
+    ]
+    outputs = {(o, tag): torch.empty(counts[tag]) for o in others for tag in (2, 0, 1)}
+    receiving = [dist.irecv(output, o, tag=tag) for (o, tag), output in outputs.items()]
+    for work in [*receiving[::-1], *sending]:
+        work.wait()
+    yield from outputs.values()
+
+
+def messages_from_any_rank() -> Iterator[torch.Tensor]:
+    if rank() > 0:
+        dist.send(small_numbers(4), 0, tag=8)
+        return
+    by_source = {}
+    for _ in range(1, size()):
+        received = torch.empty(4)
+        by_source[dist.recv(received, tag=8)] = received
+    assert sorted(by_source) == list(range(1, size()))
+    yield from (by_source[source] for source in sorted(by_source))
 
 
 def objects() -> Iterator[torch.Tensor]:

@@ -136,6 +136,8 @@ struct PreparedCall {
         return gathered(member);
       case Operation::kBarrier:
       case Operation::kJoin:
+      case Operation::kSend:
+      case Operation::kReceive:
         break;
     }
     return {};

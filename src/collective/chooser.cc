@@ -70,9 +70,11 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
     case Operation::kBarrier:
       return Barrier(group, identity);
     case Operation::kJoin:
+    case Operation::kSend:
+    case Operation::kReceive:
       break;
   }
-  CHECK(false, "a join is not a step, and every other operation has an algorithm");
+  CHECK(false, "joins and messages are not steps, and every other operation has an algorithm");
   return Barrier(group, identity);
 }
 

@@ -10,6 +10,10 @@ namespace {
 // this length still counts as waiting.
 constexpr auto kWaitPauseMax = std::chrono::milliseconds(250);
 
+bool is_from_any(const RecordedCall& call) {
+  return row_of(call.operation).is_message && call.peer == kAnyRank;
+}
+
 }  // namespace
 
 JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint now)
@@ -54,6 +58,10 @@ bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
+  // The receiver takes a message when both ranks have made their calls; then both calls are
+  // running.
+  if (row_of(call.operation).is_message)
+    return call.state == CallState::kWaiting && (call.peer == rank || call.peer == kAnyRank);
   // A joined rank takes part in these operations without data, so it is not missing.
   return !(row_of(call.operation).allowed_while_joined && is_alive(rank) &&
            has_joined(rank, call.group));
@@ -74,10 +82,11 @@ std::vector<int> JobSnapshot::missing(const RecordedCall& call) const {
 }
 
 // The ranks that this rank waits for. A join is not counted as a wait: it ends when the other ranks
-// have no more data, so it cannot be part of a deadlock.
+// have no more data, so it cannot be part of a deadlock. A receive from any rank is not counted
+// either, because one of the ranks is enough.
 std::vector<int> JobSnapshot::awaited_by(int rank) const {
   const RecordedCall* const call = blocking_call(rank);
-  if (call == nullptr || call->operation == Operation::kJoin) return {};
+  if (call == nullptr || call->operation == Operation::kJoin || is_from_any(*call)) return {};
   return missing(*call);
 }
 

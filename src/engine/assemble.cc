@@ -67,6 +67,7 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
   ProgressThreads::Dependencies dependencies{.doorbells = *formation.doorbells,
                                              .recorder = *parts.recorder,
                                              .clock = *parts.clock,
+                                             .mailbox_memory = formation.mailbox_memory,
                                              .pids = {}};
   for (const Peer& peer : formation.peers) dependencies.pids.push_back(peer.pid);
   return std::make_unique<ProgressThreads>(

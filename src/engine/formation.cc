@@ -23,6 +23,7 @@
 #include "collective/group.h"
 #include "collective/group_memory.h"
 #include "engine/process_context.h"
+#include "mailbox/mailbox.h"
 #include "rendezvous/keys.h"
 #include "transport/shm/heap_size.h"
 
@@ -37,6 +38,11 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
 }
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
+
+// The size of the segment that all ranks share: the doorbells and the memory of the mailboxes.
+std::size_t bytes_for_all(int size) {
+  return Doorbells::bytes_needed(size) + Mailbox::bytes_needed(size);
+}
 
 // How many descriptors a rank may have open at once: its own heap, a pidfd of every process, two
 // for the watch and, for a short time, the heaps of all ranks and a segment with its duplicate.
@@ -143,16 +149,18 @@ class FormationProtocol {
 
   Status publish_doorbells() {
     FARANDOLE_TRY_ASSIGN(const auto segment,
-                         Segment::create("farandole-doorbells", Doorbells::bytes_needed(size())));
+                         Segment::create("farandole-doorbells", bytes_for_all(size())));
     return publish_segment(store_, keys::doorbells(epoch_), *segment);
   }
 
   Status attach(Formation& formation) {
     FARANDOLE_TRY(attach_peers(formation.peers));
     FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
-                         attach_segment(keys::doorbells(epoch_), Doorbells::bytes_needed(size())));
+                         attach_segment(keys::doorbells(epoch_), bytes_for_all(size())));
     formation.doorbells =
         std::make_unique<Doorbells>(formation.doorbells_segment->data(), rank(), size());
+    formation.mailbox_memory =
+        formation.doorbells_segment->data() + Doorbells::bytes_needed(size());
     for (GroupId id = 0; id < groups_.size(); ++id) {
       if (!std::binary_search(groups_[id].begin(), groups_[id].end(), rank())) continue;
       const auto bytes = GroupMemory::bytes_needed(static_cast<int>(groups_[id].size()));

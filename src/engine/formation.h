@@ -42,6 +42,7 @@ struct Formation {
   std::vector<Peer> peers;           // by rank, this rank included
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
+  std::byte* mailbox_memory = nullptr;     // in the segment of the doorbells
   std::vector<std::vector<int>> ranks_of;  // by GroupId: the world, and the groups given to init()
   std::vector<FormedGroup> groups;         // the groups of which this rank is a member
 };

@@ -32,6 +32,8 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   const GroupId group = record.submission.group;
   const auto member =
       std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
+  if (member != members_.end() && row_of(record.submission.operation).is_message)
+    return mailbox_.submit(record, (*member)->ranks(), finished);
   if (member != members_.end() && !(*member)->ended()) return (*member)->submit(record);
   record.outcome.status =
       member == members_.end()
@@ -41,18 +43,25 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-bool Memberships::advance(std::vector<Record*>& finished) {
-  bool progress = false;
+bool Memberships::advance_all(std::vector<Record*>& finished) {
+  bool progress = mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
+  return progress;
+}
+
+bool Memberships::advance(std::vector<Record*>& finished) {
+  bool progress = advance_all(finished);
   const auto broken =
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
+  if (mailbox_.broken()) give_up(reason_of_broken_group(*mailbox_.broken()), finished);
   if (std::exchange(has_new_members_, false) || failure_watch_.has_changed()) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
-  has_unsent_ =
-      std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
+  has_unsent_ = mailbox_.has_unsent() || std::ranges::any_of(members_, [](const auto& member) {
+                  return member->has_unsent();
+                });
   return progress;
 }
 
@@ -79,13 +88,19 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     if (failure) failures.emplace_back(member.get(), *failure);
   }
   for (auto& [member, failure] : failures) member->stop_entering();
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (auto& member : members_) progress |= member->advance(finished);
-  }
+  while (advance_all(finished)) continue;
+  end_failed_messages(ended, finished);
   for (auto& [member, failure] : failures) {
     recorder_.blame(failure.failed_rank);
     end(*member, failure.status, finished);
+  }
+}
+
+// A message concerns two ranks. So the leave of another rank does not end it, but a death does.
+void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished) {
+  for (int peer = 0; peer < doorbells_.size(); ++peer) {
+    const auto failure = failure_of(ended, {peer}, doorbells_.rank(), pids_);
+    if (failure && peer != doorbells_.rank()) mailbox_.end_peer(peer, failure->status, finished);
   }
 }
 
@@ -100,14 +115,16 @@ void Memberships::give_up(const GiveUpReason& why, std::vector<Record*>& finishe
 void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
                                   std::vector<Record*>& finished) {
   finish_running_steps(finished);
-  for (auto& member : members_)
-    member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
+  const Status status = Status::rebuild_group("this rank has called shutdown()");
+  for (auto& member : members_) member->end(status, finished);
+  mailbox_.end(status, finished);
   if (reason) leave(*reason);
   wait_for_writers(finished);
 }
 
 void Memberships::end_all(const Status& status, std::vector<Record*>& finished) {
   for (auto& member : members_) end(*member, status, finished);
+  mailbox_.end(status, finished);
 }
 
 void Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
@@ -118,12 +135,11 @@ void Memberships::end(GroupMember& member, const Status& status, std::vector<Rec
 void Memberships::finish_running_steps(std::vector<Record*>& finished) {
   for (TimePoint deadline = clock_.now() + kFinishTimeout;;) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
-    bool may_progress = false;
-    bool progress = false;
+    bool may_progress = mailbox_.is_moving_data();
     for (auto& member : members_)
       may_progress |= !member->stop_entering() && !member->any_member_gone();
     // After any_member_gone(), because a member that is gone has stored all that it ever will.
-    for (auto& member : members_) progress |= member->advance(finished);
+    const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;
     if (!progress && may_progress && now < deadline)

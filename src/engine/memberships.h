@@ -1,6 +1,6 @@
-// Memberships: this rank's members of all its groups. It advances their calls, and ends groups when
-// a rank has died or left, or when this rank gives up. It never blocks while the groups go on. Only
-// the holder of the progress lock may call it.
+// Memberships: this rank's members of all its groups, and its mailbox. It advances their calls, and
+// ends groups when a rank has died or left, or when this rank gives up. It never blocks while the
+// groups go on. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/failure.h"
 #include "engine/group_member.h"
+#include "mailbox/mailbox.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/doorbells.h"
 
@@ -21,13 +22,15 @@ class Memberships {
  public:
   using EndedGroups = std::vector<std::pair<GroupId, Status>>;
 
-  // All borrowed objects must outlive this one. `pids` are by rank, for texts.
-  Memberships(Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock,
-              std::vector<std::int64_t> pids)
+  // All borrowed objects must outlive this one. `mailbox_memory` is for the Mailbox. `pids` are by
+  // rank, for texts.
+  Memberships(Doorbells& doorbells, std::byte* mailbox_memory, FlightRecorder& recorder,
+              const Clock& clock, std::vector<std::int64_t> pids)
       : doorbells_(doorbells),
         recorder_(recorder),
         clock_(clock),
         pids_(std::move(pids)),
+        mailbox_(mailbox_memory, doorbells, recorder, clock),
         failure_watch_(doorbells) {}
   Memberships(const Memberships&) = delete;
   Memberships& operator=(const Memberships&) = delete;
@@ -66,6 +69,8 @@ class Memberships {
 
  private:
   void end_failed_groups(std::vector<Record*>& finished);
+  void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
+  bool advance_all(std::vector<Record*>& finished);
   void end_all(const Status& status, std::vector<Record*>& finished);
   void end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
@@ -81,6 +86,7 @@ class Memberships {
   const Clock& clock_;
   const std::vector<std::int64_t> pids_;
   std::vector<std::unique_ptr<GroupMember>> members_;
+  Mailbox mailbox_;
   FailureWatch failure_watch_;
   bool has_new_members_ = false;  // a member of a new group may have died before it was added
   bool has_unsent_ = false;

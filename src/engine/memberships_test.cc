@@ -19,7 +19,8 @@ class MembershipsTest : public testing::Test {
   Doorbells doorbells_{aligned(bells_), 0, 2};
   Doorbells peer_doorbells_{aligned(bells_), 1, 2};
   FlightRecorder recorder_{aligned(flight_)};
-  Memberships memberships_{doorbells_, recorder_, clock_, {100, 101}};
+  std::vector<std::byte> mailbox_{Mailbox::bytes_needed(2) + kFlagLineBytes};
+  Memberships memberships_{doorbells_, aligned(mailbox_), recorder_, clock_, {100, 101}};
   std::vector<Record*> finished_;
 
  private:

@@ -23,6 +23,7 @@ class ProgressThreads {
     Doorbells& doorbells;
     FlightRecorder& recorder;
     const Clock& clock;
+    std::byte* mailbox_memory;       // of Mailbox::bytes_needed() bytes
     std::vector<std::int64_t> pids;  // by rank, for texts
   };
   ProgressThreads(Dependencies dependencies, std::vector<std::unique_ptr<GroupMember>> members,

@@ -32,7 +32,8 @@ inline std::string member(std::int64_t epoch, int rank) {
 }
 // A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// The descriptor of the segment with the doorbells. Rank 0 sets it. The value has no bytes.
+// The descriptor of the segment with the doorbells and the memory of the mailboxes. Rank 0 sets it.
+// The value has no bytes.
 inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
 // The descriptor of a group's segment. The group's first member sets it. The value has no bytes.
 inline std::string group(std::int64_t epoch, std::uint32_t id) {

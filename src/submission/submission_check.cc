@@ -18,7 +18,7 @@ Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
   const auto dtype = static_cast<std::size_t>(submission.dtype);
   const auto reduce_op = static_cast<std::size_t>(submission.reduce_op);
-  if (operation < kOperations.size() && dtype < kDTypes.size() &&
+  if (operation < kOperationRows.size() && dtype < kDTypes.size() &&
       reduce_op < kReduceOpNames.size() && find_row(submission.device) != nullptr)
     return {};
   return Status::fix_call(format_text(
@@ -33,6 +33,20 @@ Status check_membership(const Submission& submission, std::span<const int> ranks
         "it is not a member of group {} (ranks {}); only members may call its operations",
         submission.group, join_text(ranks, ", ")));
   return {};
+}
+
+Status check_message(const Submission& submission, std::span<const int> ranks, int rank) {
+  if (!row_of(submission.operation).is_message) return {};
+  const bool from_any = submission.operation == Operation::kReceive &&
+                        submission.peer == kAnyRank && ranks.size() > 1;
+  if (!from_any && (submission.peer == rank || !std::ranges::binary_search(ranks, submission.peer)))
+    return Status::fix_call(
+        format_text("{} names rank {} as the other rank; name another rank of the group ({})",
+                    call_title(submission), submission.peer, join_text(ranks, ", ")));
+  if (submission.channel.size() <= kChannelBytesMax) return {};
+  return Status::fix_call(format_text("{} has a channel of {} bytes; at most {} are possible",
+                                      call_title(submission), submission.channel.size(),
+                                      kChannelBytesMax));
 }
 
 Status check_shape(const Submission& submission) {
@@ -50,8 +64,9 @@ Status check_shape(const Submission& submission) {
 Status check_memory(const Submission& submission, std::span<const int> ranks, int rank) {
   const OperationRow& row = row_of(submission.operation);
   if (row.shape_rule == ShapeRule::kNone || element_count(submission) == 0) return {};
-  const bool reads = !row.rooted || submission.root_rank == rank;
-  bool writes = row.output_rule == OutputRule::kGiven;
+  const bool reads =
+      (!row.rooted || submission.root_rank == rank) && submission.operation != Operation::kReceive;
+  bool writes = row.output_rule == OutputRule::kGiven && submission.operation != Operation::kSend;
   if (submission.operation == Operation::kReducescatter) {
     const auto members = static_cast<int>(ranks.size());
     const auto member = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
@@ -139,6 +154,7 @@ std::string call_title(const Submission& submission) {
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
   FARANDOLE_TRY(check_enumerations(submission));
   FARANDOLE_TRY(check_membership(submission, ranks, rank));
+  FARANDOLE_TRY(check_message(submission, ranks, rank));
   FARANDOLE_TRY(check_shape(submission));
   if (submission.name.size() > kNameBytesMax)
     return Status::fix_call(

@@ -17,9 +17,13 @@ inline constexpr std::string_view kReservedPrefix = "farandole.";
 // A call without a name gets its operation, this text and a number as its name.
 inline constexpr std::string_view kAutomaticInfix = ".noname.";
 
+// The longest channel of a message.
+inline constexpr std::size_t kChannelBytesMax = 256;
+
 // Checks whether the submission can be announced to its group at all. Errors: kFixCall with the
 // value, for an unknown number of an operation, dtype, device or reduce op, for a name or shape out
-// of bounds, for a reserved name, and if `rank` is not one of the group's `ranks`.
+// of bounds, for a reserved name, if `rank` is not one of the group's `ranks`, and if a message has
+// no other rank of them as its peer.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Checks whether a submission that has passed check_submission() can run, as far as this rank can
 // see. Errors: kFixCall with the value. The error must be announced, because the other ranks submit

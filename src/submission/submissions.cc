@@ -54,7 +54,10 @@ Status Submissions::add(std::span<const Submission> batch, std::span<Handle> han
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Record* const record = table_.find(handles[i]);
     record->submitted = now;
-    record->context = contexts_.submitted(record->submission.group, number);
+    // Ranks send and receive different messages, so these must not influence predictions.
+    const bool is_message = row_of(record->submission.operation).is_message;
+    if (!is_message) record->context = contexts_.submitted(record->submission.group, number);
+    record->observed = is_message;
     arrived_.push_back(record);
   }
   return {};
@@ -67,7 +70,7 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
   };
   try {
     for (; added < batch.size(); ++added) {
-      const Status rejection = rejection_of(batch[added].group);
+      const Status rejection = rejection_of(batch[added]);
       const auto record = rejection.ok() ? table_.add(batch[added]) : Result<Record*>(rejection);
       if (record.ok()) {
         handles[added] = (*record)->handle;
@@ -83,9 +86,11 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
   return {};
 }
 
-// The error of submissions to a group that accepts none; ok if it accepts them.
-Status Submissions::rejection_of(GroupId group) const {
-  if (const auto over = over_.find(group); over != over_.end()) return over->second;
+// The error of a submission that its group does not accept; ok if the group accepts it.
+Status Submissions::rejection_of(const Submission& submission) const {
+  const GroupId group = submission.group;
+  const auto over = over_.find(group);
+  if (over != over_.end() && !row_of(submission.operation).is_message) return over->second;
   if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
   return Status::fix_call(
       format_text("group {} is being removed; no more calls can be made in it", group));

@@ -31,8 +31,8 @@ class Submissions {
   // finish a call at different times and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
-  // The group has ended: further submissions are rejected with `status`. A group keeps the first
-  // status that it gets.
+  // The group has ended: further submissions are rejected with `status`, except messages, which
+  // concern only two of its ranks. A group keeps the first status that it gets.
   void end_group(GroupId group, const Status& status) { over_.emplace(group, status); }
   bool is_over(GroupId group) const { return over_.contains(group); }
   void forget_group(GroupId group);
@@ -63,7 +63,7 @@ class Submissions {
   const Record* oldest() { return table_.oldest(); }
 
  private:
-  Status rejection_of(GroupId group) const;
+  Status rejection_of(const Submission& submission) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
   // If the call has finished, records that the program has observed that; `record` may be null. The

@@ -56,6 +56,7 @@ struct alignas(64) Line {
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> group;
   std::atomic<std::uint32_t> kind;  // bits 0 to 7: the operation; the bits above: the dtype
+  std::atomic<std::int32_t> peer;
   std::atomic<std::int64_t> submitted;
   std::atomic<std::int64_t> changed;
   std::atomic<std::int64_t> elements;
@@ -118,6 +119,7 @@ std::optional<RecordedCall> read_line(const Line& line) {
   call.state = static_cast<CallState>(line.state.load(std::memory_order_acquire));
   call.group = line.group.load(std::memory_order_acquire);
   const std::uint32_t kind = line.kind.load(std::memory_order_acquire);
+  call.peer = line.peer.load(std::memory_order_acquire);
   call.submitted = time_of(line.submitted.load(std::memory_order_acquire));
   call.changed = time_of(line.changed.load(std::memory_order_acquire));
   call.elements = line.elements.load(std::memory_order_acquire);
@@ -127,7 +129,7 @@ std::optional<RecordedCall> read_line(const Line& line) {
   // Another process wrote `kind`, so it may have any value.
   const std::uint32_t operation = kind & 0xFFU;
   const std::uint32_t dtype = kind >> 8U;
-  if (operation >= kOperations.size() || dtype >= kDTypes.size()) return std::nullopt;
+  if (operation >= kOperationRows.size() || dtype >= kDTypes.size()) return std::nullopt;
   if (call.state > CallState::kFailed) return std::nullopt;
   call.operation = static_cast<Operation>(operation);
   call.dtype = static_cast<DType>(dtype);
@@ -196,6 +198,7 @@ void FlightRecorder::record_submitted(Handle handle, const Submission& submissio
   line.kind.store(static_cast<std::uint32_t>(submission.operation) |
                       static_cast<std::uint32_t>(submission.dtype) << 8U,
                   std::memory_order_release);
+  line.peer.store(submission.peer, std::memory_order_release);
   line.submitted.store(nanoseconds_of(now), std::memory_order_release);
   line.changed.store(nanoseconds_of(now), std::memory_order_release);
   line.elements.store(elements, std::memory_order_release);

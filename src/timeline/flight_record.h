@@ -42,6 +42,7 @@ struct RecordedCall {
   GroupId group = kWorld;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
+  int peer = 0;  // messages: the other rank, or kAnyRank
   std::int64_t elements = 0;
   std::string name;             // its first kFlightNameBytes bytes
   std::uint64_t name_hash = 0;  // hash of the whole name, the same in all processes

@@ -201,7 +201,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
               Duration::min() / 2);  // the difference does not overflow
     for (const RecordedCall& call : report.calls) {
       EXPECT_LE(call.state, CallState::kFailed);
-      EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());
+      EXPECT_LT(static_cast<std::size_t>(call.operation), kOperationRows.size());
       EXPECT_LT(static_cast<std::size_t>(call.dtype), kDTypes.size());
       EXPECT_LE(call.name.size(), kFlightNameBytes);
     }

@@ -50,9 +50,9 @@ class BasicMessageRing {
         peer_(peer),
         sent_(sent) {}
 
-  // Returns false if there is no room now; try again after the doorbell has rung. A message has at
-  // most kCapacityBytes / 2 bytes.
-  bool try_send(std::span<const std::byte> message);
+  // Sends `message` and `rest` as one message, of at most kCapacityBytes / 2 bytes. Returns false
+  // if there is no room now; try again after the doorbell has rung.
+  bool try_send(std::span<const std::byte> message, std::span<const std::byte> rest = {});
   // Returns the next message, or nothing if the queue is empty.
   std::optional<Bytes> try_receive();
 
@@ -75,15 +75,17 @@ class BasicMessageRing {
 };
 
 template <class Atomics, std::size_t Capacity>
-bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> message) {
-  CHECK(message.size() <= Capacity / 2, "a message fills at most half of its ring");
+bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> message,
+                                                   std::span<const std::byte> rest) {
+  const std::uint64_t length = message.size() + rest.size();
+  CHECK(length <= Capacity / 2, "a message fills at most half of its ring");
   const auto written = written_->bytes.load(std::memory_order_relaxed);
   const auto read = read_->bytes.load(std::memory_order_seq_cst);
-  const std::size_t needed = kWordBytes + padded(message.size());
+  const std::size_t needed = kWordBytes + padded(length);
   if (Capacity - (written - read) < needed) return false;
-  const std::uint64_t length = message.size();
   copy_in(written, reinterpret_cast<const std::byte*>(&length), kWordBytes);
   copy_in(written + kWordBytes, message.data(), message.size());
+  copy_in(written + kWordBytes + message.size(), rest.data(), rest.size());
   written_->bytes.store(written + needed, std::memory_order_seq_cst);
   if (sent_ != nullptr) sent_->messages.fetch_add(1, std::memory_order_seq_cst);
   doorbells_->ring(peer_);

@@ -12,10 +12,9 @@ tensor is sent as bytes.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -37,8 +36,7 @@ from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
 
 Tensors = Sequence[torch.Tensor]
-# With at most this many ranks, each pair of ranks gets a group in advance, for send() and recv().
-RANKS_WITH_PAIRS = 4
+Result = TypeVar("Result")
 
 
 def make_world(options: Any, _backend_options: object) -> ProcessGroup:
@@ -49,9 +47,6 @@ def make_world(options: Any, _backend_options: object) -> ProcessGroup:
         return _make_part(ranks, options.group_rank, options.group_id)
     rank, size = options.group_rank, options.group_size
     rendezvous.join(options.store, rank, size)
-    if 2 < size <= RANKS_WITH_PAIRS:
-        for pair in itertools.combinations(range(size), 2):
-            _group_of(pair)
     world = ProcessGroup(global_process_set, options.group_id)
     world._has_joined = True
     return world
@@ -124,8 +119,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._prefix = f"torch.group{name}."
         self._calls = 0  # the number of calls so far
         self._has_joined = False
-        # The number of messages so far, by source, destination and tag.
-        self._messages: Counter[tuple[int, int, int]] = Counter()
+        # The number of messages so far, by source and destination, and tag.
+        self._messages: Counter[tuple[str, int]] = Counter()
 
     # Properties of a group, under torch's names in C++ and in Python.
 
@@ -340,37 +335,54 @@ class ProcessGroup(dist.ProcessGroup):
         that has ended."""
         self.barrier().wait()
 
-    # Sending and receiving. Each is a broadcast in the group of the two ranks.
+    # Sending and receiving.
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
-        """Send tensors. The call is done when the other rank has begun to receive."""
-        return self._message(tensors, self.rank(), destination, tag)
+        """Send a tensor. The call is done when the other rank has taken it, or earlier if it has at
+        most 8 KiB."""
+        return self._message(core.send, tensors, destination, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
-        return self._message(tensors, source, self.rank(), tag)
+        return self._message(core.recv, tensors, source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
-        raise CallError("recv() needs a source: give `src`, the rank that sends")
+        return self._message(core.recv, tensors, None, tag)
 
     @outside_dynamo
-    def _message(self, tensors: Tensors, source: int, destination: int, tag: int) -> Work:
+    def _message(self, make: Any, tensors: Tensors, peer: int | None, tag: int) -> Work:
+        """Start a send, or a receive from the peer or from any rank. The ranks match messages by
+        this process group and by tag; the name is for people."""
         (tensor,) = tensors
-        ends = sorted((self._ranks[source], self._ranks[destination]))
-        pair = lifecycle.group_of(ends)
-        if pair is None:
-            raise CallError(
-                f"ranks {ends[0]} and {ends[1]} need a group of their own to send to each other: "
-                f"call torch.distributed.new_group({ends}) on all ranks before"
-            )
-        number = self._messages[source, destination, tag]
-        self._messages[source, destination, tag] += 1
-        name = f"{self._prefix}{source}to{destination}.tag{tag}.{number}"
+        other = "any" if peer is None else str(peer)
+        ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
+        number = self._messages[ends, tag]
+        self._messages[ends, tag] += 1
+        name = f"{self._prefix}{ends}.tag{tag}.{number}"
+        message = (-1 if peer is None else self._ranks[peer], tag, self._name)
         try:
-            call = self._broadcast(pair.number(), name, tensor, self._ranks[source])
+            call = self._transfer(make, name, tensor, message)
         except Exception as error:
-            _announce(pair.number(), name, error)
+            view, text = core.BufferView(0, (0,), 0, 0), text_for_others(error)
+            invalid_call = make(name, self._number, view, message, text)
+            start(PreparedCall(invalid_call, None, core.Engine.peek))
             raise
-        return Work(start(call), tensors, source)
+        return Work(start(call), tensors, self._source_of)
+
+    def _transfer(
+        self, make: Any, name: str, tensor: torch.Tensor, message: tuple[int, int, str]
+    ) -> PreparedCall[int]:
+        check_memory(tensor)
+        memory = _in_known_dtype(dense(tensor))
+        view = view_of(memory, memory, memory, (memory.numel(),))
+        call = make(name, self._number, view, message, "")
+        prepared = PreparedCall(call, memory, core.Engine.peek_source)
+        if make is core.send or memory.data_ptr() == tensor.data_ptr():
+            return prepared
+        return _followed_by(prepared, lambda: _copy(tensor, memory))
+
+    def _source_of(self, source: int) -> int:
+        """Return the rank in this group that has sent, or -1 if the call was a send."""
+        return -1 if source < 0 else self._ranks.index(source)
 
     # Making and starting calls of the engine.
 
@@ -499,12 +511,13 @@ class _Received:
             _copy(output, received)
 
 
-def _followed_by(call: PreparedCall[None], action: Any) -> PreparedCall[None]:
+def _followed_by(call: PreparedCall[Result], action: Callable[[], object]) -> PreparedCall[Result]:
     """Return the call, with an action to run when the call has finished."""
 
-    def finish(engine: core.Engine, number: int) -> None:
-        call.finish(engine, number)
+    def finish(engine: core.Engine, number: int) -> Result:
+        result = call.finish(engine, number)
         action()
+        return result
 
     return PreparedCall(call.call, call.borrowed, finish)
 

@@ -33,12 +33,12 @@ class Work(dist.Work):
         self,
         handle: Handle[Any] | BatchHandle[Any],
         outputs: Sequence[torch.Tensor],
-        source_rank: int = -1,
+        source_of: Callable[[Any], int] = lambda result: -1,
     ) -> None:
         super().__init__()
         self._handle = handle
         self._outputs = outputs
-        self._source = source_rank
+        self._source_of = source_of
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         if _kept is not None:
             _kept.add(self)
@@ -78,7 +78,8 @@ class Work(dist.Work):
         return list(self._outputs)
 
     def source_rank(self) -> int:
-        return self._source
+        """Wait for a receive and return the rank that has sent. For other calls, return -1."""
+        return self._source_of(self._handle.wait())
 
     _source_rank = source_rank
 

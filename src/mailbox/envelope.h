@@ -1,0 +1,63 @@
+// Envelopes: what two ranks tell each other about their messages, as bytes in a message ring.
+//
+// The sender offers a message. The receiver accepts it when a receive matches, or refuses it. A
+// small message is inside its offer. The data of a large one follows after it was accepted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "base/bytes.h"
+#include "farandole/engine.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// A message of at most this size is inside its offer.
+inline constexpr std::size_t kInlineBytesMax = 8 * 1024;
+
+// `id` counts the offers from one rank to another one, from 1.
+struct Offer {
+  std::uint64_t id = 0;
+  GroupId group = kWorld;
+  std::string channel;
+  std::int32_t tag = 0;
+  DType dtype = DType::kUInt8;
+  std::uint64_t bytes = 0;  // the size of the message
+  std::string title;        // the sender's call, for texts
+  std::string call_error;   // not empty if the sender's call is invalid
+  std::string data;         // the whole message, or empty if it is larger than kInlineBytesMax
+
+  bool is_complete() const { return data.size() == bytes; }
+};
+
+// The receiver has a receive for the message.
+struct Acceptance {
+  std::uint64_t id = 0;
+};
+
+// The receiver has a receive for the message, but the two do not fit together.
+struct Refusal {
+  std::uint64_t id = 0;
+  std::string text;
+};
+
+// The next part of an accepted message. In the ring, the part follows after the header.
+struct DataHeader {
+  std::uint64_t id = 0;
+};
+
+using Envelope = std::variant<Offer, Acceptance, Refusal, DataHeader>;
+
+struct OpenedEnvelope {
+  Envelope envelope;
+  std::span<const std::byte> data;  // a DataHeader's part; inside the bytes that were opened
+};
+
+Bytes encode(const Envelope& envelope);
+// Errors: kStop if the bytes are not an envelope.
+Result<OpenedEnvelope> open_envelope(std::span<const std::byte> bytes);
+
+}  // namespace farandole

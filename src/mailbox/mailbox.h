@@ -1,0 +1,142 @@
+// Mailbox: this rank's messages to and from the other ranks of the job. Each pair of ranks has two
+// message rings, which lie in memory that all ranks map; a page of it is allocated at its first
+// use. Messages need no agreement: the receiver matches them by group, channel and tag, in the
+// order in which they came. It never blocks. Only the holder of the progress lock may call it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "mailbox/envelope.h"
+#include "submission/submission_table.h"
+#include "timeline/flight_record.h"
+#include "transport/shm/message_ring.h"
+
+namespace farandole {
+
+class Mailbox {
+ public:
+  static std::size_t bytes_needed(int size);
+
+  // `memory` is bytes_needed() bytes that all ranks share and that are zero at first. All borrowed
+  // objects must outlive this one.
+  Mailbox(std::byte* memory, Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock);
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // The functions with a parameter `finished` append to it the records that they finish.
+  // Adds a checked send or receive. The record must keep its address until it is finished. `ranks`
+  // are those of its group.
+  void submit(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
+  // Runs one round. Returns true if it made progress.
+  bool advance(std::vector<Record*>& finished);
+  // Whether something waits for room in a ring.
+  bool has_unsent() const { return unsent_ > 0; }
+  // Whether data or answers still move between this rank and one that is in the job.
+  bool is_moving_data() const;
+
+  // The peer is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
+  // message that has come as a whole can still be received. Call advance() until it makes no
+  // progress before, because the peer may have sent something at last.
+  void end_peer(int peer, const Status& status, std::vector<Record*>& finished);
+  // The same for all peers. Later calls fail, too.
+  void end(const Status& status, std::vector<Record*>& finished);
+  // Set if another rank has sent something that makes no sense, which is a bug.
+  const std::optional<Status>& broken() const { return broken_; }
+
+ private:
+  // An envelope that waits for room, and the send that is done when the envelope is in the ring.
+  struct Unsent {
+    Bytes bytes;
+    Record* completes = nullptr;
+  };
+  struct Sending {  // a message that was offered and is not done
+    Record* record;
+    std::size_t bytes;
+    std::size_t sent;
+  };
+  struct Receiving {  // a message that was accepted and has not come as a whole
+    Record* record;
+    std::size_t received;
+  };
+  struct Offered {  // an offer without a receive
+    Offer offer;
+    std::uint64_t arrival;  // counts the offers of all peers
+  };
+  struct Peer {
+    Peer(Mailbox& mailbox, std::byte* memory, int rank);
+
+    int rank;
+    MessageRing out;
+    MessageRing in;
+    std::deque<Unsent> unsent;
+    std::uint64_t last_id = 0;
+    std::map<std::uint64_t, Sending> sending;  // by id
+    std::deque<std::uint64_t> accepted;        // the ids of sends whose data is being sent
+    std::size_t early = 0;  // sends that were done before the receiver has taken the message
+    std::deque<Offered> offers;
+    std::map<std::uint64_t, Receiving> receiving;  // by id
+    std::optional<Status> gone;
+  };
+  // A receive without a message. It keeps what decides whether a message matches, because an
+  // invalid receive is finished before its message comes.
+  struct Posted {
+    Record* record;  // null for an invalid receive
+    GroupId group;
+    std::string channel;
+    int tag;
+    int peer;
+    std::vector<int> sources;  // for kAnyRank: the other ranks of the group
+    std::string call_error;
+
+    bool matches(const Offer& offer, int source) const;
+    // The rank whose end ends this receive; empty while a rank is there that may still send.
+    std::optional<int> missing_source(const std::vector<Peer>& peers) const;
+  };
+
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  MessageRing ring(std::byte* memory, int from, int to, int peer);
+  MessageRing::Counter* counter(std::byte* memory, int rank) const;
+
+  void send(Record& record, std::vector<Record*>& finished);
+  void receive(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
+  // Gives a receive the oldest offer that matches. Returns false if there is none.
+  bool take_offer(const Posted& posted, std::vector<Record*>& finished);
+  // Answers an offer that matches a receive.
+  void answer(Peer& from, const Offer& offer, const Posted& posted, std::vector<Record*>& finished);
+  void post(Peer& to, const Envelope& envelope, Record* completes = nullptr);
+
+  bool receive_envelopes(std::vector<Record*>& finished);
+  Status handle(Peer& from, std::span<const std::byte> bytes, std::vector<Record*>& finished);
+  void handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
+  void handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
+  void handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished);
+  Status handle_data(Peer& from, std::uint64_t id, std::span<const std::byte> data,
+                     std::vector<Record*>& finished);
+  bool send_envelopes(Peer& to, std::vector<Record*>& finished);
+  bool send_data(Peer& to, std::vector<Record*>& finished);
+  void finish_receive(Record& record, int source, std::vector<Record*>& finished);
+  void record_running(const Record& record) {
+    recorder_.record_running(record.handle, clock_.now());
+  }
+
+  Doorbells& doorbells_;
+  FlightRecorder& recorder_;
+  const Clock& clock_;
+  const MessageRing::Counter* const sent_to_us_;
+  std::uint32_t seen_ = 0;   // the value of that counter at the last read
+  std::vector<Peer> peers_;  // by rank; that of this rank is not used
+  std::deque<Posted> posted_;
+  std::uint64_t arrivals_ = 0;
+  std::size_t unsent_ = 0;  // how many envelopes wait, and how many sends have data left
+  std::optional<Status> ended_;
+  std::optional<Status> broken_;
+};
+
+}  // namespace farandole

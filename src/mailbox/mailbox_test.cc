@@ -1,0 +1,397 @@
+// All ranks in one thread: each has a mailbox, and the test decides in which order they advance.
+#include "mailbox/mailbox.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::byte* aligned(std::vector<std::byte>& memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (kFlagLineBytes - address % kFlagLineBytes) % kFlagLineBytes;
+}
+
+// A send or receive, with its memory.
+struct Message {
+  Record record;
+  std::vector<std::uint8_t> memory;
+  bool finished = false;
+};
+
+class Job {
+ public:
+  explicit Job(int size) : size_(size) {
+    for (int rank = 0; rank < size; ++rank) ranks_.push_back(rank);
+    for (int rank = 0; rank < size; ++rank) {
+      bells_.push_back(std::make_unique<Doorbells>(aligned(bell_memory_), rank, size));
+      mailboxes_.push_back(
+          std::make_unique<Mailbox>(aligned(ring_memory_), *bells_.back(), recorder_, clock_));
+    }
+  }
+
+  Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
+  Message& send(int from, int to, std::vector<std::uint8_t> data, int tag = 0,
+                const std::string& channel = "") {
+    Submission submission = message_to(to, tag, channel);
+    submission.operation = Operation::kSend;
+    return submit(from, std::move(submission), std::move(data));
+  }
+  Message& receive(int to, int from, std::size_t size, int tag = 0,
+                   const std::string& channel = "") {
+    Submission submission = message_to(from, tag, channel);
+    submission.operation = Operation::kReceive;
+    return submit(to, std::move(submission), std::vector<std::uint8_t>(size));
+  }
+  // Submits a call that is invalid because of `call_error`.
+  Message& submit_invalid(int rank, Operation operation, int peer, const std::string& call_error) {
+    Submission submission = message_to(peer, 0, "");
+    submission.operation = operation;
+    submission.call_error = call_error;
+    return submit(rank, std::move(submission), {});
+  }
+  Message& submit(int rank, Submission submission, std::vector<std::uint8_t> memory) {
+    Message& message = *messages_.emplace_back(std::make_unique<Message>());
+    message.memory = std::move(memory);
+    submission.name = "m" + std::to_string(messages_.size());
+    submission.shape = {static_cast<std::int64_t>(message.memory.size())};
+    submission.input = submission.output = message.memory.data();
+    message.record.submission = std::move(submission);
+    message.record.handle = messages_.size();
+    mailbox(rank).submit(message.record, ranks_, finished_);
+    take_finished();
+    return message;
+  }
+  bool advance(int rank) {
+    const bool progressed = mailbox(rank).advance(finished_);
+    take_finished();
+    return progressed;
+  }
+  void run() {
+    for (bool progressed = true; progressed;) {
+      progressed = false;
+      for (const int rank : ranks_) progressed |= advance(rank);
+    }
+  }
+  void end_peer(int rank, int peer, const std::string& why) {
+    mailbox(rank).end_peer(peer, Status::rebuild_group(why), finished_);
+    take_finished();
+  }
+  std::size_t unfinished() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(messages_, [](const auto& one) { return !one->finished; }));
+  }
+
+ private:
+  static Submission message_to(int peer, int tag, const std::string& channel) {
+    Submission submission;
+    submission.peer = peer;
+    submission.tag = tag;
+    submission.channel = channel;
+    return submission;
+  }
+  void take_finished() {
+    for (const Record* const record : finished_) {
+      Message& message = *messages_[record->handle - 1];
+      ASSERT_FALSE(message.finished) << "a call finishes once";
+      message.finished = true;
+    }
+    finished_.clear();
+  }
+
+  int size_;
+  std::vector<int> ranks_;
+  std::vector<std::byte> bell_memory_{Doorbells::bytes_needed(size_) + kFlagLineBytes};
+  std::vector<std::byte> ring_memory_{Mailbox::bytes_needed(size_) + kFlagLineBytes};
+  std::vector<std::byte> flight_memory_{FlightRecorder::bytes_needed() + kFlagLineBytes};
+  SystemClock clock_;
+  FlightRecorder recorder_{aligned(flight_memory_)};
+  std::vector<std::unique_ptr<Doorbells>> bells_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  std::vector<std::unique_ptr<Message>> messages_;
+  std::vector<Record*> finished_;
+};
+
+std::vector<std::uint8_t> bytes_from(unsigned seed, std::size_t size) {
+  std::mt19937 random(seed);
+  std::vector<std::uint8_t> bytes(size);
+  for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random());
+  return bytes;
+}
+
+TEST(MailboxTest, MessagesOfAnySizeArrive) {
+  for (const std::size_t size : {0ul, 1ul, kInlineBytesMax, kInlineBytesMax + 1, 1'000'003ul}) {
+    for (const bool receive_first : {false, true}) {
+      Job job(2);
+      const auto data = bytes_from(1, size);
+      Message* receive = receive_first ? &job.receive(1, 0, size) : nullptr;
+      const Message& send = job.send(0, 1, data);
+      job.run();
+      if (!receive_first) receive = &job.receive(1, 0, size);
+      job.run();
+      ASSERT_TRUE(send.finished && receive->finished) << size;
+      EXPECT_TRUE(send.record.outcome.status.ok() && receive->record.outcome.status.ok());
+      EXPECT_EQ(receive->memory, data);
+      EXPECT_EQ(receive->record.outcome.source, 0);
+    }
+  }
+}
+
+TEST(MailboxTest, TagsChannelsAndGroupsAreApart) {
+  Job job(2);
+  job.send(0, 1, {1}, 5, "a");
+  job.send(0, 1, {2}, 6, "a");
+  job.send(0, 1, {3}, 5, "b");
+  EXPECT_EQ((job.run(), job.receive(1, 0, 1, 5, "b").memory[0]), 3);
+  EXPECT_EQ(job.receive(1, 0, 1, 6, "a").memory[0], 2);
+  EXPECT_EQ(job.receive(1, 0, 1, 5, "a").memory[0], 1);
+}
+
+TEST(MailboxTest, ALargeMessageDoesNotHoldUpOthers) {
+  Job job(2);
+  const Message& large = job.send(0, 1, bytes_from(1, 500'000), 1);
+  const Message& small = job.send(0, 1, {7}, 2);
+  const Message& receive = job.receive(1, 0, 1, 2);
+  job.run();
+  EXPECT_TRUE(small.finished && receive.finished);
+  EXPECT_FALSE(large.finished);
+  const Message& late = job.receive(1, 0, 500'000, 1);
+  job.run();
+  EXPECT_TRUE(large.finished && late.finished);
+}
+
+TEST(MailboxTest, AFewSmallSendsAreDoneEarly) {
+  Job job(2);
+  for (int i = 0; i < 100; ++i) job.send(0, 1, {static_cast<std::uint8_t>(i)});
+  job.run();
+  EXPECT_EQ(job.unfinished(), 36u);
+  for (int i = 0; i < 100; ++i) {
+    const Message& receive = job.receive(1, 0, 1);
+    EXPECT_TRUE(receive.finished);
+    EXPECT_EQ(receive.memory[0], i);
+  }
+  job.run();
+  EXPECT_EQ(job.unfinished(), 0u);
+  for (int i = 0; i < 64; ++i) job.send(0, 1, {1});
+  job.run();
+  EXPECT_EQ(job.unfinished(), 0u) << "taken messages count no more";
+}
+
+TEST(MailboxTest, AnEarlySendIsDoneWhenItIsInTheRing) {
+  Job job(2);
+  for (int i = 0; i < 20; ++i) job.send(0, 1, bytes_from(1, kInlineBytesMax));
+  while (job.advance(0)) continue;
+  EXPECT_GT(job.unfinished(), 0u);
+  EXPECT_TRUE(job.mailbox(0).has_unsent());
+  EXPECT_TRUE(job.mailbox(0).is_moving_data());
+  job.run();
+  EXPECT_EQ(job.unfinished(), 0u);
+  EXPECT_FALSE(job.mailbox(0).has_unsent());
+}
+
+TEST(MailboxTest, FromAnyRankComesTheOldest) {
+  Job job(3);
+  job.send(2, 0, {2});
+  job.advance(2);
+  job.advance(0);
+  job.send(1, 0, {1});
+  job.run();
+  const Message& first = job.receive(0, kAnyRank, 1);
+  EXPECT_EQ(first.record.outcome.source, 2);
+  const Message& second = job.receive(0, kAnyRank, 1);
+  EXPECT_EQ(second.record.outcome.source, 1);
+  const Message& third = job.receive(0, kAnyRank, 1);
+  job.run();
+  EXPECT_FALSE(third.finished);
+  job.send(1, 0, {9});
+  job.run();
+  EXPECT_EQ(third.memory[0], 9);
+}
+
+TEST(MailboxTest, AMismatchIsAnErrorOfBoth) {
+  Job job(2);
+  const Message& send = job.send(0, 1, bytes_from(1, 20'000));
+  job.run();
+  const Message& receive = job.receive(1, 0, 30'000);
+  job.run();
+  const std::string text =
+      "send `m1` of rank 0 has 20000 elements (uint8), but recv `m2` of rank 1 has 30000 (uint8); "
+      "both must have the same dtype and number of elements";
+  EXPECT_EQ(send.record.outcome.status, Status::fix_call(text));
+  EXPECT_EQ(receive.record.outcome.status, Status::fix_call(text));
+  EXPECT_EQ(job.unfinished(), 0u);
+}
+
+TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
+  for (const std::size_t size : {1ul, 20'000ul}) {
+    Job job(2);
+    job.submit_invalid(0, Operation::kSend, 1, "bad send");
+    const Message& receive = job.receive(1, 0, size);
+    job.run();
+    EXPECT_EQ(receive.record.outcome.status, Status::fix_call("bad send"));
+    job.submit_invalid(1, Operation::kReceive, 0, "bad receive");
+    const Message& send = job.send(0, 1, bytes_from(1, size));
+    job.run();
+    const bool early = size <= kInlineBytesMax;
+    EXPECT_EQ(send.record.outcome.status, early ? Status() : Status::fix_call("bad receive"));
+    const Message& next = job.receive(1, 0, 1);
+    job.send(0, 1, {4});
+    job.run();
+    EXPECT_EQ(next.memory[0], 4);
+    EXPECT_EQ(job.unfinished(), 0u);
+  }
+}
+
+TEST(MailboxTest, TheEndOfAPeerEndsItsMessagesOnly) {
+  Job job(3);
+  const Message& send = job.send(0, 1, bytes_from(1, 500'000));
+  const Message& receive = job.receive(0, 1, 1);
+  const Message& other = job.receive(0, 2, 1);
+  const Message& any = job.receive(0, kAnyRank, 1, 3);
+  job.run();
+  job.end_peer(0, 1, "rank 1 is gone");
+  for (const Message* const message : {&send, &receive}) {
+    EXPECT_EQ(message->record.outcome.status.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(message->record.outcome.status.message(), HasSubstr("cannot finish: rank 1"));
+  }
+  EXPECT_FALSE(other.finished || any.finished);
+  const Message& later = job.send(0, 1, {1});
+  EXPECT_EQ(later.record.outcome.status.code(), StatusCode::kRebuildGroup);
+  EXPECT_FALSE(job.mailbox(0).has_unsent());
+  job.end_peer(0, 2, "rank 2 is gone");
+  EXPECT_EQ(other.record.outcome.status.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(any.record.outcome.status.message(), HasSubstr("rank 2 is gone"));
+  EXPECT_EQ(job.receive(0, kAnyRank, 1).record.outcome.status.code(), StatusCode::kRebuildGroup);
+}
+
+TEST(MailboxTest, WhatCameBeforeTheEndCanBeReceived) {
+  Job job(2);
+  job.send(1, 0, {3});
+  job.send(1, 0, bytes_from(1, 20'000), 4);
+  job.run();
+  job.end_peer(0, 1, "rank 1 is gone");
+  EXPECT_EQ(job.receive(0, kAnyRank, 1).memory[0], 3);
+  const Message& large = job.receive(0, 1, 20'000, 4);
+  EXPECT_EQ(large.record.outcome.status.code(), StatusCode::kRebuildGroup);
+}
+
+TEST(MailboxTest, NonsenseIsReported) {
+  std::vector<std::byte> bells(Doorbells::bytes_needed(2) + kFlagLineBytes);
+  std::vector<std::byte> rings(Mailbox::bytes_needed(2) + kFlagLineBytes);
+  std::vector<std::byte> flight(FlightRecorder::bytes_needed() + kFlagLineBytes);
+  Doorbells doorbells(aligned(bells), 0, 2);
+  FlightRecorder recorder(aligned(flight));
+  const SystemClock clock;
+  Mailbox mailbox(aligned(rings), doorbells, recorder, clock);
+  auto* const counter = reinterpret_cast<MessageRing::Counter*>(aligned(rings));
+  std::byte* const from_1_to_0 =
+      aligned(rings) + 2 * sizeof(MessageRing::Counter) + MessageRing::bytes_needed();
+  MessageRing ring(from_1_to_0, doorbells, 0, counter);
+  Bytes data = encode(DataHeader{1});
+  data.push_back(std::byte{1});
+  ASSERT_TRUE(ring.try_send(data));
+  std::vector<Record*> finished;
+  EXPECT_TRUE(mailbox.advance(finished));
+  ASSERT_TRUE(mailbox.broken());
+  EXPECT_THAT(mailbox.broken()->message(), HasSubstr("rank 1: sent 1 bytes of message 1"));
+  EXPECT_FALSE(mailbox.advance(finished));
+}
+
+// Random programs: every rank submits its sends and receives in its own order, while the mailboxes
+// advance in any order. For each receiver, channel and tag, either all receives name their source,
+// or none does.
+class RandomMessages : public ::testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMessages, ::testing::Range(0u, 60u));
+
+struct Planned {
+  int rank;
+  Operation operation;
+  int peer;
+  int tag;
+  std::string channel;
+  std::size_t size;
+  unsigned seed;
+};
+using Key = std::tuple<int, int, int, std::string>;  // from, to, tag, channel
+
+struct Plan {
+  std::vector<std::vector<Planned>> programs;  // by rank
+  std::map<Key, std::vector<unsigned>> sent;   // the seeds, in order
+};
+
+// Adds messages to one receiver with one tag and channel.
+void add_messages(std::mt19937& random, int to, int tag, const std::string& channel, Plan& plan) {
+  constexpr std::size_t kSizes[] = {0, 1, 100, kInlineBytesMax, kInlineBytesMax + 1, 150'000};
+  const int size = static_cast<int>(plan.programs.size());
+  const bool any = random() % 2 == 0;
+  const std::size_t common = kSizes[random() % std::size(kSizes)];
+  for (unsigned count = random() % 8; count > 0; --count) {
+    const int from = (to + 1 + static_cast<int>(random() % static_cast<unsigned>(size - 1))) % size;
+    auto& seeds = plan.sent[{from, to, tag, channel}];
+    seeds.push_back(static_cast<unsigned>(random()));
+    plan.programs[static_cast<std::size_t>(from)].push_back(
+        {from, Operation::kSend, to, tag, channel, common, seeds.back()});
+    plan.programs[static_cast<std::size_t>(to)].push_back(
+        {to, Operation::kReceive, any ? kAnyRank : from, tag, channel, common, 0});
+  }
+}
+
+TEST_P(RandomMessages, ArriveInOrder) {
+  std::mt19937 random(GetParam());
+  const int size = 2 + static_cast<int>(random() % 5);
+  Plan plan{.programs = std::vector<std::vector<Planned>>(static_cast<std::size_t>(size)),
+            .sent = {}};
+  for (int to = 0; to < size; ++to)
+    for (const int tag : {0, 1, 9})
+      for (const char* const channel : {"", "x"}) add_messages(random, to, tag, channel, plan);
+  auto& [programs, sent] = plan;
+  // Shuffle each program, but keep the order of the sends with the same key.
+  for (auto& program : programs) {
+    std::ranges::shuffle(program, random);
+    std::map<Key, std::size_t> next;
+    for (Planned& one : program)
+      if (one.operation == Operation::kSend) {
+        const Key key{one.rank, one.peer, one.tag, one.channel};
+        one.seed = sent[key][next[key]++];
+      }
+  }
+  Job job(size);
+  std::vector<std::pair<Planned, const Message*>> receives;
+  std::vector<std::size_t> position(programs.size());
+  for (int step = 0; step < 3000; ++step) {
+    const auto rank = random() % programs.size();
+    if (random() % 3 > 0 || position[rank] == programs[rank].size()) {
+      job.advance(static_cast<int>(rank));
+      continue;
+    }
+    const Planned& one = programs[rank][position[rank]++];
+    if (one.operation == Operation::kSend)
+      job.send(one.rank, one.peer, bytes_from(one.seed, one.size), one.tag, one.channel);
+    else
+      receives.emplace_back(one, &job.receive(one.rank, one.peer, one.size, one.tag, one.channel));
+  }
+  job.run();
+  ASSERT_EQ(job.unfinished(), 0u);
+  std::map<Key, std::size_t> next;
+  for (const auto& [planned, message] : receives) {
+    ASSERT_TRUE(message->record.outcome.status.ok());
+    const int source = message->record.outcome.source;
+    const Key key{source, planned.rank, planned.tag, planned.channel};
+    ASSERT_TRUE(planned.peer == kAnyRank || planned.peer == source);
+    ASSERT_LT(next[key], sent[key].size());
+    ASSERT_EQ(message->memory, bytes_from(sent[key][next[key]++], planned.size));
+  }
+}
+
+}  // namespace
+}  // namespace farandole
