@@ -36,6 +36,10 @@ def test_under_other_launchers(launcher: str, size: int) -> None:
     assert job.text.count("all checks passed") == size, job.text
 
 
+def test_nine_ranks_send_to_each_other() -> None:
+    run_checks(9, "torch_distributed:MessageChecks", timeout=300)
+
+
 def run_alone(*lines: str, environment: Mapping[str, str] | None = None, size: int = 0) -> Job:
     """Run a program in one process, or with `size` workers."""
     words = [sys.executable, "-c", "\n".join(lines)]

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch.distributed import checkpoint
+from torch.distributed import checkpoint, pipelining
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step
 from torch.distributed.algorithms.join import Join
@@ -245,6 +245,18 @@ def messages_from_any_rank() -> Iterator[torch.Tensor]:
         by_source[dist.recv(received, tag=8)] = received
     assert sorted(by_source) == list(range(1, size()))
     yield from (by_source[source] for source in sorted(by_source))
+
+
+def pipelines() -> Iterator[torch.Tensor]:
+    for schedule_of in (pipelining.ScheduleGPipe, pipelining.Schedule1F1B):
+        torch.manual_seed(rank())
+        layer = nn.Linear(6, 6)
+        stage = pipelining.PipelineStage(layer, rank(), size(), torch.device("cpu"))
+        schedule = schedule_of(stage, 2 * size(), loss_fn=nn.functional.mse_loss)
+        data = [torch.ones(4 * size(), 6)] if rank() == 0 else []
+        target = torch.zeros(4 * size(), 6) if rank() == size() - 1 else None
+        schedule.step(*data, target=target)
+        yield from (parameter.grad for parameter in layer.parameters())
 
 
 def objects() -> Iterator[torch.Tensor]:
@@ -665,7 +677,15 @@ class WithoutGloo:
         dist.destroy_process_group()
 
 
-class DistributedChecks(WithoutGloo):
+class MessageChecks:
+    def check_messages(self) -> None:
+        compare(messages)
+
+    def check_pipelines(self) -> None:
+        compare(pipelines)
+
+
+class DistributedChecks(MessageChecks, WithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
@@ -711,9 +731,6 @@ class DistributedChecks(WithoutGloo):
 
     def check_uneven_exchange(self) -> None:
         compare(uneven_exchange)
-
-    def check_messages(self) -> None:
-        compare(messages)
 
     def check_objects(self) -> None:
         compare(objects)

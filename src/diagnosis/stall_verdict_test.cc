@@ -18,6 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr TimePoint kNow{seconds(1000)};
 constexpr StallLimits kLimits{.limit = seconds(10), .counts_from = {}};
@@ -385,6 +386,31 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreExaminedQuickly) {
   const auto verdict = stall_verdict(JobSnapshot(workers, kNow), kLimits);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->lines[0], HasSubstr("waits for rank 255"));
+}
+
+TEST_F(StallVerdictTest, AMessageWaitsForTheOtherRankOnly) {
+  FlightCall& call = add_wait(0, "2to0", 12);
+  call.operation = Operation::kReceive;
+  call.peer = 2;
+  ASSERT_FALSE(lines().empty());
+  EXPECT_THAT(lines()[0], HasSubstr("stalled: recv `2to0`"));
+  EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
+  call.peer = kAnyRank;
+  EXPECT_THAT(lines()[0], HasSubstr("waits for ranks 1, 2"));
+  call.state = CallState::kRunning;
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(StallVerdictTest, AReceiveFromAnyRankIsInNoCycle) {
+  FlightCall& any = add_wait(0, "anyto0", 12);
+  any.operation = Operation::kReceive;
+  any.peer = kAnyRank;
+  FlightCall& other = add_wait(1, "0to1", 12);
+  other.operation = Operation::kReceive;
+  other.peer = 0;
+  EXPECT_THAT(lines(), Not(Contains(HasSubstr("wait for each other"))));
+  any.peer = 1;
+  EXPECT_THAT(lines(), Contains(HasSubstr("wait for each other")));
 }
 
 }  // namespace

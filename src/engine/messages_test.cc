@@ -1,0 +1,139 @@
+// Messages between whole engines in one process: every rank is a thread. mailbox_test.cc tests the
+// matching in any order.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kCounts[] = {0, 7, 3000, 100'000};  // by tag
+
+Submission message(Operation operation, int peer, std::vector<std::int32_t>& values, int tag,
+                   const std::string& name) {
+  Submission submission;
+  submission.operation = operation;
+  submission.name = name;
+  submission.dtype = DType::kInt32;
+  submission.shape = {static_cast<std::int64_t>(values.size())};
+  submission.input = submission.output = values.data();
+  submission.peer = peer;
+  submission.tag = tag;
+  return submission;
+}
+
+Outcome receive(Engine& engine, int peer, std::vector<std::int32_t>& values, int tag = 0) {
+  return finish(engine, engine.submit(message(Operation::kReceive, peer, values, tag, "receive")));
+}
+
+class MessagesOfSize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, MessagesOfSize, ::testing::Values(2, 3, 9));
+
+// Every rank sends messages of random sizes to every other rank and drops some of the handles. The
+// receivers take them in random order, with pauses, some of them from any rank.
+TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    const int rank = engine.topology().rank;
+    std::mt19937 random(static_cast<unsigned>(rank));
+    std::vector<std::vector<std::int32_t>> memory;
+    memory.reserve(static_cast<std::size_t>(size) * std::size(kCounts));
+    std::vector<Handle> sends;
+    for (int peer = 0; peer < size; ++peer)
+      for (std::size_t tag = 0; tag < std::size(kCounts) && peer != rank; ++tag) {
+        const auto value = static_cast<std::int32_t>(tag) * 100 + rank * size + peer;
+        auto& values = memory.emplace_back(kCounts[tag], value);
+        const auto name = std::to_string(peer) + "/" + std::to_string(tag);
+        const auto handle =
+            engine.submit(message(Operation::kSend, peer, values, static_cast<int>(tag), name));
+        ASSERT_TRUE(handle.ok()) << handle.status().message();
+        sends.push_back(*handle);
+        if (random() % 3 == 0) engine.drop(*handle);
+      }
+    std::vector<std::size_t> tags = {0, 1, 2, 3};
+    std::ranges::shuffle(tags, random);
+    for (const std::size_t tag : tags)
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::vector<std::int32_t> values(kCounts[tag]);
+        const Outcome outcome =
+            receive(engine, tag % 2 == 0 ? kAnyRank : peer, values, static_cast<int>(tag));
+        ASSERT_EQ(outcome.status, Status());
+        const auto expected = static_cast<std::int32_t>(tag) * 100 + outcome.source * size + rank;
+        ASSERT_EQ(values, std::vector<std::int32_t>(kCounts[tag], expected));
+      }
+    for (const Handle send : sends) ASSERT_TRUE(engine.wait(send, kHangGuard));
+    ASSERT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Messages, ALeaveEndsThoseOfTheRankOnly) {
+  std::latch one_has_left(1);
+  run_job(3, {}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    std::vector<std::int32_t> values(20'000, rank);
+    if (rank == 1) {
+      EXPECT_TRUE(engine.shutdown("enough").ok());
+      return one_has_left.count_down();
+    }
+    one_has_left.wait();
+    if (rank == 0) {
+      const Outcome from_gone = receive(engine, 1, values);
+      EXPECT_EQ(from_gone.status.code(), StatusCode::kRebuildGroup);
+      EXPECT_THAT(from_gone.status.message(), HasSubstr("recv `receive` cannot finish: rank 1"));
+      EXPECT_EQ(receive(engine, kAnyRank, values).source, 2);
+      EXPECT_EQ(values.front(), 2);
+      return;
+    }
+    const auto send = engine.submit(message(Operation::kSend, 0, values, 0, "send"));
+    EXPECT_EQ(finish(engine, send).status, Status());
+  });
+}
+
+TEST(Messages, ASmallSendIsDoneWithoutAReceive) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<std::int32_t> values(3'000'000, 5);
+    if (engine.topology().rank == 1) {
+      EXPECT_EQ(receive(engine, 0, values).status, Status());
+      EXPECT_EQ(barrier(engine), Status());
+      return;
+    }
+    const auto large = engine.submit(message(Operation::kSend, 1, values, 0, "large"));
+    std::vector<std::int32_t> small(1);
+    const auto early = engine.submit(message(Operation::kSend, 1, small, 1, "small"));
+    EXPECT_EQ(finish(engine, large).status, Status());
+    EXPECT_EQ(finish(engine, early).status, Status());
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Messages, TheOtherRankMustBeInTheGroup) {
+  run_job(2, {}, [](Engine& engine) {
+    const int rank = engine.topology().rank;
+    std::vector<std::int32_t> values(1);
+    for (const int peer : {rank, 2, -2}) {
+      const auto sent = engine.submit(message(Operation::kSend, peer, values, 0, "x"));
+      EXPECT_EQ(sent.status().code(), StatusCode::kFixCall);
+      EXPECT_THAT(sent.status().message(), HasSubstr("name another rank of the group (0, 1)"));
+    }
+    EXPECT_FALSE(engine.submit(message(Operation::kSend, kAnyRank, values, 0, "x")).ok());
+    Submission long_channel = message(Operation::kSend, 1 - rank, values, 0, "x");
+    long_channel.channel.assign(257, 'c');
+    EXPECT_THAT(engine.submit(long_channel).status().message(), HasSubstr("257 bytes"));
+  });
+}
+
+}  // namespace
+}  // namespace farandole
