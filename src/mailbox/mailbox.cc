@@ -243,6 +243,8 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
   FARANDOLE_TRY_ASSIGN(auto opened, open_envelope(bytes));
   if (auto* const offer = std::get_if<Offer>(&opened.envelope))
     handle_offer(from, std::move(*offer), finished);
+  else if (from.gone)
+    return {};  // a death ends all messages, and a peer that lives may not know it yet
   else if (const auto* const acceptance = std::get_if<Acceptance>(&opened.envelope))
     handle_acceptance(from, acceptance->id, finished);
   else if (const auto* const refusal = std::get_if<Refusal>(&opened.envelope))
@@ -253,6 +255,7 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
 }
 
 void Mailbox::handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished) {
+  if (from.gone && !offer.is_complete()) return;  // its data will not come
   const auto found = std::ranges::find_if(
       posted_, [&](const Posted& posted) { return posted.matches(offer, from.rank); });
   if (found == posted_.end()) {

@@ -285,6 +285,32 @@ TEST(MailboxTest, WhatCameBeforeTheEndCanBeReceived) {
   EXPECT_EQ(large.record.outcome.status.code(), StatusCode::kRebuildGroup);
 }
 
+TEST(MailboxTest, APeerThatGoesOnAfterTheEndIsHarmless) {
+  Job job(2);
+  const Message& send = job.send(1, 0, bytes_from(1, 500'000));
+  const Message& receive = job.receive(0, 1, 500'000);
+  job.advance(1);
+  job.advance(0);
+  job.advance(1);
+  job.end_peer(0, 1, "another rank has died");
+  EXPECT_TRUE(receive.finished);
+  job.send(1, 0, bytes_from(1, 20'000), 4);
+  job.run();
+  EXPECT_FALSE(job.mailbox(0).broken());
+  EXPECT_TRUE(send.finished) << "the data is in the ring, or was read";
+  EXPECT_TRUE(job.receive(0, 1, 20'000, 4).finished);
+}
+
+TEST(MailboxTest, NothingStaysUnsentForAPeerThatIsGone) {
+  Job job(2);
+  for (int i = 0; i < 20; ++i) job.send(0, 1, bytes_from(1, kInlineBytesMax));
+  while (job.advance(0)) continue;
+  EXPECT_TRUE(job.mailbox(0).has_unsent());
+  job.end_peer(0, 1, "rank 1 is gone");
+  EXPECT_EQ(job.unfinished(), 0u);
+  EXPECT_FALSE(job.mailbox(0).has_unsent());
+}
+
 TEST(MailboxTest, NonsenseIsReported) {
   std::vector<std::byte> bells(Doorbells::bytes_needed(2) + kFlagLineBytes);
   std::vector<std::byte> rings(Mailbox::bytes_needed(2) + kFlagLineBytes);

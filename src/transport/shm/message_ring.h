@@ -85,7 +85,7 @@ bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> me
   if (Capacity - (written - read) < needed) return false;
   copy_in(written, reinterpret_cast<const std::byte*>(&length), kWordBytes);
   copy_in(written + kWordBytes, message.data(), message.size());
-  copy_in(written + kWordBytes + message.size(), rest.data(), rest.size());
+  if (!rest.empty()) copy_in(written + kWordBytes + message.size(), rest.data(), rest.size());
   written_->bytes.store(written + needed, std::memory_order_seq_cst);
   if (sent_ != nullptr) sent_->messages.fetch_add(1, std::memory_order_seq_cst);
   doorbells_->ring(peer_);
