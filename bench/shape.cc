@@ -18,7 +18,7 @@ bool is_expected(const BenchPattern& pattern, const Shape& shape, const std::byt
                  std::size_t first) {
   if (shape.adasum || shape.operation == "memcpy")
     return pattern.is_input(output, shape.bytes, shape.source(), first);
-  const auto* const row = std::ranges::find(kOperations, shape.operation, &OperationRow::name);
+  const auto row = std::ranges::find(kOperations, shape.operation, &OperationRow::name);
   return pattern.is_result(row->operation, output, shape.bytes, shape.rank, first);
 }
 

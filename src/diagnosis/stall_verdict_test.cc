@@ -389,7 +389,7 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreExaminedQuickly) {
 }
 
 TEST_F(StallVerdictTest, AMessageWaitsForTheOtherRankOnly) {
-  FlightCall& call = add_wait(0, "2to0", 12);
+  RecordedCall& call = add_wait(0, "2to0", 12);
   call.operation = Operation::kReceive;
   call.peer = 2;
   ASSERT_FALSE(lines().empty());
@@ -402,10 +402,10 @@ TEST_F(StallVerdictTest, AMessageWaitsForTheOtherRankOnly) {
 }
 
 TEST_F(StallVerdictTest, AReceiveFromAnyRankIsInNoCycle) {
-  FlightCall& any = add_wait(0, "anyto0", 12);
+  RecordedCall& any = add_wait(0, "anyto0", 12);
   any.operation = Operation::kReceive;
   any.peer = kAnyRank;
-  FlightCall& other = add_wait(1, "0to1", 12);
+  RecordedCall& other = add_wait(1, "0to1", 12);
   other.operation = Operation::kReceive;
   other.peer = 0;
   EXPECT_THAT(lines(), Not(Contains(HasSubstr("wait for each other"))));

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::size_t kCounts[] = {0, 7, 3000, 100'000};  // by tag
+constexpr std::size_t kElementCounts[] = {0, 7, 3000, 100'000};  // by tag
 
 Submission message(Operation operation, int peer, std::vector<std::int32_t>& values, int tag,
                    const std::string& name) {
@@ -48,12 +48,12 @@ TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
     const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     std::vector<std::vector<std::int32_t>> memory;
-    memory.reserve(static_cast<std::size_t>(size) * std::size(kCounts));
+    memory.reserve(static_cast<std::size_t>(size) * std::size(kElementCounts));
     std::vector<Handle> sends;
     for (int peer = 0; peer < size; ++peer)
-      for (std::size_t tag = 0; tag < std::size(kCounts) && peer != rank; ++tag) {
+      for (std::size_t tag = 0; tag < std::size(kElementCounts) && peer != rank; ++tag) {
         const auto value = static_cast<std::int32_t>(tag) * 100 + rank * size + peer;
-        auto& values = memory.emplace_back(kCounts[tag], value);
+        auto& values = memory.emplace_back(kElementCounts[tag], value);
         const auto name = std::to_string(peer) + "/" + std::to_string(tag);
         const auto handle =
             engine.submit(message(Operation::kSend, peer, values, static_cast<int>(tag), name));
@@ -67,12 +67,12 @@ TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        std::vector<std::int32_t> values(kCounts[tag]);
+        std::vector<std::int32_t> values(kElementCounts[tag]);
         const Outcome outcome =
             receive(engine, tag % 2 == 0 ? kAnyRank : peer, values, static_cast<int>(tag));
         ASSERT_EQ(outcome.status, Status());
         const auto expected = static_cast<std::int32_t>(tag) * 100 + outcome.source * size + rank;
-        ASSERT_EQ(values, std::vector<std::int32_t>(kCounts[tag], expected));
+        ASSERT_EQ(values, std::vector<std::int32_t>(kElementCounts[tag], expected));
       }
     for (const Handle send : sends) ASSERT_TRUE(engine.wait(send, kHangGuard));
     ASSERT_EQ(barrier(engine), Status());
