@@ -72,7 +72,7 @@ class Measurement {
         call_(call),
         allocate_(allocate),
         pattern_(options.dtype, bench_rank.ranks),
-        own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
+        has_own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
 
   SizeResult measure_size(std::size_t bytes) {
     const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
@@ -116,7 +116,7 @@ class Measurement {
     if (!options_.in_place) overwrite(output, shape_.output_bytes());
     if (options_.operation != "broadcast" || bench_rank_.rank == 0 || !options_.in_place)
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
-    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, has_own_core_);
     const auto begin = SteadyClock::now();
     for (std::size_t i = 0; i < calls; ++i) call_(shape_, input, output);
     if (options_.consume) consumed_ = consumed_ + read_all(output, shape_.output_bytes());
@@ -128,7 +128,7 @@ class Measurement {
 
   // Repeats the operation, and returns how many repetitions count for the result.
   int repeat() {
-    const std::size_t most = own_core_ ? kTightCallsMax : kTightCallsShared;
+    const std::size_t most = has_own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
         options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, most) : 1;
     const auto warm_ups = static_cast<int>(std::clamp(
@@ -145,7 +145,7 @@ class Measurement {
         const bool is_enough = counted >= fewest && spent.count() > options_.seconds;
         shared_results.continues.store(!is_enough && counted < kRepetitionsMax);
       }
-      shared_results.barrier(bench_rank_.ranks, own_core_);
+      shared_results.barrier(bench_rank_.ranks, has_own_core_);
       if (shared_results.continues.load() == 0) return counted;
       const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
       if (counted >= 0)
@@ -155,14 +155,14 @@ class Measurement {
   }
 
   std::vector<float> times_of_slowest_ranks(int repetitions) {
-    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, has_own_core_);
     std::vector<float> times(static_cast<std::size_t>(repetitions));
     for (std::size_t repetition = 0; repetition < times.size(); ++repetition)
       for (std::size_t rank = 0; rank < static_cast<std::size_t>(bench_rank_.ranks); ++rank)
         times[repetition] =
             std::max(times[repetition], bench_rank_.shared_results->nanoseconds[rank][repetition]);
     std::sort(times.begin(), times.end());
-    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, has_own_core_);
     return times;
   }
 
@@ -171,7 +171,7 @@ class Measurement {
   const Call& call_;
   const Allocate& allocate_;
   BenchPattern pattern_;
-  bool own_core_;
+  bool has_own_core_;
   Shape shape_;
   Buffers buffers_;
   volatile std::uint64_t consumed_ = 0;

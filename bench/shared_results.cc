@@ -21,7 +21,7 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value)
 
 }  // namespace
 
-void SharedResults::barrier(int ranks, bool own_core) {
+void SharedResults::barrier(int ranks, bool has_own_core) {
   const std::uint32_t turn = turn_.load();
   if (arrived_.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived_.store(0);
@@ -29,9 +29,9 @@ void SharedResults::barrier(int ranks, bool own_core) {
     if (sleepers_.load() != 0) futex(turn_, FUTEX_WAKE, INT_MAX);
     return;
   }
-  for (int poll = 0; poll < (own_core ? kPolls : kYields); ++poll) {
+  for (int poll = 0; poll < (has_own_core ? kPolls : kYields); ++poll) {
     if (turn_.load() != turn) return;
-    if (own_core)
+    if (has_own_core)
       cpu_pause();
     else
       ::sched_yield();

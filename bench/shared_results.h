@@ -17,7 +17,7 @@ inline constexpr int kRepetitionsMax = 20'000;
 class SharedResults {
  public:
   // Returns when all ranks have called it. Spins only if each rank has a core of its own.
-  void barrier(int ranks, bool own_core);
+  void barrier(int ranks, bool has_own_core);
 
   // Whether another repetition follows. Rank 0 writes it before a barrier, and the other ranks read
   // it after that barrier.

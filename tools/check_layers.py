@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Check that includes and imports point down, as the tables of docs/architecture.md say.
 
-For C++, the check fails if an include is not listed in its room's row, if a row points up, if units
-form a cycle (x.h and x.cc are one unit), if a third-party header is used outside its rooms, if a
-pure room reaches threads, system calls or clocks, if a room on disk has no row or a row no room, or
-if a CMake link list goes beyond the row.
+For C++, the check fails if
+
+- an include is not listed in its room's row, or a row lists a room of a higher level;
+- units form a cycle (x.h and x.cc are one unit);
+- a third-party header is used outside the rooms that may use it;
+- a pure room reaches threads, system calls or clocks;
+- a room has no row, or a row has no room;
+- a CMake link list has a room that is not in the row.
 
 For Python, the check fails if an import is not listed in its package's row, if a package has no row
 or a row no package, or if modules import each other in a cycle. It does not see

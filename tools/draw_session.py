@@ -72,9 +72,12 @@ def output_of_the_job() -> str:
                 shown += part
         except OSError:  # the last process has closed the terminal
             pass
-        job.wait()
+        code = job.wait()
     os.close(main_end)
-    return shown.decode().replace("\r\n", "\n")
+    text = shown.decode().replace("\r\n", "\n")
+    if code != 0 or "load_batch (train.py" not in text:
+        sys.exit(f"the job has ended with code {code}, or py-spy is missing:\n{text}")
+    return text
 
 
 def without_fonts_of_other_hosts(picture: str) -> str:

@@ -78,8 +78,8 @@ struct Completion {
   void* context = nullptr;
 };
 
-// One call of one rank. The memory is borrowed until the call is done (see poll()) or
-// the engine is destroyed. The operation's row in kOperations says which fields are used.
+// One call of one rank. The memory is borrowed until the call is done (see poll()) or the engine is
+// destroyed. The operation's row in kOperationRows says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
 // any more. If another rank is stopped by a signal at that time, the error comes a second later,
@@ -116,13 +116,14 @@ struct Submission {
   double postscale = 1;
   int root_rank = 0;  // broadcast: a world rank that is a member of the group
   // Messages: the other rank, a world rank of the group; for a receive also kAnyRank. A receive
-  // gets the oldest message that has its channel and tag. Messages of one rank with the same
-  // channel and tag arrive in the order in which they were submitted. Both ranks must give the same
-  // dtype and number of elements; otherwise both calls fail. A send reads `input`, a receive writes
-  // `output`.
+  // gets the oldest message that has its channel and tag; names do not matter. Messages of one rank
+  // with the same channel and tag arrive in the order in which they were submitted. Both ranks must
+  // give the same dtype and number of elements; otherwise both calls fail, or only the receive if
+  // the send was already done. A send reads `input`, a receive writes `output`.
   //
-  // A send is done when the receiver has taken the message. A message of up to 8 KiB may be done
-  // earlier: while the receiver has not taken 64 of them yet.
+  // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
+  // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages wait
+  // there for a receive.
   int peer = 0;
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match
@@ -239,7 +240,7 @@ class Engine {
 
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
-  // the same path, at any time, and share the file; other contents of the file are replaced. A
+  // the same path, at any time, and share the file; what an earlier job wrote there is replaced. A
   // relative path starts at the current folder. If a timeline is on, it is stopped first; with the
   // same path, its file is continued. `mark_cycles` marks each call that is submitted while no
   // other call is in flight. Blocks while the beginning of the file is written.

@@ -51,7 +51,8 @@ struct Knobs {
   std::map<std::string, std::string> same_on_all_ranks() const;
 };
 
-// A pointer to a field of Knobs. In the environment, times are in seconds, and a bool is 0 or 1.
+// A pointer to a field of Knobs. In the environment, times are in seconds, and a bool is 0 or 1, or
+// true, false, on, off, yes or no.
 using KnobField = std::variant<int*, std::int64_t*, std::size_t*, std::chrono::seconds*,
                                std::chrono::milliseconds*, bool*, std::string*>;
 

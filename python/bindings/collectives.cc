@@ -111,7 +111,8 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
 }
 
 // Adds the function that sends or receives. `message` is the other rank, the tag and the channel.
-// If the frontend found the call invalid, `call_error` says why, and the call fails on both ranks.
+// If the frontend found the call invalid, `call_error` says why. The call of the other rank fails,
+// too, unless it is a send that was already done.
 void bind_message(nb::module_& module, const OperationRow& row) {
   module.def(std::string(row.name).c_str(),
              [&row](const nb::str& name, GroupId group, const BufferView& buffer,

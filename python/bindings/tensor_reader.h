@@ -15,7 +15,8 @@
 
 namespace farandole::python {
 
-// Borrowed memory of this process, C-contiguous. The tensor itself may be on another `device`.
+// Borrowed memory of this process, C-contiguous. `device` is where the tensor is. If that is not
+// the CPU, the memory is a copy on the host.
 struct BufferView {
   DType dtype = DType::kUInt8;
   DeviceType device = DeviceType::kCpu;

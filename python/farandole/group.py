@@ -68,6 +68,10 @@ class Group:
         """Make this object stand for the same group as `other`. Called by init()."""
         self.__dict__.update(other.__dict__)
 
+    def __deepcopy__(self, memo: object) -> Group:
+        """Return the same object, because the copy of a model works in the same group."""
+        return self
+
     def forget(self) -> None:
         """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
         self.process_set_id = None

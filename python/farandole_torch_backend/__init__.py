@@ -32,14 +32,14 @@ def register() -> None:
 
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
-    dist.Backend.register_backend(NAME, _make_world, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _make_process_group, extended_api=True, devices=["cpu"])
     dist.register_rendezvous_handler(NAME, _rendezvous)
 
 
-def _make_world(options: Any, backend_options: object) -> Any:
-    from farandole.torch.distributed.process_group import make_world  # noqa: PLC0415
+def _make_process_group(options: Any, backend_options: object) -> Any:
+    from farandole.torch.distributed.process_group import make_process_group  # noqa: PLC0415
 
-    return make_world(options, backend_options)
+    return make_process_group(options, backend_options)
 
 
 def _rendezvous(url: str, **options: Any) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
-from farandole.torch.distributed.process_group import make_world
+from farandole.torch.distributed.process_group import make_process_group
 
 Case = tuple[Callable[[], object], str]
 
@@ -63,7 +63,7 @@ def places_of_errors() -> set[tuple[str, int]]:
 def makes_an_error(statement: ast.stmt) -> bool:
     called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = [name.id for name in called if isinstance(name, ast.Name)]
-    # An AttributeError has no text for users: Python expects it if a module lacks a name.
+    # AttributeError is not counted: a module's __getattr__ must raise it for an unknown attribute.
     # test_a_torch_that_is_too_old checks the text of the ImportError.
     others = ("AttributeError", "ImportError")
     return any(name.endswith("Error") and name not in others for name in names)
@@ -381,6 +381,12 @@ class ErrorTexts:
             "SyncBatchNorm needs more than one value of each channel in training; all ranks "
             "together have 1",
         )
+        lazy = torch.nn.Sequential(torch.nn.LazyBatchNorm1d())
+        yield (
+            lambda: hvd.SyncBatchNorm.convert_sync_batchnorm(lazy),
+            "the layer '0' is a LazyBatchNorm1d without parameters: run the model once on a batch "
+            "before convert_sync_batchnorm()",
+        )
 
     def other_parameters(self) -> Iterator[Case]:
         weight = torch.nn.Parameter(torch.ones(2 + hvd.rank()))
@@ -476,7 +482,7 @@ class ErrorTexts:
         )
         yield from self.calls_of_a_process_group(tensor)
         yield (
-            lambda: make_world(
+            lambda: make_process_group(
                 SimpleNamespace(global_ranks_in_group=[1], group_rank=0, group_id="7"), None
             ),
             _local_group_error(1),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import time
 import xml.etree.ElementTree as ET
 
 import farandole
@@ -36,6 +39,8 @@ def test_a_notebook_shows_a_job_as_a_table() -> None:
     workers = farandole.launch_workers(1, work)
     outcomes = farandole.await_workers(workers)
     assert outcomes == [work()]
+    assert type(pickle.loads(pickle.dumps(outcomes))) is list
+    assert copy.deepcopy(outcomes) == outcomes
     for shown in (workers, outcomes):
         _, row = rows_of(shown._repr_html_())
         assert row[2:4] == ["done", "0"]
@@ -50,3 +55,24 @@ def test_a_notebook_shows_an_error_in_one_line() -> None:
     _, row = rows_of(outcomes._repr_html_())
     assert row[2] == "failed" and "raised ValueError: a < b" in row[4]
     assert "second line" not in row[4]
+
+
+def test_a_result_without_a_repr_does_not_spoil_the_table() -> None:
+    def work() -> int:
+        return 10**5000
+
+    workers = farandole.launch_workers(1, work)
+    farandole.await_workers(workers)
+    _, row = rows_of(workers._repr_html_())
+    assert row[4] == "a int, whose repr() raised a ValueError"
+
+
+def test_the_table_of_outcomes_shows_what_is_in_the_list() -> None:
+    def sleep() -> None:
+        time.sleep(3600)
+
+    workers = farandole.launch_workers(1, sleep)
+    outcomes = farandole.await_workers(workers, timeout=0.5)
+    farandole.stop_workers(workers)
+    _, row = rows_of(outcomes._repr_html_())
+    assert row[2] == "running" and isinstance(outcomes[0], TimeoutError)

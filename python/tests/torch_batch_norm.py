@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 
@@ -113,7 +114,10 @@ class BatchNormChecks(Suite):
             shared = torch.nn.BatchNorm1d(4, eps=0.01, momentum=0.3)
             inner = torch.nn.Sequential(torch.nn.Linear(CHANNELS, 4), shared, torch.nn.ReLU())
             last = torch.nn.BatchNorm1d(4, affine=False)
-            return torch.nn.Sequential(inner, torch.nn.Linear(4, 4), shared, last).double()
+            unbiased = torch.nn.BatchNorm1d(4)
+            unbiased.bias = None
+            parts = (inner, torch.nn.Linear(4, 4), shared, last, torch.nn.Linear(4, 4), unbiased)
+            return torch.nn.Sequential(*parts).double()
 
         plain, given = model(), model()
         frozen = given[3].eval(), plain[3].eval()
@@ -122,6 +126,8 @@ class BatchNormChecks(Suite):
         assert converted is given and type(frozen[0]) is hvd.SyncBatchNorm
         assert type(given[0][1]) is hvd.SyncBatchNorm and given[0][1] is given[2]
         assert given[0][1].training and not given[3].training
+        copied = copy.deepcopy(given)
+        assert copied[5].process_set is given[5].process_set is hvd.global_process_set
         after = {**dict(given.named_parameters()), **dict(given.named_buffers())}
         assert list(after) == list(before) and all(after[n] is before[n] for n in before)
         optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, given)]

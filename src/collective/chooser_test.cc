@@ -149,10 +149,11 @@ TEST_P(EveryOperation, exposes_only_what_exposable_memory_returns) {
 INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_with_steps()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(ChooseDeathTest, a_join_is_not_a_step) {
+TEST(ChooseDeathTest, joins_and_messages_are_not_steps) {
   GroupInTest group(1);
-  EXPECT_DEATH(choose(group.group(0), step_identity(1), {.operation = Operation::kJoin}),
-               "a join is not a step");
+  for (const Operation operation : {Operation::kJoin, Operation::kSend, Operation::kReceive})
+    EXPECT_DEATH(choose(group.group(0), step_identity(1), {.operation = operation}),
+                 "joins and messages are not steps");
 }
 
 }  // namespace

@@ -279,7 +279,8 @@ TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// Names repeat, but supersteps do not. The test only checks that the programs run to their end.
+// Names repeat, but supersteps do not. The programs run to their end, with the same log on every
+// member.
 TEST_P(Programs, SuperstepsThatDoNotRepeatComplete) {
   Random sets(random_());
   const auto programs = programs_in_supersteps(

@@ -104,7 +104,7 @@ class GroupMember {
   const Formation& formation_;
   FlightRecorder& recorder_;
   const Clock& clock_;
-  std::shared_ptr<Segment> segment_;  // of the group; shared by the engines of one process
+  std::shared_ptr<Segment> segment_;  // maps the group's shared memory
   FlagBoard board_;
   Group group_;
   FusionBuffer fusion_;

@@ -25,6 +25,7 @@ void Memberships::add(std::unique_ptr<GroupMember> member) {
 
 void Memberships::remove(GroupId group) {
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
+  mailbox_.forget_group(group);
   recorder_.leave_group(group);
 }
 

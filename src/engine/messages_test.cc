@@ -40,8 +40,9 @@ Outcome receive(Engine& engine, int peer, std::vector<std::int32_t>& values, int
 class MessagesOfSize : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, MessagesOfSize, ::testing::Values(2, 3, 9));
 
-// Every rank sends messages of random sizes to every other rank and drops some of the handles. The
-// receivers take them in random order, with pauses, some of them from any rank.
+// Every rank sends a message of each size, with a tag of its own, to every other rank, and drops
+// some of the handles. Each rank receives the messages in a random order of tags, with pauses; for
+// every second tag it receives from any rank.
 TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {

@@ -1,7 +1,8 @@
 // Envelopes: what two ranks tell each other about their messages, as bytes in a message ring.
 //
-// The sender offers a message. The receiver accepts it when a receive matches, or refuses it. A
-// small message is inside its offer. The data of a large one follows after it was accepted.
+// The sender offers a message. The receiver accepts it when a receive matches, or refuses it. The
+// data of a message that is sent early is inside the offer. Other data follows after the
+// acceptance.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct Offer {
   std::uint64_t bytes = 0;  // the size of the message
   std::string title;        // the sender's call, for texts
   std::string call_error;   // not empty if the sender's call is invalid
-  std::string data;         // the whole message, or empty if it is larger than kInlineBytesMax
+  // The whole message; empty if the message is larger than kInlineBytesMax or is not sent early.
+  std::string data;
 
   bool is_complete() const { return data.size() == bytes; }
 };

@@ -12,9 +12,12 @@
 namespace farandole {
 namespace {
 
-// How many messages a rank may have sent to another one that has not taken them yet. This limits
-// the memory that the receiver needs for them.
+// How many messages a rank may have sent to another one that has not taken them yet. The receiver
+// keeps only these, so this limits the memory that it needs for them.
 constexpr std::size_t kEarlyMax = 64;
+// How many envelopes of one rank are read in a round, and how many parts of data are sent to it, so
+// that the groups and other messages make progress, too.
+constexpr int kEnvelopesPerRound = 16;
 // How many bytes of a large message go into the ring at once.
 constexpr std::size_t kPartBytes = 16 * 1024;
 
@@ -118,16 +121,18 @@ void Mailbox::send(Record& record, std::vector<Record*>& finished) {
   Peer& to = peer(submission.peer);
   if (to.gone) return fail_because(record, *to.gone, finished);
   const std::uint64_t id = ++to.last_id;
-  const Offer offer = offer_of(submission, id);
+  Offer offer = offer_of(submission, id);
   if (!offer.call_error.empty()) {
     post(to, offer);
     return fail(record, Status::fix_call(submission.call_error), finished);
   }
   const bool early = offer.is_complete() && to.early < kEarlyMax;
-  if (early)
+  if (early) {
     ++to.early;
-  else
+  } else {
+    offer.data.clear();  // it follows after the acceptance
     to.sending.emplace(id, Sending{.record = &record, .bytes = offer.bytes, .sent = 0});
+  }
   post(to, offer, early ? &record : nullptr);
 }
 
@@ -227,7 +232,14 @@ bool Mailbox::receive_envelopes(std::vector<Record*>& finished) {
   seen_ = sent;
   bool progressed = false;
   for (Peer& from : peers_) {
-    while (const auto bytes = from.in.try_receive()) {
+    if (from.rank == doorbells_.rank()) continue;
+    for (int count = 0;; ++count) {
+      if (count == kEnvelopesPerRound) {
+        seen_ = sent - 1;  // look again in the next round
+        break;
+      }
+      const auto bytes = from.in.try_receive();
+      if (!bytes) break;
       progressed = true;
       const Status status = handle(from, *bytes, finished);
       if (status.ok()) continue;
@@ -273,7 +285,7 @@ void Mailbox::handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record
     from.early -= from.early > 0 ? 1 : 0;
     return;
   }
-  if (found->second.bytes > kInlineBytesMax) {
+  if (found->second.bytes > 0) {
     record_running(*found->second.record);
     from.accepted.push_back(id);
     ++unsent_;
@@ -329,7 +341,7 @@ bool Mailbox::send_envelopes(Peer& to, std::vector<Record*>& finished) {
 // Sends one message after another, each as far as there is room.
 bool Mailbox::send_data(Peer& to, std::vector<Record*>& finished) {
   bool progressed = false;
-  while (!to.accepted.empty()) {
+  for (int count = 0; count < kEnvelopesPerRound && !to.accepted.empty(); ++count) {
     const auto found = to.sending.find(to.accepted.front());
     Sending& sending = found->second;
     const auto* const data = static_cast<const std::byte*>(sending.record->submission.input);
@@ -373,6 +385,16 @@ void Mailbox::end_peer(int rank, const Status& status, std::vector<Record*>& fin
     if (posted.record != nullptr) fail_because(*posted.record, status, finished);
     return true;
   });
+}
+
+void Mailbox::forget_group(GroupId group) {
+  std::erase_if(posted_, [group](const Posted& posted) { return posted.group == group; });
+  for (Peer& from : peers_)
+    std::erase_if(from.offers, [&](const Offered& one) {
+      if (one.offer.group != group) return false;
+      if (one.offer.call_error.empty()) post(from, Acceptance{one.offer.id});
+      return true;
+    });
 }
 
 void Mailbox::end(const Status& status, std::vector<Record*>& finished) {

@@ -45,7 +45,9 @@ class Mailbox {
   // message that has come as a whole can still be received. Call advance() until it makes no
   // progress before, because the peer may have sent something at last.
   void end_peer(int peer, const Status& status, std::vector<Record*>& finished);
-  // The same for all peers. Later calls fail, too.
+  // The group was removed, so nothing matches its messages any more. Its sends were done early.
+  void forget_group(GroupId group);
+  // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
   // Set if another rank has sent something that makes no sense, which is a bug.
   const std::optional<Status>& broken() const { return broken_; }

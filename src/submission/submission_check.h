@@ -34,7 +34,8 @@ Status call_error_of(const Submission& submission, std::span<const int> ranks, i
 std::string call_title(const Submission& submission);
 
 // Returns the properties that must be equal on all ranks. The submission must be checked and have a
-// name. If call_error_of() has returned an error, `call_error` must have its text.
+// name. If call_error_of() has returned an error, the caller must have stored its text in
+// submission.call_error.
 Signature signature_of(const Submission& submission);
 // Whether `signature` equals signature_of(submission); computed without an allocation.
 bool describes(const Signature& signature, const Submission& submission);

@@ -22,7 +22,7 @@ SubmissionTable::SubmissionTable() : recent_(kRecentSlots) { spare_records_.rese
 
 Result<Record*> SubmissionTable::add(const Submission& submission) {
   GroupCalls& calls = groups_[submission.group];
-  if (calls.joined)
+  if (calls.joined && !row_of(submission.operation).is_message)
     return Status::fix_call(
         format_text("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
@@ -176,12 +176,13 @@ Outcome SubmissionTable::take(Handle handle) {
   return outcome;
 }
 
-// No call of the group is in flight: all earlier calls were decided before the join, and this rank
-// has made no call after it.
+// No collective call of the group is in flight: all earlier ones were decided before the join, and
+// this rank has made none after it. Messages may be in flight; they no longer need their names.
 void SubmissionTable::release_all_names(GroupId group) {
   const auto release = [group](Record* record) {
     if (record == nullptr || record->submission.group != group) return;
-    CHECK(record->finished, "a join is the last call of its group to finish");
+    CHECK(record->finished || row_of(record->submission.operation).is_message,
+          "a join is the last collective call of its group to finish");
     record->interned = nullptr;
     record->automatic_index.reset();
   };
@@ -207,7 +208,11 @@ void SubmissionTable::retire(Record& record) {
     calls.automatic_indices.at(record.submission.operation).retire();
     calls.names.erase(*record.interned);
   } else if (record.interned != nullptr) {
-    calls.names.retire(*record.interned);
+    // Ranks do not match messages by name, so a later message may have the name.
+    if (row_of(record.submission.operation).is_message)
+      calls.names.erase(*record.interned);
+    else
+      calls.names.retire(*record.interned);
   }
   erase(record);
 }

@@ -12,7 +12,6 @@ A page whose first line is `<!-- no block of this page is run: ... -->` is left 
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ class Block:
     def commands(self) -> list[str]:
         """Return the lines of a `sh` block without their comments."""
         lines = self.code.replace("\\\n", " ").splitlines()
-        return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))]
+        return [text for line in lines if (text := re.sub(r"(^|\s)#.*", "", line).strip())]
 
 
 def blocks_of(path: Path) -> Iterator[Block]:

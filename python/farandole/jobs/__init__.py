@@ -138,14 +138,19 @@ class Workers(Sequence[Worker]):
 
 
 class Outcomes(list[Any]):
-    """What await_workers() returns: a list, which notebooks show as an HTML table."""
+    """What await_workers() returns: a list, which notebooks show as an HTML table. The table shows
+    the workers as they were when await_workers() returned."""
 
     def __init__(self, outcomes: Iterable[Any], workers: Workers) -> None:
         super().__init__(outcomes)
-        self._workers = workers
+        self._html = workers._repr_html_()
 
     def _repr_html_(self) -> str:
-        return self._workers._repr_html_()
+        return self._html
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+        """Copy and pickle as a plain list."""
+        return list, (list(self),)
 
 
 # size waiver: each argument is a choice of the user

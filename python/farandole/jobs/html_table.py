@@ -37,7 +37,10 @@ def _outcome(worker: Worker) -> str:
             return ""
         shown = reprlib.Repr()
         shown.maxother = shown.maxstring = _TEXT_CHARACTERS_MAX
-        text = shown.repr(result)
+        try:
+            text = shown.repr(result)
+        except Exception as error:  # one result must not spoil the table
+            text = f"a {type(result).__name__}, whose repr() raised a {type(error).__name__}"
     else:
         text = str(failure).partition("\n")[0]
     line = " ".join(text.split())

@@ -134,9 +134,11 @@ class _Normalize(torch.autograd.Function):
         scale = torch.rsqrt(variance + eps)
         normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
         output = normal
-        if weight is not None and bias is not None:
-            output = normal * _per_channel(weight, wide) + _per_channel(bias, wide)
-        ctx.save_for_backward(normal, scale, weight)
+        if weight is not None:
+            output = output * _per_channel(weight, wide)
+        if bias is not None:
+            output = output + _per_channel(bias, wide)
+        ctx.save_for_backward(normal, scale, weight, bias)
         ctx.count, ctx.process_set = count, process_set
         ctx.mark_non_differentiable(mean, variance)
         return output.to(input.dtype), mean, variance, count
@@ -144,7 +146,7 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
-        normal, scale, weight = ctx.saved_tensors
+        normal, scale, weight, bias = ctx.saved_tensors
         wide = _at_least_float32(gradient)
         others = [dimension for dimension in range(wide.dim()) if dimension != 1]
         bias_gradient, weight_gradient = wide.sum(others), (wide * normal).sum(others)
@@ -159,10 +161,9 @@ class _Normalize(torch.autograd.Function):
             centred = wide - _per_channel(means[0], wide) - normal * _per_channel(means[1], wide)
             factor = scale if weight is None else scale * weight
             input_gradient = (centred * _per_channel(factor, wide)).to(gradient.dtype)
-        if weight is None:
-            return input_gradient, None, None, None, None
-        dtype = weight.dtype
-        return input_gradient, weight_gradient.to(dtype), bias_gradient.to(dtype), None, None
+        weight_result = None if weight is None else weight_gradient.to(weight.dtype)
+        bias_result = None if bias is None else bias_gradient.to(bias.dtype)
+        return input_gradient, weight_result, bias_result, None, None
 
 
 def _gather_statistics(

@@ -79,7 +79,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   Taken take_large(std::size_t bytes);
   void give_back(const std::byte* begin);
   void keep_at_most(std::size_t bytes);
-  // Returns ok if the host has this much memory, counting that of kept blocks.
+  // Returns ok if the host has this much free memory. If it has not, first gives the kept blocks
+  // back to the system, and checks again.
   Status check_room(std::size_t bytes);
   bool is_taken_back(std::span<const std::byte> memory) const;
   bool overlaps_heap(std::span<const std::byte> memory) const;

@@ -12,8 +12,8 @@ tensor is sent as bytes.
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -37,22 +37,25 @@ from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, d
 
 Tensors = Sequence[torch.Tensor]
 Result = TypeVar("Result")
+# Numbers the default groups of this process. torch gives the same names again after
+# destroy_process_group(), and messages of an older group must not match those of a newer one.
+_worlds = itertools.count()
 
 
-def make_world(options: Any, _backend_options: object) -> ProcessGroup:
-    """Make the default process group, or the group of all ranks beside a default group of
-    another backend. torch.distributed calls this function."""
+def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
+    """Make a process group; torch.distributed calls this function. It is the default group or,
+    beside a default group of another backend, a group of all or of some ranks."""
     ranks = options.global_ranks_in_group
     if ranks and len(ranks) < dist.get_world_size():
-        return _make_part(ranks, options.group_rank, options.group_id)
+        return _wrap_existing_group(ranks, options.group_rank, options.group_id)
     rank, size = options.group_rank, options.group_size
     rendezvous.join(options.store, rank, size)
-    world = ProcessGroup(global_process_set, options.group_id)
+    world = ProcessGroup(global_process_set, options.group_id, next(_worlds))
     world._has_joined = True
     return world
 
 
-def _make_part(ranks: Sequence[int], rank: int, name: str) -> ProcessGroup:
+def _wrap_existing_group(ranks: Sequence[int], rank: int, name: str) -> ProcessGroup:
     """Make a group of some ranks, if torch tells only these ranks of it."""
     _check_ascending(ranks)
     group = lifecycle.group_of(ranks) if lifecycle.is_initialized() else None
@@ -110,17 +113,18 @@ def _announce(group: int, name: str, error: Exception) -> None:
 class ProcessGroup(dist.ProcessGroup):
     """A process group of torch.distributed."""
 
-    def __init__(self, group: Group, name: str) -> None:
+    def __init__(self, group: Group, name: str, world: int = 0) -> None:
         super().__init__(group.rank(), group.size())
         self._name, self._description = name, "undefined"
         self._ranks = tuple(group.ranks or ())
         self._number = group.number()
         self._size = len(self._ranks)
         self._prefix = f"torch.group{name}."
+        self._world = world
         self._calls = 0  # the number of calls so far
         self._has_joined = False
-        # The number of messages so far, by source and destination, and tag.
-        self._messages: Counter[tuple[str, int]] = Counter()
+        # The numbers of the messages, by source and destination, and tag.
+        self._messages: dict[tuple[str, int], Iterator[int]] = {}
 
     # Properties of a group, under torch's names in C++ and in Python.
 
@@ -174,19 +178,22 @@ class ProcessGroup(dist.ProcessGroup):
         _check_ascending(ranks)
         members = [self._ranks[rank] for rank in ranks]
         if not group_name.isdigit():  # use_local_synchronization=True makes a name of digests
-            made = _make_part(members, members.index(self._ranks[self.rank()]), group_name)
+            made = _wrap_existing_group(
+                members, members.index(self._ranks[self.rank()]), group_name
+            )
+            made._world = self._world
             made.setGroupDesc(group_desc or "undefined")
             return made
         group = _group_of(members)
         if not group.included():
             return None
-        made = ProcessGroup(group, group_name)
+        made = ProcessGroup(group, group_name, self._world)
         made.setGroupDesc(group_desc or "undefined")
         return made
 
     def shutdown(self) -> None:
         """End the group. destroy_process_group() calls it. If init_process_group() has joined
-        the engine's job, the last group that make_world() has made leaves the job."""
+        the engine's job, the last group that make_process_group() has made leaves the job."""
         if self._has_joined:
             self._has_joined = False
             rendezvous.leave()
@@ -355,10 +362,11 @@ class ProcessGroup(dist.ProcessGroup):
         (tensor,) = tensors
         other = "any" if peer is None else str(peer)
         ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
-        number = self._messages[ends, tag]
-        self._messages[ends, tag] += 1
+        # Several threads may send. setdefault() and next() are one step each.
+        number = next(self._messages.setdefault((ends, tag), itertools.count()))
         name = f"{self._prefix}{ends}.tag{tag}.{number}"
-        message = (-1 if peer is None else self._ranks[peer], tag, self._name)
+        channel = f"{self._world}.{self._name}"
+        message = (-1 if peer is None else self._ranks[peer], tag, channel)
         try:
             call = self._transfer(make, name, tensor, message)
         except Exception as error:
