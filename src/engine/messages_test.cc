@@ -2,9 +2,12 @@
 // matching in any order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <latch>
 #include <random>
 #include <string>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "engine/job_in_test.h"
+#include "engine/processes_in_test.h"
 
 namespace farandole {
 namespace {
@@ -118,6 +122,76 @@ TEST(Messages, ASmallSendIsDoneWithoutAReceive) {
     EXPECT_EQ(finish(engine, early).status, Status());
     EXPECT_EQ(barrier(engine), Status());
   });
+}
+
+// A join releases the names of its group, also those of messages in flight.
+TEST(Messages, GoOnAcrossAJoin) {
+  run_job(2, {}, [](Engine& engine) {
+    const int rank = engine.topology().rank;
+    Submission join;
+    join.operation = Operation::kJoin;
+    std::vector<std::int32_t> early(4, rank);
+    std::vector<std::int32_t> late(20'000, rank);
+    const auto before =
+        rank == 0 ? engine.submit(message(Operation::kReceive, 1, late, 0, "before")) : Handle{};
+    const auto joined = engine.submit(join);
+    // A rank that has joined still sends and receives.
+    const auto kind = rank == 0 ? Operation::kSend : Operation::kReceive;
+    ASSERT_EQ(finish(engine, engine.submit(message(kind, 1 - rank, early, 1, "while"))).status,
+              Status());
+    EXPECT_EQ(early.back(), 0);
+    ASSERT_EQ(finish(engine, joined).status, Status());
+    ASSERT_EQ(barrier(engine), Status());
+    if (rank == 1)
+      ASSERT_EQ(
+          finish(engine, engine.submit(message(Operation::kSend, 0, late, 0, "after"))).status,
+          Status());
+    else
+      ASSERT_EQ(finish(engine, before).status, Status());
+    EXPECT_EQ(late.back(), 1);
+    ASSERT_EQ(barrier(engine), Status());
+  });
+}
+
+// The data of a large message arrives as a whole, although its sender leaves as soon as it can.
+TEST(Messages, ALeaverSendsWhatWasAccepted) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<std::int32_t> values(1'000'000, engine.topology().rank);
+    if (engine.topology().rank == 1) {
+      const auto send = engine.submit(message(Operation::kSend, 0, values, 0, "large"));
+      EXPECT_EQ(finish(engine, send).status, Status());
+      EXPECT_TRUE(engine.shutdown("enough").ok());
+      return;
+    }
+    EXPECT_EQ(receive(engine, 1, values).status, Status());
+    EXPECT_EQ(values, std::vector<std::int32_t>(values.size(), 1));
+  });
+}
+
+TEST(Messages, ADeathEndsThem) {
+  const auto statuses = run_processes(2, [](int rank, Engine& engine) {
+    std::vector<std::int32_t> values(1'000'000, rank);
+    std::thread killer;
+    if (rank == 1)
+      killer = std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ::kill(::getpid(), SIGKILL);
+      });
+    for (;;) {
+      const auto kind = rank == 1 ? Operation::kSend : Operation::kReceive;
+      const auto call = engine.submit(message(kind, 1 - rank, values, 0, "large"));
+      if (!call.ok()) return exit_code_for(call.status(), "rank 1 (pid ");
+      if (!engine.wait(*call, kHangGuard)) return 1;
+      if (const Status status = engine.take(*call).status; !status.ok()) {
+        std::ranges::fill(values, 7);  // nobody writes to the memory any more
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (std::ranges::count(values, 7) != std::ssize(values)) return 2;
+        return exit_code_for(status, "rank 1 (pid ");
+      }
+    }
+  });
+  EXPECT_TRUE(WIFSIGNALED(statuses[1]));
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
 }
 
 TEST(Messages, TheOtherRankMustBeInTheGroup) {
