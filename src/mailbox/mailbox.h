@@ -41,10 +41,10 @@ class Mailbox {
   // Whether data or answers still move between this rank and one that is in the job.
   bool is_moving_data() const;
 
-  // The peer is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
+  // The rank is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
   // message that has come as a whole can still be received. Call advance() until it makes no
   // progress before, because the peer may have sent something at last.
-  void end_peer(int peer, const Status& status, std::vector<Record*>& finished);
+  void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
   // The group was removed, so nothing matches its messages any more. Its sends were done early.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
