@@ -51,18 +51,18 @@ bool JobSnapshot::has_joined(int rank, GroupId group) const {
 
 const RecordedCall* JobSnapshot::same_call(int rank, const RecordedCall& call) const {
   const auto found = calls(rank).by_key.find(key_of(call));
-  return found != calls(rank).by_key.end() ? found->second : nullptr;
+  if (found == calls(rank).by_key.end()) return nullptr;
+  const RecordedCall* const own = found->second;
+  // Two sends of the same name, or two receives, are different messages.
+  const bool other_message =
+      row_of(call.operation).is_message && own != &call && own->operation == call.operation;
+  return other_message ? nullptr : own;
 }
 
 bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
-  if (!member) return false;
-  const RecordedCall* const own = is_alive(rank) ? same_call(rank, call) : nullptr;
-  // Two sends of the same name, or two receives, are different messages.
-  const bool other_message = row_of(call.operation).is_message && own != nullptr && own != &call &&
-                             own->operation == call.operation;
-  if (own != nullptr && !other_message) return false;
+  if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
   // The receiver takes a message when both ranks have made their calls; then both calls are
   // running.
   if (row_of(call.operation).is_message)

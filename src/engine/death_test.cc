@@ -2,7 +2,6 @@
 // other rank must get an error that names it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -115,10 +114,7 @@ int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, 
   std::vector<float> output(200'000);
   std::thread killer;
   if (engine.topology().rank == victim)
-    killer = std::thread([seed] {
-      std::this_thread::sleep_for(std::chrono::microseconds(std::mt19937(seed)() % 20'000));
-      ::kill(::getpid(), SIGKILL);
-    });
+    killer = kill_this_process_after(std::chrono::microseconds(std::mt19937(seed)() % 20'000));
   for (;;) {
     const auto handle = engine.submit(call_of(operation, size, input, output));
     if (handle.ok() && !engine.wait(*handle, kHangGuard)) return 1;
@@ -173,11 +169,7 @@ TEST(Death, EndsTheWaitOfJoinedMembers) {
 TEST(Death, EndsAChangeOfGroups) {
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     std::thread killer;
-    if (rank == 2)
-      killer = std::thread([] {
-        std::this_thread::sleep_for(milliseconds(10));
-        ::kill(::getpid(), SIGKILL);
-      });
+    if (rank == 2) killer = kill_this_process_after(milliseconds(10));
     for (;;) {
       const auto group = engine.add_group({0, 1});
       if (!group.ok()) return exit_code_for(group.status(), "rank 2 (pid ");

@@ -213,8 +213,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   drop_step();
   decision_ = nullptr;
   for (Record* const record : in_flight_)
-    record->outcome.status = Status::rebuild_group(
-        format_text("{} cannot finish: {}", call_title(record->submission), status.message()));
+    record->outcome.status = cannot_finish(record->submission, status);
   finish_ended(finished);
 }
 

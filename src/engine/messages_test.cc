@@ -3,11 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <latch>
 #include <random>
 #include <string>
@@ -172,11 +170,7 @@ TEST(Messages, ADeathEndsThem) {
   const auto statuses = run_processes(2, [](int rank, Engine& engine) {
     std::vector<std::int32_t> values(1'000'000, rank);
     std::thread killer;
-    if (rank == 1)
-      killer = std::thread([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        ::kill(::getpid(), SIGKILL);
-      });
+    if (rank == 1) killer = kill_this_process_after(std::chrono::milliseconds(10));
     for (;;) {
       const auto kind = rank == 1 ? Operation::kSend : Operation::kReceive;
       const auto call = engine.submit(message(kind, 1 - rank, values, 0, "large"));

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,14 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
       }
   }
   return statuses;
+}
+
+// Returns a thread that kills this process after a time.
+inline std::thread kill_this_process_after(std::chrono::microseconds time) {
+  return std::thread([time] {
+    std::this_thread::sleep_for(time);
+    ::kill(::getpid(), SIGKILL);
+  });
 }
 
 // The exit code of a rank that has got this error: kPassed if the error contains the text.

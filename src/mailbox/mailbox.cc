@@ -31,10 +31,7 @@ void fail(Record& record, Status status, std::vector<Record*>& finished) {
 }
 
 void fail_because(Record& record, const Status& cause, std::vector<Record*>& finished) {
-  fail(record,
-       Status::rebuild_group(
-           format_text("{} cannot finish: {}", call_title(record.submission), cause.message())),
-       finished);
+  fail(record, cannot_finish(record.submission, cause), finished);
 }
 
 Offer offer_of(const Submission& submission, std::uint64_t id) {
@@ -279,12 +276,15 @@ void Mailbox::handle_offer(Peer& from, Offer offer, std::vector<Record*>& finish
   answer(from, offer, posted, finished);
 }
 
+std::map<std::uint64_t, Mailbox::Sending>::iterator Mailbox::Peer::answered(std::uint64_t id) {
+  const auto found = sending.find(id);
+  if (found == sending.end() && early > 0) --early;
+  return found;
+}
+
 void Mailbox::handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished) {
-  const auto found = from.sending.find(id);
-  if (found == from.sending.end()) {
-    from.early -= from.early > 0 ? 1 : 0;
-    return;
-  }
+  const auto found = from.answered(id);
+  if (found == from.sending.end()) return;
   if (found->second.bytes > 0) {
     record_running(*found->second.record);
     from.accepted.push_back(id);
@@ -296,11 +296,8 @@ void Mailbox::handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record
 }
 
 void Mailbox::handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished) {
-  const auto found = from.sending.find(refusal.id);
-  if (found == from.sending.end()) {
-    from.early -= from.early > 0 ? 1 : 0;
-    return;
-  }
+  const auto found = from.answered(refusal.id);
+  if (found == from.sending.end()) return;
   fail(*found->second.record, Status::fix_call(refusal.text), finished);
   from.sending.erase(found);
 }

@@ -73,6 +73,9 @@ class Mailbox {
   };
   struct Peer {
     Peer(Mailbox& mailbox, std::byte* memory, int rank);
+    // The peer has answered this offer. Returns its entry in `sending`; end() if the send was
+    // early.
+    std::map<std::uint64_t, Sending>::iterator answered(std::uint64_t id);
 
     int rank;
     MessageRing out;

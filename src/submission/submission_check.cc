@@ -151,6 +151,11 @@ std::string call_title(const Submission& submission) {
   return format_text("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
 }
 
+Status cannot_finish(const Submission& submission, const Status& cause) {
+  return Status::rebuild_group(
+      format_text("{} cannot finish: {}", call_title(submission), cause.message()));
+}
+
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
   FARANDOLE_TRY(check_enumerations(submission));
   FARANDOLE_TRY(check_membership(submission, ranks, rank));

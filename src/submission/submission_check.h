@@ -32,6 +32,8 @@ Status call_error_of(const Submission& submission, std::span<const int> ranks, i
 
 // Returns "allreduce `x`", for example, for error texts.
 std::string call_title(const Submission& submission);
+// Returns kRebuildGroup: the call cannot finish because of `cause`.
+Status cannot_finish(const Submission& submission, const Status& cause);
 
 // Returns the properties that must be equal on all ranks. The submission must be checked and have a
 // name. If call_error_of() has returned an error, the caller must have stored its text in

@@ -47,7 +47,7 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
     beside a default group of another backend, a group of all or of some ranks."""
     ranks = options.global_ranks_in_group
     if ranks and len(ranks) < dist.get_world_size():
-        return _wrap_existing_group(ranks, options.group_rank, options.group_id)
+        return ProcessGroup(_existing_group(ranks, options.group_rank), options.group_id)
     rank, size = options.group_rank, options.group_size
     rendezvous.join(options.store, rank, size)
     world = ProcessGroup(global_process_set, options.group_id, next(_worlds))
@@ -55,8 +55,9 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
     return world
 
 
-def _wrap_existing_group(ranks: Sequence[int], rank: int, name: str) -> ProcessGroup:
-    """Make a group of some ranks, if torch tells only these ranks of it."""
+def _existing_group(ranks: Sequence[int], rank: int) -> Group:
+    """Return the engine's group of some ranks, for a group of torch of which torch tells only these
+    ranks. `rank` is the number of this rank in the group."""
     _check_ascending(ranks)
     group = lifecycle.group_of(ranks) if lifecycle.is_initialized() else None
     if group is None or not group.included() or group.rank() != rank:
@@ -67,7 +68,7 @@ def _wrap_existing_group(ranks: Sequence[int], rank: int, name: str) -> ProcessG
             f"farandole.torch.add_process_set({list(ranks)}) on all ranks before, or make "
             "farandole the default backend of torch 2.13 or newer"
         )
-    return ProcessGroup(group, name)
+    return group
 
 
 def _check_ascending(ranks: Sequence[int]) -> None:
@@ -98,15 +99,15 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
             self._calls = first + count
             for number in range(first, self._calls):
-                _announce(self._number, f"{self._prefix}{number}", error)
+                name, text = f"{self._prefix}{number}", text_for_others(error)
+                _announce(core.invalid_call(name, self._number, text))
             raise
 
     return outside_dynamo(start_or_announce)
 
 
-def _announce(group: int, name: str, error: Exception) -> None:
-    """Submit a call of this name that fails with the error on all members."""
-    invalid_call = core.invalid_call(name, group, text_for_others(error))
+def _announce(invalid_call: core.Call) -> None:
+    """Submit a call that fails on all ranks that take part, with the error that it has."""
     start(PreparedCall(invalid_call, None, core.Engine.peek))
 
 
@@ -178,15 +179,11 @@ class ProcessGroup(dist.ProcessGroup):
         _check_ascending(ranks)
         members = [self._ranks[rank] for rank in ranks]
         if not group_name.isdigit():  # use_local_synchronization=True makes a name of digests
-            made = _wrap_existing_group(
-                members, members.index(self._ranks[self.rank()]), group_name
-            )
-            made._world = self._world
-            made.setGroupDesc(group_desc or "undefined")
-            return made
-        group = _group_of(members)
-        if not group.included():
-            return None
+            group = _existing_group(members, members.index(self._ranks[self.rank()]))
+        else:
+            group = _group_of(members)
+            if not group.included():
+                return None
         made = ProcessGroup(group, group_name, self._world)
         made.setGroupDesc(group_desc or "undefined")
         return made
@@ -259,7 +256,10 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
-        return self._start(self._broadcast(self._number, name, tensor, root), opts, tensors)
+        call = self._in_place(
+            lambda view: core.broadcast(name, self._number, view, root), tensor, core.Engine.peek
+        )
+        return self._start(call, opts, tensors)
 
     @_announces_errors
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -368,25 +368,17 @@ class ProcessGroup(dist.ProcessGroup):
         channel = f"{self._world}.{self._name}"
         message = (-1 if peer is None else self._ranks[peer], tag, channel)
         try:
-            call = self._transfer(make, name, tensor, message)
+            call = self._in_place(
+                lambda view: make(name, self._number, view, message, ""),
+                tensor,
+                core.Engine.peek_source,
+                writes=make is core.recv,
+            )
         except Exception as error:
             view, text = core.BufferView(0, (0,), 0, 0), text_for_others(error)
-            invalid_call = make(name, self._number, view, message, text)
-            start(PreparedCall(invalid_call, None, core.Engine.peek))
+            _announce(make(name, self._number, view, message, text))
             raise
         return Work(start(call), tensors, self._source_of)
-
-    def _transfer(
-        self, make: Any, name: str, tensor: torch.Tensor, message: tuple[int, int, str]
-    ) -> PreparedCall[int]:
-        check_memory(tensor)
-        memory = _in_known_dtype(dense(tensor))
-        view = view_of(memory, memory, memory, (memory.numel(),))
-        call = make(name, self._number, view, message, "")
-        prepared = PreparedCall(call, memory, core.Engine.peek_source)
-        if make is core.send or memory.data_ptr() == tensor.data_ptr():
-            return prepared
-        return _followed_by(prepared, lambda: _copy(tensor, memory))
 
     def _source_of(self, source: int) -> int:
         """Return the rank in this group that has sent, or -1 if the call was a send."""
@@ -448,15 +440,20 @@ class ProcessGroup(dist.ProcessGroup):
             prepared if writes_directly else _followed_by(prepared, lambda: _copy(output, target))
         )
 
-    def _broadcast(
-        self, group: int, name: str, tensor: torch.Tensor, root: int
-    ) -> PreparedCall[None]:
+    def _in_place(
+        self,
+        make: Callable[[core.BufferView], core.Call],
+        tensor: torch.Tensor,
+        finish: Callable[[core.Engine, int], Result],
+        writes: bool = True,
+    ) -> PreparedCall[Result]:
+        """Return the call that `make` makes for the tensor as input and output. `writes` says
+        whether the call writes to it."""
         check_memory(tensor)
         memory = _in_known_dtype(dense(tensor))
         view = view_of(memory, memory, memory, (memory.numel(),))
-        call = core.broadcast(name, group, view, root)
-        prepared = PreparedCall(call, memory, core.Engine.peek)
-        if memory.data_ptr() == tensor.data_ptr():
+        prepared = PreparedCall(make(view), memory, finish)
+        if not writes or memory.data_ptr() == tensor.data_ptr():
             return prepared
         return _followed_by(prepared, lambda: _copy(tensor, memory))
 
