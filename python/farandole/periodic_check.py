@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from farandole.arrays import Array, Arrays
+from farandole.comparison import exchange, table
+from farandole.errors import CallError
 from farandole.group import Group, OptimizerName, Period
 from farandole.parameter_check import ADVICE, check
 
@@ -23,7 +25,11 @@ class PeriodicCheck:
         self._period: Period | None = None
         self._steps = 0
 
-    def after_step(self, params: Callable[[], Mapping[str, Array]]) -> None:
+    def after_step(
+        self, params: Callable[[], Mapping[str, Array]], options: Callable[[], str]
+    ) -> None:
+        """Check if it is time. `options` returns the optimizer's class and options as a text. If
+        they differ, too, the error contains them as a likely cause."""
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
             # all members count from 0 again.
@@ -42,7 +48,16 @@ class PeriodicCheck:
             )
         name = f"{self._name}.parameters"
         when = f" after step {self._steps} of the optimizer"
-        check(self._arrays, chosen, self._group, name, when=when, advice=advice)
+        try:
+            check(self._arrays, chosen, self._group, name, when=when, advice=advice)
+        except CallError as error:  # raised on all ranks
+            texts = exchange(options().encode(), f"{name}.options", self._group)
+            if len(set(texts.values())) < 2:
+                raise
+            rows = {rank: text.decode() for rank, text in texts.items()}
+            raise CallError(
+                f"{error}\nThe optimizers differ, which may be the cause:\n{table(rows)}"
+            ) from None
 
 
 def _part_of(

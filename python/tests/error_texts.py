@@ -79,6 +79,28 @@ def _local_group_error(rank: int) -> str:
     )
 
 
+SECOND_PASS = (
+    "a gradient was computed more than 1 times before step(). For several backward passes in one "
+    "step, give backward_passes_per_step, or run all but the last within `with "
+    "optimizer.no_sync():`. If a pass only goes through this model to train another one, as in a "
+    "GAN, run it within no_sync() of this optimizer, or call model.requires_grad_(False) before "
+    "it. To skip a step when some rank lacks gradients, call synchronize() first"
+)
+
+
+class Descent(torch.optim.Optimizer):
+    """Gradient descent with no other option than the learning rate."""
+
+    def __init__(self, parameters: Iterator[torch.nn.Parameter], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * parameter.grad)
+
+
 class ErrorTexts:
     def __init__(self) -> None:
         self.visited: set[tuple[str, int]] = set()
@@ -113,7 +135,13 @@ class ErrorTexts:
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
             self.expect(cases())
-        for cases in (self.optimizers_in_flight, self.gradients, self.memory, self.leaving):
+        for cases in (
+            self.optimizers_that_differ,
+            self.optimizers_in_flight,
+            self.gradients,
+            self.memory,
+            self.leaving,
+        ):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -588,8 +616,7 @@ class ErrorTexts:
         model(torch.ones(3)).sum().backward()
         yield (
             model(torch.ones(3)).sum().backward,
-            "a gradient was computed more than 1 times before step(): for several backward passes "
-            "in one step give backward_passes_per_step",
+            SECOND_PASS,
         )
         model.weight.grad.zero_()
         yield (
@@ -621,6 +648,40 @@ class ErrorTexts:
             "their gradients: use that one, or make a new one for these parameters",
         )
         newer.zero_grad()
+
+    def optimizers_that_differ(self) -> Iterator[Case]:
+        rank = hvd.rank()
+        layer = torch.nn.Linear(2, 1)
+        torch.nn.init.ones_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+        optimizer = hvd.DistributedOptimizer(Descent(layer.parameters(), 1 + 0.5 * rank))
+        layer(torch.ones(2)).backward()
+        yield (
+            optimizer.step,
+            "the parameters are not the same on all ranks after step 1 of the optimizer: 2 of 2 "
+            "differ, the first is `param_groups[0]['params'][0]` (float32 [1, 2])\n"
+            "  rank 0   digest c804ce198ec337e3\n  rank 1   digest d6f8cf27cce6a5c5\n"
+            "  the values of an element are up to 0.5 apart\n"
+            "Give all ranks the same values: broadcast_parameters(model.state_dict(), "
+            "root_rank=0) after the model is built and after a checkpoint is loaded\n"
+            "The optimizers differ, which may be the cause:\n"
+            "  rank 0   Descent(lr=1.0)\n  rank 1   Descent(lr=1.5)",
+        )
+        optimizer.zero_grad()
+        layer.bias.requires_grad_(rank == 0)
+        yield (
+            layer(torch.ones(2)).backward,
+            "allreduce `gradients.2.0` was submitted differently on different ranks: the shape "
+            "differs\n"
+            "           dtype     shape\n"
+            "  rank 0   float32   [64]\n"
+            "  rank 1   float32   [64, 1]\n"
+            "The shape begins with 1 on a rank that has not called step() for the gradients that "
+            "were combined before these, and ends with 1 on a rank where some of these parameters "
+            "are frozen. All ranks must make or skip the same steps, and freeze the same "
+            "parameters",
+        )
+        optimizer.zero_grad()
 
     def optimizers_in_flight(self) -> Iterator[Case]:
         torch.manual_seed(3)

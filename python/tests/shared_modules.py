@@ -132,10 +132,12 @@ class SharedModules(Suite):
         check = periodic_check.PeriodicCheck(ARRAYS, 2, OptimizerName(self.world), self.world)
         weight = np.zeros(4)
         for _ in range(2):
-            check.after_step(lambda: {"weight": weight})
+            check.after_step(lambda: {"weight": weight}, lambda: "SGD")
         weight[3] = self.rank
         if self.size > 1:
-            text = self.expect_error("after step 3", check.after_step, lambda: {"weight": weight})
+            text = self.expect_error(
+                "after step 3", check.after_step, lambda: {"weight": weight}, lambda: "SGD"
+            )
             assert "They were the same after step 1" in text, text
 
     def broadcast(self, array: Array, root: int, name: str, group: Any) -> Handle[Array]:

@@ -25,6 +25,11 @@ def test_backward(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
+def test_habits(size: int) -> None:
+    run_checks(size, "torch_habits:HabitChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_pairing(size: int) -> None:
     run_checks(size, "torch_pairing:PairingChecks")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -43,14 +43,35 @@ class Combination:
         each tensor differently, so it gets the gradients one by one."""
         return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
-    def start(self, tensor: torch.Tensor, name: str, waits: bool) -> Callable[[], object]:
+    def start(
+        self, tensor: torch.Tensor, name: str, waits: bool, marks: Marks
+    ) -> Callable[[], object]:
         """Start to combine a tensor in place, and return a function that waits for it."""
         call = Allreduce(self.group, self.op, 1 / self.predivide_factor, self.predivide_factor)
         if self.compression is NoneCompressor:
-            return start_in_place(call, tensor, name, waits).wait
+            return start_in_place(call, marks.put_on(tensor), name, waits).wait
         sent, context = self.compression.compress(tensor)
-        smaller = start_in_place(call, sent, name, waits)
-        return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
+        smaller = start_in_place(call, marks.put_on(sent), name, waits)
+
+        def finish() -> torch.Tensor:
+            smaller.wait()
+            return tensor.copy_(self.compression.decompress(sent, context))
+
+        return finish
+
+
+class Marks(NamedTuple):
+    """What a rank has done, which must be the same on all ranks that combine a bucket. The ranks
+    compare the shapes of each call, so a mark is a dimension of length 1 in the shape of the call:
+    it costs nothing, and ranks with different marks all get an error."""
+
+    dropped: bool  # this rank did not make the step for the gradients that were combined last
+    frozen: bool  # some parameters of the bucket are frozen
+
+    def put_on(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.dropped:
+            tensor = tensor.unsqueeze(0)
+        return tensor.unsqueeze(-1) if self.frozen else tensor
 
 
 # The state of a gradient: the tensor, and torch's count of the writes to it.
@@ -306,16 +327,19 @@ class Bucket(_AnyBucket):
         self._versions = [gradient.view._version for gradient in self.gradients]
         self._was_written = False
 
-    def start(self, combination: Combination, waits: bool = False) -> None:
+    def start(self, combination: Combination, dropped: bool, waits: bool = False) -> None:
+        """Start to combine the bucket. `dropped` is a mark, as Marks explains it."""
         if self._versions is None:
             self.fill()
         else:
             self._was_written = not self._is_unchanged()
+        frozen = not all(gradient.parameter.requires_grad for gradient in self.gradients)
+        marks = Marks(dropped, frozen)
         if combination.takes_whole_buckets():
-            self.finish = combination.start(self.memory, self.name, waits)
+            self.finish = combination.start(self.memory, self.name, waits, marks)
             return
         [gradient] = self.gradients
-        self.finish = combination.start(gradient.view, self.name, waits)
+        self.finish = combination.start(gradient.view, self.name, waits, marks)
         self._versions = [gradient.view._version]
 
     def wait(self) -> None:
@@ -323,7 +347,10 @@ class Bucket(_AnyBucket):
             return
         was_written = self._was_written or not self._is_unchanged()
         self.combined = True
-        self.finish()  # even if gradients were changed, because the other ranks wait for this one
+        try:
+            self.finish()  # even if gradients were changed: the other ranks wait for this one
+        except CallError as error:
+            raise _explained(error) from None
         if was_written:
             raise changed_error(self.name)
         for gradient in self._sparse:
@@ -364,7 +391,8 @@ class SparseBucket(_AnyBucket):
     def fill(self) -> None:
         self._versions = [version(self.gradients[0].parameter.grad)]
 
-    def start(self, combination: Combination, waits: bool = False) -> None:
+    def start(self, combination: Combination, dropped: bool, waits: bool = False) -> None:
+        """Start to combine the rows. They have no marks."""
         if self._versions is None:
             self.fill()
         rows = _rows(self.gradients[0].parameter)
@@ -411,6 +439,19 @@ def changed_error(name: str) -> CallError:
         "yet: this rank had not computed all of them in backward(), or they were written to while "
         "backward() was running. To clip or scale gradients call optimizer.synchronize() first, "
         "and step() within `with optimizer.skip_synchronize():`"
+    )
+
+
+def _explained(error: CallError) -> CallError:
+    """Return the error of a call on a bucket. If the shapes differ, replace the advice, because
+    all ranks have the same buckets: only the marks can differ."""
+    text, _, _ = str(error).rpartition("\n")
+    if "the shape differs" not in text:
+        return error
+    return CallError(
+        f"{text}\nThe shape begins with 1 on a rank that has not called step() for the gradients "
+        "that were combined before these, and ends with 1 on a rank where some of these parameters "
+        "are frozen. All ranks must make or skip the same steps, and freeze the same parameters"
     )
 
 

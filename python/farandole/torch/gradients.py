@@ -37,6 +37,8 @@ from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket,
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
 
+_FEW_ELEMENTS = 1 << 12
+
 
 class _Errors:
     """Collect the errors of actions that must all be tried, because the other ranks wait for
@@ -110,6 +112,8 @@ class Gradients:
         self._backward_end = BackwardEnd(self)
         # Whether reduce() was called, and no gradient has been computed since.
         self.reduced = False
+        # Whether the program has not made the step for the gradients that were combined last.
+        self._dropped = False
         self._retired = False
         weakref.finalize(self, _remove_hooks, self._hooks)
 
@@ -139,14 +143,20 @@ class Gradients:
                 self._hooks.append(gradient.hook)
 
     def on_gradient_ready(self, gradient: Gradient) -> None:
-        self.reduced = False
+        if self.reduced:
+            self.reduced, self._dropped = False, True
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
                 self._has_extra_pass = True
                 raise MisuseError(
-                    f"a gradient was computed more than {self._passes} times before step(): for "
-                    "several backward passes in one step give backward_passes_per_step"
+                    f"a gradient was computed more than {self._passes} times before step(). For "
+                    "several backward passes in one step, give backward_passes_per_step, or run "
+                    "all but the last within `with optimizer.no_sync():`. If a pass only goes "
+                    "through this model to train another one, as in a GAN, run it within "
+                    "no_sync() of this optimizer, or call model.requires_grad_(False) before it. "
+                    "To skip a step when some rank lacks gradients, call synchronize() first"
                 )
+            self._dropped = True
             self._reset()
         if self._complete_count == 0:
             self._forget_former_places()
@@ -179,6 +189,12 @@ class Gradients:
         ]
         return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
 
+    def are_dropped(self) -> bool:
+        """Return whether the program has dropped all gradients, and none is in flight."""
+        if any(_has_values(gradient.parameter.grad) for gradient in self._all_gradients):
+            return False
+        return not self.in_flight()
+
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
         """Start a bucket whose gradients are all complete. The last bucket does not start here: its
         gradients are only moved into it. The end of the pass starts it and waits for it, so that no
@@ -187,7 +203,7 @@ class Gradients:
             if bucket is self._last_bucket:
                 bucket.fill()
             else:
-                bucket.start(self._combination)
+                bucket.start(self._combination, self._dropped)
         except Exception:
             bucket.reset(self._passes)
             raise
@@ -199,12 +215,13 @@ class Gradients:
         errors = _Errors()
         last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
-            errors.attempt(functools.partial(last.start, self._combination, True))
+            errors.attempt(functools.partial(last.start, self._combination, self._dropped, True))
         if self._arrived and not self._has_agreed:
             errors.attempt(self._place_common)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
+            self._dropped = False
             self._reset()
             raise errors.pop_first()
         if self._needs_step():
@@ -235,13 +252,17 @@ class Gradients:
                 "combines their gradients: use that one, or make a new one for these parameters"
             )
         errors = _Errors()
+        if (self.reduced or self._complete_count > 0) and self.are_dropped():
+            self._dropped = True  # other ranks may have made another pass since
+            self._reset()
         self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
         first_new = len(self._buckets)
         was_changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
         for bucket in remaining:
             waits = bucket is remaining[-1] and not self._unplaced
-            errors.attempt(functools.partial(bucket.start, self._combination, waits))
+            start = functools.partial(bucket.start, self._combination, self._dropped, waits)
+            errors.attempt(start)
         # If the first agreement fails, it fails on all ranks; on some, it fails in backward().
         if self._has_agreed or errors.attempt(self._place_common):
             errors.attempt(self._place_rest)
@@ -255,6 +276,7 @@ class Gradients:
                 break
         self._reset()
         if errors.found:
+            self._dropped = False
             raise errors.pop_first()
         self._add_hooks()
         self._former_buckets.clear()
@@ -269,9 +291,13 @@ class Gradients:
                 "synchronize() before"
             )
         are_combined = self.reduced or self._complete_count > 0
-        self.reduced = False
         self._reset()
+        self.on_step()
         return are_combined
+
+    def on_step(self) -> None:
+        """Note that the program makes the step for the combined gradients."""
+        self.reduced = self._dropped = False
 
     def _forget_former_places(self) -> None:
         """In a new period, forget all places, because another rank may have none. Gradients that
@@ -282,7 +308,7 @@ class Gradients:
         assert group.period and former
         if self._complete_count > 0 and group.period.registration is former.registration:
             return  # combined gradients would be combined again; the next step forgets the places
-        self._period = group.period
+        self._period, self._dropped = group.period, False  # no rank knows what others did before
         self._former_buckets += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()
         self._last_bucket = None
@@ -362,7 +388,7 @@ class Gradients:
         for bucket in self._buckets[first:]:
             bucket.late = late
             self._last_bucket = self._last_bucket if late else bucket
-            bucket.start(self._combination)
+            bucket.start(self._combination, self._dropped)
 
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
@@ -416,6 +442,7 @@ class Gradients:
             with contextlib.suppress(FarandoleError):
                 bucket.wait()
         self._passes = passes or self._passes
+        self._dropped = self._dropped or self.reduced or self._complete_count > 0
         self.reduced = False
         self._reset()
 
@@ -456,4 +483,5 @@ def _kind(gradient: torch.Tensor | None) -> int:
 def _has_values(gradient: torch.Tensor | None) -> bool:
     if gradient is None:
         return False
-    return bool((gradient._values() if gradient.is_sparse else gradient).any())
+    flat = (gradient._values() if gradient.is_sparse else gradient.detach()).reshape(-1)
+    return bool(flat[:_FEW_ELEMENTS].any()) or bool(flat[_FEW_ELEMENTS:].any())

@@ -22,13 +22,13 @@ from farandole.optimizer_arguments import (
 )
 from farandole.pairing import paired
 from farandole.periodic_check import PeriodicCheck
-from farandole.reduce_op import Adasum, Average, Max, ReduceOp, checked
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.gradients import Gradients
-from farandole.torch.operations import allreduce, grouped_allreduce_async_
+from farandole.torch.operations import allreduce, allreduce_, grouped_allreduce_async_
 from farandole.torch.optimizer_types import keeps_class
 
 
@@ -103,7 +103,7 @@ def DistributedOptimizer(  # noqa: N802
     distributed._combination, distributed._passes, distributed._names = combination, passes, names
     if process_set.size() == 1 or not process_set.included():
         return distributed
-    name = OptimizerName(process_set)
+    distributed._name = name = OptimizerName(process_set)
     if op is Adasum:
         distributed._deltas = _Deltas(name, combination, names)
     else:
@@ -139,6 +139,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     _combination: Combination
     _passes: int
+    _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the parameters that have one, by id()
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
@@ -242,7 +243,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @outside_dynamo
     def _check_parameters(self) -> None:
         if self._check is not None:
-            self._check.after_step(self._named_parameters)
+            self._check.after_step(self._named_parameters, self._options)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._gradients
@@ -255,10 +256,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 self._check = None  # the ranks may now have different parameters on purpose
             return super().step(*closures)
         if closure is not None:
-            result = super().step(self._synchronized(closure))
-            gradients.reduced = False
-            return result
-        if gradients.reduced:
+            return super().step(self._synchronized(closure, gradients))
+        if gradients.reduced and not gradients.are_dropped():
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
@@ -266,8 +265,17 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             )
         else:
             gradients.reduce()
-        gradients.reduced = False
+        gradients.on_step()
         return super().step()
+
+    def _options(self) -> str:
+        """Return the class and the options of the wrapped optimizer, for errors."""
+        kind = type(self).__bases__[-1].__name__
+        groups = [
+            ", ".join(f"{key}={value}" for key, value in group.items() if key != "params")
+            for group in self.param_groups
+        ]
+        return f"{kind}({'; '.join(groups)})"
 
     def _named_parameters(self) -> dict[str, torch.Tensor]:
         return {
@@ -276,19 +284,31 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             for p, parameter in enumerate(group["params"])
         }
 
-    def _synchronized(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _synchronized(self, closure: Callable[[], Any], gradients: Gradients) -> Callable[[], Any]:
         def evaluate() -> Any:
             loss = closure()
-            self.synchronize()
-            return loss
+            if not gradients.reduced:  # otherwise the closure itself has called synchronize()
+                gradients.reduce()
+            gradients.on_step()  # the wrapped step() uses the gradients
+            # LBFGS chooses by the loss how far to go, and how often to call the closure.
+            return self._combined_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return evaluate
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def _combined_loss(self, loss: Any) -> torch.Tensor:
+        """Return the loss that belongs to the combined gradients, the same on all ranks."""
+        op = Sum if self.op is Sum else AverageOfPresent
+        number = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        value = torch.tensor(number, dtype=torch.float64)
+        return allreduce_(value, name=f"{self._name}.loss", op=op, process_set=self.process_set)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Do what the zero_grad() of the wrapped class does. Raise a MisuseError while gradients
+        are in flight."""
         self._check_nothing_in_flight("zero_grad()")
         if self._gradients is not None:
             self._gradients.restart()
-        super().zero_grad(set_to_none)
+        super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, and forget the backward passes since the last step. If backward() has

@@ -1,0 +1,426 @@
+"""Checks what programs do between backward() and step(), and to an optimizer.
+
+docs/training.md has a table of these habits. Each works, as in one process, or raises an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import os
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch_optimizer import OptimizerFixture, batch, network, square_loss
+
+import farandole.torch as hvd
+
+
+def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
+
+
+def drop_by_none(model: nn.Module, _: Any) -> None:
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def drop_by_zeros(model: nn.Module, _: Any) -> None:
+    for parameter in model.parameters():
+        parameter.grad.zero_()  # type: ignore[union-attr]
+
+
+def drop_in_model(model: nn.Module, _: Any) -> None:
+    model.zero_grad()
+
+
+def drop_in_optimizer(_: nn.Module, optimizer: Any) -> None:
+    optimizer.zero_grad()
+
+
+class OwnZeroGrad(torch.optim.SGD):
+    """An optimizer of a program, whose zero_grad() takes no argument."""
+
+    def zero_grad(self) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+
+class Sam:
+    """Sharpness-aware minimization, as its users write it: a second pass at perturbed weights."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, distance: float = 0.05) -> None:
+        self.optimizer, self.distance = optimizer, distance
+        self.parameters = optimizer.param_groups[0]["params"]
+
+    @torch.no_grad()
+    def perturb(self) -> None:
+        norm = torch.stack([p.grad.norm() for p in self.parameters]).norm()
+        self.moves = [p.grad * (self.distance / norm) for p in self.parameters]
+        for parameter, move in zip(self.parameters, self.moves, strict=True):
+            parameter.add_(move)
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter, move in zip(self.parameters, self.moves, strict=True):
+            parameter.sub_(move)
+        self.optimizer.step()
+
+
+# What a random program can do in one step. Each takes the step's number and trains with `losses`.
+KINDS = ("plain", "skip", "accumulate", "clip", "perturb", "load", "freeze", "empty")
+
+
+class HabitChecks(OptimizerFixture):
+    def distributed(self, model: nn.Module, **options: Any) -> Any:
+        return hvd.DistributedOptimizer(sgd(model), model.named_parameters(), **options)
+
+    def own_pass(self, model: nn.Module, step: int) -> None:
+        square_loss(model, self.rank, step).backward()
+
+    def pass_of_all(self, model: nn.Module, step: int) -> None:
+        for rank in range(self.size):
+            (square_loss(model, rank, step) / self.size).backward()
+
+    def compare_programs(self, program: Callable[..., None], **options: Any) -> None:
+        """Run program(model, optimizer, one_pass) here with all ranks, and in one process."""
+        model, reference = network(), network()
+        program(model, self.distributed(model, **options), self.own_pass)
+        program(reference, sgd(reference), self.pass_of_all)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def expect_same_error(self, text: str, program: Callable[[], None]) -> str:
+        """Expect the same CallError on all ranks."""
+        found = self.expect_error(text, program)
+        assert set(hvd.allgather_object(found)) == {found}
+        return found
+
+    # What works
+
+    def check_skipped_steps(self) -> None:
+        """All ranks may skip a step, however they drop the gradients."""
+
+        for drop in (drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer):
+
+            def program(model: nn.Module, optimizer: Any, one_pass: Any, drop: Any = drop) -> None:
+                for step in range(8):
+                    one_pass(model, step)
+                    if step not in (1, 4, 5):
+                        optimizer.step()
+                    drop(model, optimizer)
+
+            for groups in (None, 3):
+                self.compare_programs(program, groups=groups)
+
+    def check_a_perturbed_pass(self) -> None:
+        def program(model: nn.Module, optimizer: Any, one_pass: Any) -> None:
+            sam = Sam(optimizer)
+            for step in range(5):
+                one_pass(model, step)
+                sam.perturb()
+                one_pass(model, step)
+                sam.step()
+                optimizer.zero_grad()
+
+        for groups in (None, 3):
+            self.compare_programs(program, groups=groups)
+
+    def check_a_line_search(self) -> None:
+        """LBFGS chooses its steps by the loss, so the ranks must see the same one."""
+
+        def train(model: nn.Module, optimizer: Any, loss_of: Any) -> None:
+            for step in range(3):
+
+                def closure(at: int = step) -> torch.Tensor:
+                    optimizer.zero_grad()
+                    loss = loss_of(model, at)
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure)
+
+        def lbfgs(model: nn.Module) -> torch.optim.LBFGS:
+            options = {"lr": 1, "max_iter": 5, "line_search_fn": "strong_wolfe"}
+            return torch.optim.LBFGS(model.parameters(), **options)
+
+        def mean_loss(model: nn.Module, step: int) -> torch.Tensor:
+            losses = [square_loss(model, rank, step) for rank in range(self.size)]
+            return torch.stack(losses).mean()
+
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(lbfgs(model), model.named_parameters())
+        train(model, optimizer, lambda each, step: square_loss(each, self.rank, step))
+        train(reference, lbfgs(reference), mean_loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference, 1e-6)  # searches repeat rounding differences
+
+    def check_a_closure_that_synchronizes(self) -> None:
+        """Gradients that the closure itself combines are not combined a second time."""
+        model, reference = network(), network()
+        optimizer = self.distributed(model, op=hvd.Sum)
+        plain = sgd(reference)
+        for step in range(3):
+
+            def closure(at: int = step) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = square_loss(model, self.rank, at) / self.size
+                loss.backward()
+                optimizer.synchronize()
+                return loss
+
+            optimizer.step(closure)
+        self.train_reference(reference, plain, range(3))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_zero_grad_without_arguments(self) -> None:
+        model, reference = network(), network()
+        inner, plain = (OwnZeroGrad(m.parameters(), lr=0.1) for m in (model, reference))
+        optimizer: Any = hvd.DistributedOptimizer(inner, model.named_parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            self.own_pass(model, step)
+            optimizer.step()
+        self.train_reference(reference, plain, range(3))
+        self.expect_equal(model, reference)
+
+    def check_a_leftover_pass(self) -> None:
+        """A pass after the last step of an epoch is dropped by zero_grad()."""
+
+        def program(model: nn.Module, optimizer: Any, one_pass: Any) -> None:
+            for step in range(10):
+                if step in (0, 5):  # an epoch has two passes, two passes and one pass
+                    optimizer.zero_grad()
+                one_pass(model, step)
+                if step % 5 in (1, 3):
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+        self.compare_programs(program, backward_passes_per_step=2)
+
+    def check_a_loop_of_two_networks(self) -> None:
+        """A GAN: the generator's pass goes through the discriminator."""
+        for way in ("no_sync", "requires_grad_"):
+            networks = [nn.Linear(5, 5).double(), nn.Linear(5, 1).double()]
+            for each in networks:
+                hvd.broadcast_parameters(each.state_dict(), root_rank=0)
+            twins = copy.deepcopy(networks)
+
+            def train(
+                pair: list[nn.Module], optimizers: list[Any], ranks: list[int], way: str = way
+            ) -> None:
+                (generator, judge), (theirs, own) = pair, optimizers
+                for step in range(4):
+                    own.zero_grad()
+                    for rank in ranks:
+                        made = generator(batch(rank, step)).detach()
+                        loss = (judge(made) - judge(batch(rank, step + 50))).square().mean()
+                        (loss / len(ranks)).backward()
+                    own.step()
+                    theirs.zero_grad()
+                    judge.requires_grad_(way != "requires_grad_")
+                    for rank in ranks:
+                        context = (
+                            own.no_sync()
+                            if way == "no_sync" and own.syncs
+                            else contextlib.nullcontext()
+                        )
+                        with context:
+                            made = judge(generator(batch(rank, step)))
+                            (made.square().mean() / len(ranks)).backward()
+                    theirs.step()
+                    judge.requires_grad_(True)
+
+            optimizers = [self.distributed(each) for each in networks]
+            plain: list[Any] = [sgd(each) for each in twins]
+            for each, syncs in [(o, True) for o in optimizers] + [(o, False) for o in plain]:
+                each.syncs = syncs
+            train(networks, optimizers, [self.rank])
+            train(twins, plain, list(range(self.size)))
+            for network_, twin in zip(networks, twins, strict=True):
+                self.expect_same_everywhere(network_)
+                self.expect_equal(network_, twin)
+
+    def check_random_programs(self) -> None:
+        """Programs that all ranks run alike give what one process gives."""
+        for seed in range(int(os.environ.get("FARANDOLE_TEST_PROGRAMS", "12"))):
+            choices = random.Random(seed)
+            groups = choices.choice([None, None, 1, 3, 100])
+            steps = [choices.choice(KINDS) for _ in range(14)]
+            model, reference = network(), network()
+            self.run_program(seed, steps, model, self.distributed(model, groups=groups), self.rank)
+            self.run_program(seed, steps, reference, sgd(reference), None)
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def run_program(
+        self, seed: int, kinds: list[str], model: nn.Module, optimizer: Any, rank: int | None
+    ) -> None:
+        """Run the steps of a program on one rank, or with the batches of all ranks for None. Before
+        a rank changes or drops gradients that some rank lacks, it must call synchronize()."""
+        choices = random.Random(seed)
+        layers = [model[0], model[2], model[4]]
+
+        def one_pass(step: int, factor: float = 1.0, without: int = -1) -> None:
+            for each in range(self.size) if rank is None else [rank]:
+                if each != without:
+                    loss = square_loss(model, each, step) * factor
+                    (loss / self.size if rank is None else loss).backward()
+
+        for step, kind in enumerate(kinds):
+            drop = choices.choice([optimizer.zero_grad, model.zero_grad])
+            number = choices.randrange(len(layers))
+            lacking = choices.randrange(self.size)
+            if kind == "freeze":
+                layers[number].requires_grad_(not layers[number].weight.requires_grad)
+                if not any(p.requires_grad for p in model.parameters()):
+                    layers[number].requires_grad_(True)
+            if kind == "accumulate":
+                with optimizer.no_sync() if rank is not None else contextlib.nullcontext():
+                    one_pass(step + 100, 0.5)
+            synchronizes = "empty" in kinds and rank is not None
+            if kind == "perturb":
+                one_pass(step + 200)
+                if synchronizes:
+                    optimizer.synchronize()
+                drop()
+            one_pass(step, 1.0, lacking if kind == "empty" and self.size > 1 else -1)
+            synchronizes = rank is not None and (synchronizes or kind == "clip")
+            if synchronizes:
+                optimizer.synchronize()
+            if kind == "clip":
+                torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+            if kind == "load":
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if kind != "skip":
+                with optimizer.skip_synchronize() if synchronizes else contextlib.nullcontext():
+                    optimizer.step()
+            drop()
+
+    # What raises an error
+
+    def check_steps_that_not_all_ranks_make(self) -> None:
+        """If some ranks skip a step, the next pass fails on all. Then the ranks can go on."""
+        if self.size == 1:
+            return
+        for seed in range(8):
+            choices = random.Random(seed)
+            model = network()
+            optimizer = self.distributed(model, groups=choices.choice([None, 1, 3]))
+            # If the first step is skipped, the others wait in the check of the parameters.
+            skipped, skipper = choices.randrange(1, 4), choices.randrange(self.size)
+            skips = (self.rank == skipper) == choices.choice([True, False])
+            drop = choices.choice([drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer])
+
+            def program() -> None:
+                for step in range(skipped + 2):  # noqa: B023
+                    self.own_pass(model, step)  # noqa: B023
+                    if step != skipped or not skips:  # noqa: B023
+                        optimizer.step()  # noqa: B023
+                    drop(model, optimizer)  # noqa: B023
+
+            text = self.expect_same_error("must make or skip the same steps", program)
+            assert f"rank {skipper}" in text, text
+            optimizer.zero_grad()
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            self.train(model, optimizer, range(3))
+            self.expect_same_everywhere(model)
+
+    def check_gradients_that_one_rank_drops_before_its_step(self) -> None:
+        if self.size == 1:
+            return
+        for drop in (drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer):
+            model = network()
+            optimizer = self.distributed(model)
+
+            def program() -> None:
+                for step in range(3):
+                    self.own_pass(model, step)  # noqa: B023
+                    if step == 1 and self.rank == 0:
+                        drop(model, optimizer)  # noqa: B023
+                    optimizer.step()  # noqa: B023
+
+            self.expect_same_error("must make or skip the same steps", program)
+
+    def check_parameters_that_one_rank_freezes(self) -> None:
+        if self.size == 1:
+            return
+        model = network()
+        optimizer = self.distributed(model)
+        self.train(model, optimizer, range(2))
+        model[0].bias.requires_grad_(self.rank != self.size - 1)
+        self.expect_same_error(
+            "freeze the same parameters", lambda: self.train(model, optimizer, [2])
+        )
+        model[0].bias.requires_grad_(True)
+        self.train(model, optimizer, range(3))
+        self.expect_same_everywhere(model)
+
+    def check_optimizers_that_differ(self) -> None:
+        """The check of parameters names another class, and another option."""
+        if self.size == 1:
+            return
+        makers: list[Callable[[nn.Module], torch.optim.Optimizer]] = [
+            lambda model: (torch.optim.Adam if self.rank else torch.optim.SGD)(model.parameters()),
+            lambda model: torch.optim.SGD(model.parameters(), lr=0.25 * (1 + self.rank)),
+        ]
+        for make, options in zip(makers, ("Adam(lr=0.001", "SGD(lr=0.25"), strict=True):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(make(model))
+            program = functools.partial(self.train, model, optimizer, [0])
+            text = self.expect_same_error("The optimizers differ", program)
+            assert options in text, text
+
+    def check_parameters_in_another_order(self) -> None:
+        """Without names, equal shapes in another order are paired wrongly; their values tell."""
+        if self.size == 1:
+            return
+        torch.manual_seed(5)
+        layers = [nn.Linear(3, 3) for _ in range(2)]
+        ordered = [p for layer in layers[:: 1 if self.rank else -1] for p in layer.parameters()]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(ordered, lr=0.1))
+        sum(layer(torch.ones(3)).sum() for layer in layers).backward()  # type: ignore[union-attr]
+        self.expect_same_error("are not the same on all ranks", optimizer.step)
+
+    def check_a_state_that_one_rank_loads(self) -> None:
+        """A rank loads a checkpoint, and the others get it by broadcasts."""
+        model = network()
+        optimizer = self.distributed(model)
+        self.train(model, optimizer, range(3))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        self.train(model, optimizer, range(3, 5))
+        if self.rank == 0:
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1])
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        self.train(model, optimizer, range(3, 5))
+        reference = network()
+        self.train_reference(reference, sgd(reference), range(5))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_second_pass(self) -> None:
+        """Two losses with two passes, or a pass through a discriminator: the error names cures."""
+        if self.size == 1:
+            return
+        model = network()
+        optimizer = self.distributed(model)
+        optimizer.zero_grad()
+        self.own_pass(model, 0)
+        text = self.expect_same_error("backward_passes_per_step", lambda: self.own_pass(model, 1))
+        assert "no_sync()" in text and "requires_grad_(False)" in text, text
+
+    def check_copies(self) -> None:
+        optimizer = self.distributed(network())
+        for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda o: torch.save(o, io.BytesIO())):
+            self.expect_error("cannot be copied or pickled", make, optimizer)
