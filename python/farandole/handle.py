@@ -84,9 +84,8 @@ class Handle(_Number, Generic[Result]):
     program that continues after only some ranks were interrupted must also do so.
     """
 
-    _prepared: PreparedCall[Result] | None  # None when the outcome is here
-    # These three are attributes of the class until they are set: setting them on each object costs
-    # time.
+    # These are attributes of the class until they are set: setting them on each object costs time.
+    _prepared: PreparedCall[Result] | None = None  # None when the outcome is here
     # _unreleased is not None while the outcome is here and the name is still in use.
     _unreleased: tuple[core.Engine, int] | None = None
     _result: Result | None = None
@@ -170,7 +169,7 @@ class Handle(_Number, Generic[Result]):
             self._unreleased = None
 
     def __del__(self) -> None:
-        prepared = getattr(self, "_prepared", None)
+        prepared = self._prepared
         if prepared is not None:
             engine, number = prepared.engine, prepared.call.handle
         elif self._unreleased is not None:

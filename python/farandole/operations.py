@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from farandole import arguments, calls, core, lifecycle
+from farandole.arguments import scale_factor
 from farandole.arrays import Array, Arrays, Shape
 from farandole.errors import CallError
 from farandole.group import Group
@@ -87,9 +88,10 @@ class _Reduction(Operation):
         self, group: Group, op: ReduceOp, prescale: float = 1.0, postscale: float = 1.0
     ) -> None:
         self.group = group
-        self.op = checked(op)
-        self.prescale = arguments.scale_factor(prescale)
-        self.postscale = arguments.scale_factor(postscale)
+        self.op = op if type(op) is ReduceOp else checked(op)
+        # Most factors are floats; asking here spares two calls.
+        self.prescale = prescale if type(prescale) is float else scale_factor(prescale)
+        self.postscale = postscale if type(postscale) is float else scale_factor(postscale)
 
 
 class Allreduce(_Reduction):
