@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "foreign_flags.h"
+#include "launcher/worker_environment.h"
 #include "rank_list.h"
 #include "system_files.h"
 #include "whole_number.h"
@@ -70,9 +71,13 @@ bool is_variable_name(std::string_view name) {
 
 // Returns the variable that the launcher sets in every worker and that overrides `name`. Empty if
 // there is none.
-std::string_view overriding_variable(std::string_view name) {
+std::string overriding_variable(std::string_view name) {
   for (const KnobRow& row : kKnobs)
-    if (row.flag.empty() && (row.name == name || row.old_name == name)) return row.name;
+    if (row.flag.empty() && (row.name == name || row.old_name == name))
+      return std::string(row.name);
+  for (const auto& variables : {rank_variables(0, 1, {}), torchrun_variables(0, 1, 0)})
+    for (const auto& [ours, value] : variables)
+      if (ours == name) return ours;
   return {};
 }
 

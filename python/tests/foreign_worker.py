@@ -1,7 +1,8 @@
 """A rank that was not started by `farandole run`, but by another launcher or by hand.
 
 `cycle`: the rank joins and leaves the job many times. `die`: rank 1 kills itself, and the other
-ranks print the error that they get. `leave`: the rank joins and ends.
+ranks print the error that they get. `leave`: the rank joins and ends. `fail once`: rank 1 fails
+unless torchrun has started it again.
 """
 
 from __future__ import annotations
@@ -43,5 +44,14 @@ def die() -> None:
         print(f"raised: {error}\n", end="", flush=True)
 
 
+def fail_once() -> None:
+    hvd.init()
+    restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if restarts == "0" and hvd.rank() == 1:
+        sys.exit(3)
+    total = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+    print(f"restart {restarts}: rank {hvd.rank()} has {total}\n", end="", flush=True)
+
+
 if __name__ == "__main__":
-    {"cycle": cycle, "die": die, "leave": hvd.init}[sys.argv[1]]()
+    {"cycle": cycle, "die": die, "leave": hvd.init, "fail once": fail_once}[sys.argv[1]]()

@@ -49,6 +49,15 @@ def test_joining_and_leaving_many_times(launcher: str) -> None:
         assert f"rank {rank} of 3 is done" in job.text, job.text
 
 
+def test_torchrun_starts_a_failed_job_again() -> None:
+    words = words_of("torchrun", 2, "fail once")
+    words.insert(words.index("--no-python"), "--max-restarts=1")
+    job = run_command(words)
+    assert job.code == 0, job.text
+    for rank in range(2):
+        assert f"restart 1: rank {rank} has 2.0" in job.text, job.text
+
+
 def test_a_program_that_only_joins() -> None:
     """A rank may end while the others are still in init()."""
     for _ in range(3):

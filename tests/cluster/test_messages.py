@@ -59,6 +59,12 @@ WRONG_RUNS = {
     "-n 2 -x HOROVOD_RANK=5 true": (
         '-x "HOROVOD_RANK=5": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
+    "-n 2 -x LOCAL_RANK=1 true": (
+        '-x "LOCAL_RANK=1": the launcher sets LOCAL_RANK in every worker; leave this -x out'
+    ),
+    "-n 2 -x MASTER_PORT=4711 true": (
+        '-x "MASTER_PORT=4711": the launcher sets MASTER_PORT in every worker; leave this -x out'
+    ),
     "-n 2 --prefix \u202e{rank} true": (
         r'--prefix "\u202e{rank}": it may not contain line ends, other control characters, '
         "characters that change the writing direction, or invalid UTF-8"
