@@ -206,6 +206,33 @@ class HabitChecks(OptimizerFixture):
 
         self.compare_programs(program, backward_passes_per_step=2)
 
+    def check_layers_that_each_rank_drops(self) -> None:
+        """Each rank leaves out another layer in each step, after a first step with all."""
+        if self.size == 1:  # a gradient that no rank has stays None
+            return
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            layers = list(model)  # type: ignore[call-overload]
+            if step > 0:
+                del layers[2 if (rank + step) % 2 else 1]
+            value = batch(rank, step)
+            for layer in layers:
+                value = torch.tanh(layer(value))
+            return value.square().mean()
+
+        torch.manual_seed(9)
+        model = nn.Sequential(*(nn.Linear(5, 5) for _ in range(4))).double()
+        reference = copy.deepcopy(model)
+        optimizer = self.distributed(model, groups=100)
+        for step in range(5):
+            optimizer.zero_grad()
+            with optimizer.no_sync():
+                loss(model, self.rank, step).backward()
+            optimizer.step()
+        self.train_reference(reference, sgd(reference), range(5), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
     def check_a_loop_of_two_networks(self) -> None:
         """A GAN: the generator's pass goes through the discriminator."""
         for way in ("no_sync", "requires_grad_"):

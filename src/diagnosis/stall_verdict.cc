@@ -40,7 +40,9 @@ std::string cause_of(std::span<const std::string_view> calls) {
     return "the ranks use their optimizers in another order: all ranks must make and use them in "
            "the same order";
   return "the ranks are at different places of a step: all ranks must make equally many backward "
-         "passes before step(), and make or skip the same steps";
+         "passes before step(), and make or skip the same steps. If they use different layers in "
+         "a step, run backward() within `with optimizer.no_sync():`; step() then combines all "
+         "gradients";
 }
 
 // A call in flight, and the rank that made it.

@@ -173,6 +173,7 @@ TEST_F(StallVerdictTest, ACycleWithinAnOptimizerNamesItsCause) {
   add_wait(1, "gradients.1.0", 15);
   add_done_call(2, "z", 30);
   EXPECT_THAT(lines().back(), HasSubstr("make or skip the same steps"));
+  EXPECT_THAT(lines().back(), HasSubstr("different layers in a step, run backward() within"));
 }
 
 TEST_F(StallVerdictTest, ACycleWithAnotherCallHasNoCauseInOptimizers) {
