@@ -233,6 +233,23 @@ class HabitChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
+    def check_gradients_that_are_zero(self) -> None:
+        """Zeros that the ranks have combined are not taken for gradients that were dropped."""
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            first, second = model.children()
+            value = 0 * first(batch(rank, step)).sum()
+            return value + (second(batch(rank, step)).square().mean() if rank == 0 else 0)
+
+        for groups in (None, 10):
+            torch.manual_seed(3)
+            model = nn.ModuleList(nn.Linear(5, 1) for _ in range(2)).double()
+            reference = copy.deepcopy(model)
+            self.train(model, self.distributed(model, groups=groups), range(4), loss)
+            self.train_reference(reference, sgd(reference), range(4), loss)
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
     def check_a_loop_of_two_networks(self) -> None:
         """A GAN: the generator's pass goes through the discriminator."""
         for way in ("no_sync", "requires_grad_"):

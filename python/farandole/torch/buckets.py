@@ -187,6 +187,10 @@ class Gradient:
         zero."""
         self.sparse_result = self.parameter.grad = self.view.to_sparse(1)
 
+    def is_as_combined(self) -> bool:
+        """Return whether the bucket's result is unchanged, as far as torch counts writes."""
+        return self.bucket is not None and self.bucket.is_as_combined(self)
+
     def has_result(self) -> bool:
         """Return whether the parameter still has the gradient that its bucket gave it."""
         return self.is_in_bucket() or (
@@ -291,6 +295,7 @@ class Bucket(_AnyBucket):
         self._sparse = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
+        self._combined_version = -1  # the version of the first gradient after its combination
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Return whether these gradients can keep their places in this bucket's memory, and the
@@ -353,9 +358,16 @@ class Bucket(_AnyBucket):
             raise _explained(error) from None
         if was_written:
             raise changed_error(self.name)
+        self._combined_version = self.gradients[0].view._version
         for gradient in self._sparse:
             if gradient.parameter.requires_grad:  # otherwise its place has the last step's result
                 gradient.set_sparse_result()
+
+    def is_as_combined(self, gradient: Gradient) -> bool:
+        """Return whether the program has kept the bucket's first gradient unchanged; False for the
+        others."""
+        is_first = gradient is self.gradients[0] and gradient.is_in_bucket()
+        return is_first and gradient.view._version == self._combined_version
 
     def has_values(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)
@@ -407,6 +419,10 @@ class SparseBucket(_AnyBucket):
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)
         parameter.grad = result
+
+    def is_as_combined(self, gradient: Gradient) -> bool:
+        """Return True: nobody sets a sparse gradient to zeros."""
+        return True
 
     def has_values(self) -> bool:
         gradient = self.gradients[0].parameter.grad

@@ -191,7 +191,17 @@ class Gradients:
 
     def are_dropped(self) -> bool:
         """Return whether the program has dropped all gradients, and none is in flight."""
-        if any(_has_values(gradient.parameter.grad) for gradient in self._all_gradients):
+        kept = [
+            gradient
+            for gradient in self._all_gradients
+            if gradient.parameter.requires_grad and gradient.parameter.grad is not None
+        ]
+        # Most programs have dropped nothing, and a few elements of the first gradients show it.
+        if any(_has_values(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in kept):
+            return False
+        if any(
+            gradient.is_as_combined() or _has_values(gradient.parameter.grad) for gradient in kept
+        ):
             return False
         return not self.in_flight()
 
@@ -480,8 +490,9 @@ def _kind(gradient: torch.Tensor | None) -> int:
     return SPARSE if gradient.is_sparse else DENSE
 
 
-def _has_values(gradient: torch.Tensor | None) -> bool:
+def _has_values(gradient: torch.Tensor | None, elements: int | None = None) -> bool:
+    """Return whether some of the first elements are not zero; without a number, any element."""
     if gradient is None:
         return False
-    flat = (gradient._values() if gradient.is_sparse else gradient.detach()).reshape(-1)
-    return bool(flat[:_FEW_ELEMENTS].any()) or bool(flat[_FEW_ELEMENTS:].any())
+    values = gradient._values() if gradient.is_sparse else gradient.detach()
+    return bool((values if elements is None else values.reshape(-1)[:elements]).any())
