@@ -453,17 +453,6 @@ class HabitChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
-    def check_a_second_pass(self) -> None:
-        """Two losses with two passes, or a pass through a discriminator: the error names cures."""
-        if self.size == 1:
-            return
-        model = network()
-        optimizer = self.distributed(model)
-        optimizer.zero_grad()
-        self.own_pass(model, 0)
-        text = self.expect_same_error("backward_passes_per_step", lambda: self.own_pass(model, 1))
-        assert "no_sync()" in text and "requires_grad_(False)" in text, text
-
     def check_copies(self) -> None:
         optimizer = self.distributed(network())
         for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda o: torch.save(o, io.BytesIO())):
