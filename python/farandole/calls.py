@@ -46,7 +46,14 @@ def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> B
 
 
 def barrier(process_set: Group = global_process_set) -> None:
-    """Wait until all members have called barrier()."""
+    """Wait until all members have called barrier().
+
+    Args:
+        process_set: The group; by default all ranks.
+
+    Raises:
+        GroupLostError: A member has left or died.
+    """
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
@@ -71,7 +78,11 @@ def join(device: int = -1) -> int:
 
 
 def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
-    """Return whether the call is done. If it is, synchronize() returns at once."""
+    """Return whether the call is done. If it is, synchronize() returns at once.
+
+    Args:
+        handle: What a call with _async has returned, or its number, int(handle).
+    """
     found = handle_of(handle)
     if found is None:
         raise _not_a_handle(handle)

@@ -77,6 +77,7 @@ class Group:
         self.process_set_id = None
 
     def number(self) -> int:
+        """Return process_set_id; raise CallError if the group is not registered."""
         if self.process_set_id is None:
             raise CallError(
                 f"{self!r} is not registered: on all ranks, pass it to init(process_sets=[...]) or "

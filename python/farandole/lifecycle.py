@@ -53,6 +53,12 @@ def init(
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
             ValueError.
+        GroupLostError: A rank did not come in time, or has ended.
+
+    Example::
+
+        hvd.init()
+        print(f"rank {hvd.rank()} of {hvd.size()}")
     """
     _check_not_forked()
     groups = _checked_groups([] if process_sets in (None, "dynamic") else process_sets)
@@ -147,6 +153,16 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
 
     Args:
         process_set: A ProcessSet, or a list of world ranks.
+
+    Raises:
+        CallError: The ranks are wrong, or the group exists already. CallError is also a ValueError.
+
+    Example::
+
+        first = hvd.add_process_set([0])
+        if first.included():
+            hvd.allreduce(torch.ones(1), process_set=first)
+        hvd.remove_process_set(first)
     """
     current = engine()
     group = process_set if isinstance(process_set, Group) else Group(process_set)
@@ -166,6 +182,9 @@ def remove_process_set(process_set: Group) -> bool:
     """Remove a group from the running job.
 
     All ranks of the world must call it, as with add_process_set().
+
+    Args:
+        process_set: The ProcessSet. It can be registered again later.
 
     Returns:
         False if it is the world or is not registered, otherwise True.
@@ -218,6 +237,7 @@ def engine() -> core.Engine:
 
 
 def is_initialized() -> bool:
+    """Return whether this process is in a job: after init() and before shutdown()."""
     return _process.engine is not None
 
 
@@ -227,6 +247,7 @@ def rank() -> int:
 
 
 def size() -> int:
+    """Return the number of processes of the job."""
     return engine().size
 
 
@@ -236,6 +257,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
+    """Return the number of processes of the job on this host."""
     return engine().local_size
 
 
@@ -245,6 +267,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
+    """Return the number of hosts that have a process with this local_rank()."""
     return engine().cross_size
 
 

@@ -53,6 +53,10 @@ def broadcast_object(
         root_rank: A rank of the world, which must be a member.
         name: The name of the call, the same on all members.
         process_set: The group.
+
+    Example::
+
+        settings = hvd.broadcast_object({"seed": 3} if hvd.rank() == 0 else None, root_rank=0)
     """
     root = lifecycle.rank() == arguments.rank_number(root_rank)
     data = _pack(obj) if root else b""

@@ -53,15 +53,15 @@ def _report_a_job_within_a_worker() -> None:
     """Say so if a worker of `farandole run` has started this process as a rank of another job.
 
     Such jobs train different models, also with another backend, and nothing else would report it.
-    Only one process says so: in the job of worker 0, the first rank that cannot be the worker
-    itself. Its children say nothing.
+    One process of each such job says so: the first rank that cannot be the worker itself. Its
+    children say nothing.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)
     if "" in outer + inner or outer == inner or multiprocessing.parent_process() is not None:
         return
-    first = "1" if outer[1] == inner[1] else "0"
-    if (outer[0], inner[0]) != ("0", first) or _REPORTED in os.environ:
+    first = "1" if outer == ("0", inner[1]) else "0"
+    if inner[0] != first or _REPORTED in os.environ:
         return
     os.environ[_REPORTED] = "1"
     print(

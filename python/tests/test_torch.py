@@ -73,6 +73,10 @@ def test_elastic(size: int) -> None:
     run_checks(size, "torch_elastic:ElasticChecks")
 
 
+def test_docstrings() -> None:
+    run_checks(2, "torch_docstrings:DocstringChecks")
+
+
 def run_if_enough_memory(gib: int, suite: str) -> None:
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -119,22 +119,25 @@ def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
 
 
 def test_a_job_that_a_worker_starts_is_reported() -> None:
-    """Each worker starts torchrun, so there are two jobs instead of one. One process says so, and
-    not its children."""
+    """Each worker starts torchrun, so there are two jobs instead of one. One rank of each says so,
+    and not its children."""
     program = (
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
     )
-    for size, inner_rank in ((2, 1), (3, 0)):
+    for size, reporters in ((2, (1, 0)), (3, (0, 0))):
         inner = command_of_launcher("torchrun", size, sys.executable, "-c", program)
         assert inner is not None
         job = run(2, *inner)
         assert job.text.count("imported") == 2 * size, job.text
-        line = (
-            rf"\[0\] farandole: this process \(pid \d+\) is rank {inner_rank} of {size} by RANK "
-            "and WORLD_SIZE, but a worker of `farandole run`, rank 0 of 2, has started it"
-        )
-        assert len(re.findall(line, job.text)) == job.text.count("farandole: this process") == 1
+        for outer, reporter in enumerate(reporters):
+            line = (
+                rf"\[{outer}\] farandole: this process \(pid \d+\) is rank {reporter} of {size} by "
+                "RANK and WORLD_SIZE, but a worker of `farandole run`, rank "
+                f"{outer} of 2, has started it"
+            )
+            assert len(re.findall(line, job.text)) == 1, job.text
+        assert job.text.count("farandole: this process") == 2, job.text
 
 
 def test_a_child_of_a_worker_that_starts_alone() -> None:

@@ -13,14 +13,6 @@ is copied.
 - A grouped call does the same to each tensor of a list, and returns the list of results. If one
   tensor fails, the grouped call raises, but the other tensors have their results.
 
-These arguments have the same meaning in all calls:
-
-    name: The name of the call in errors, reports and the timeline. None: the call gets a number.
-    process_set: The group; by default all ranks.
-    compression: The form in which the tensor is sent, such as Compression.fp16.
-    op: Average (the default), Sum, Min, Max, Product, AverageOfPresent; for allreduce also Adasum.
-    prescale_factor, postscale_factor: Factors by which the tensor and the result are multiplied.
-
 If the members disagree, or if the call is invalid on one of them, all members raise a CallError
 with the same text: in the plain call, or in `synchronize`. A malformed call raises a CallError at
 once, and only on this rank: an argument of the wrong type, a dtype that cannot be sent, a name in
@@ -36,6 +28,7 @@ from typing import Any, TypeAlias, overload
 import torch
 
 from farandole import arguments
+from farandole.call_documentation import documented
 from farandole.compression import AnyCompressor
 from farandole.compression import checked as checked_compression
 from farandole.group import Group, global_process_set
@@ -69,6 +62,7 @@ _INT32_MAX = torch.iinfo(torch.int32).max
 
 
 # size waiver: Horovod's arguments
+@documented
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -83,16 +77,21 @@ def allreduce(
     prescale_factor, and the result by postscale_factor. An Average of integers is rounded toward
     zero.
 
-    All members give the same shape and dtype. `average` is Horovod's older way to give `op`: True
-    means Average, False means Sum. For Sum and Average, backward() computes the exact gradient. For
-    the other ops it reduces the gradients by the same op, as Horovod does; that is not the
-    derivative.
+    All members give the same shape and dtype. For Sum and Average, backward() computes the exact
+    gradient. For the other ops it reduces the gradients by the same op, as Horovod does; that is
+    not the derivative.
+
+    Example::
+
+        mean = hvd.allreduce(torch.tensor([float(hvd.rank())]))
+        total = hvd.allreduce(torch.ones(3), op=hvd.Sum)  # each element is hvd.size()
     """
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
 
 # size waiver: Horovod's arguments
+@documented
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -102,12 +101,19 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    """Start an allreduce and return its handle."""
+    """Start an allreduce and return its handle.
+
+    Example::
+
+        handle = hvd.allreduce_async(torch.ones(3), name="loss")
+        mean = hvd.synchronize(handle)
+    """
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start(operation, tensor, name, array_only)
 
 
 # size waiver: Horovod's arguments
+@documented
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -123,6 +129,7 @@ def allreduce_(
 
 
 # size waiver: Horovod's arguments
+@documented
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -138,6 +145,7 @@ def allreduce_async_(
 
 
 # size waiver: Horovod's arguments
+@documented
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -148,12 +156,18 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    """Return the result of an allreduce for each tensor. The tensors are sent as one batch."""
+    """Return the result of an allreduce for each tensor. The tensors are sent as one batch.
+
+    Example::
+
+        first, second = hvd.grouped_allreduce([torch.ones(3), torch.ones(2, 2)], op=hvd.Sum)
+    """
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return _run_each(operation, tensors, name, compression)
 
 
 # size waiver: Horovod's arguments
+@documented
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -169,6 +183,7 @@ def grouped_allreduce_async(
 
 
 # size waiver: Horovod's arguments
+@documented
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -184,6 +199,7 @@ def grouped_allreduce_(
 
 
 # size waiver: Horovod's arguments
+@documented
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -198,6 +214,7 @@ def grouped_allreduce_async_(
     return start_batch_in_place(operation, tensors, name)
 
 
+@documented
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
@@ -206,11 +223,14 @@ def broadcast(
 ) -> torch.Tensor:
     """Return the tensor of root_rank. All members give the same shape and dtype.
 
-    root_rank is a rank of the world, also if it is given with a process_set.
+    Example::
+
+        seed = hvd.broadcast(torch.tensor([hvd.rank() + 7]), root_rank=0)  # 7 on all ranks
     """
     return _run(Broadcast(process_set, root_rank), tensor, name)
 
 
+@documented
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
@@ -221,6 +241,7 @@ def broadcast_async(
     return start(Broadcast(process_set, root_rank), tensor, name, array_only)
 
 
+@documented
 def broadcast_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -231,6 +252,7 @@ def broadcast_(
     return run_in_place(Broadcast(process_set, root_rank), tensor, name)
 
 
+@documented
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -241,6 +263,7 @@ def broadcast_async_(
     return start_in_place(Broadcast(process_set, root_rank), tensor, name)
 
 
+@documented
 def grouped_broadcast(
     tensors: Sequence[torch.Tensor],
     root_rank: int,
@@ -251,6 +274,7 @@ def grouped_broadcast(
     return _run_each(Broadcast(process_set, root_rank), tensors, name)
 
 
+@documented
 def grouped_broadcast_async(
     tensors: Sequence[torch.Tensor],
     root_rank: int,
@@ -262,6 +286,7 @@ def grouped_broadcast_async(
     return start_batch(operations, tensors, name, array_only)
 
 
+@documented
 def grouped_broadcast_(
     tensors: Sequence[torch.Tensor],
     root_rank: int,
@@ -273,6 +298,7 @@ def grouped_broadcast_(
     return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
 
+@documented
 def grouped_broadcast_async_(
     tensors: Sequence[torch.Tensor],
     root_rank: int,
@@ -283,6 +309,7 @@ def grouped_broadcast_async_(
     return start_batch_in_place(Broadcast(process_set, root_rank), tensors, name)
 
 
+@documented
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> torch.Tensor:
@@ -290,10 +317,16 @@ def allgather(
 
     The tensors have at least one dimension. The first dimension may differ between members; the
     other dimensions and the dtype must be equal.
+
+    Example::
+
+        mine = torch.full((hvd.rank() + 1, 2), hvd.rank())
+        rows = hvd.allgather(mine)  # with two ranks: one row of zeros, two rows of ones
     """
     return _run(Allgather(process_set), tensor, name)
 
 
+@documented
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> Handle[torch.Tensor]:
@@ -301,6 +334,7 @@ def allgather_async(
     return start(Allgather(process_set), tensor, name, array_only)
 
 
+@documented
 def grouped_allgather(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -310,6 +344,7 @@ def grouped_allgather(
     return _run_each(Allgather(process_set), tensors, name)
 
 
+@documented
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -334,6 +369,7 @@ def alltoall(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
+@documented
 def alltoall(
     tensor: torch.Tensor,
     splits: Splits | None = None,
@@ -344,11 +380,12 @@ def alltoall(
     in the order of the ranks.
 
     The tensors have at least one dimension. All dimensions but the first, and the dtype, must be
-    equal.
+    equal. Rows that remain after the last split are not sent.
 
-    Args:
-        splits: How many rows each member gets: a list or a tensor of integers on any device. Rows
-            that remain are not sent. With None, all members get the same number of rows.
+    Example::
+
+        # With two ranks, rank 0 gets the first rows of all, and rank 1 gets the second ones.
+        rows = hvd.alltoall(torch.arange(hvd.size()).reshape(-1, 1) + 10 * hvd.rank())
 
     Returns:
         Without splits, the rows. With splits, a pair: the rows, and how many came from each member,
@@ -358,6 +395,7 @@ def alltoall(
     return received[0] if splits is None else _with_received_splits(*received)
 
 
+@documented
 def alltoall_async(
     tensor: torch.Tensor,
     splits: Splits | None = None,
@@ -382,6 +420,7 @@ def grouped_alltoall(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]: ...
+@documented
 def grouped_alltoall(
     tensors: Sequence[torch.Tensor],
     splits: Sequence[Splits | None] | None = None,
@@ -396,6 +435,7 @@ def grouped_alltoall(
     return [_with_received_splits(*received) for received in results]
 
 
+@documented
 def grouped_alltoall_async(
     tensors: Sequence[torch.Tensor],
     splits: Sequence[Splits | None] | None = None,
@@ -409,6 +449,7 @@ def grouped_alltoall_async(
 
 
 # size waiver: Horovod's arguments
+@documented
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -423,11 +464,16 @@ def reducescatter(
     The parts are in the order of the ranks. If the number of rows is not a multiple of the number
     of members, the first ranks get one row more. All members give the same shape, of at least one
     dimension, and the same dtype. `op` cannot be Adasum. Only Sum and Average have a gradient.
+
+    Example::
+
+        part = hvd.reducescatter(torch.ones(4, 3), op=hvd.Sum)  # with two ranks: two rows of twos
     """
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
 
+@documented
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -442,6 +488,7 @@ def reducescatter_async(
 
 
 # size waiver: Horovod's arguments
+@documented
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -456,6 +503,7 @@ def grouped_reducescatter(
     return _run_each(operation, tensors, name, compression)
 
 
+@documented
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,

@@ -81,6 +81,15 @@ def DistributedOptimizer(  # noqa: N802
 
     Raises:
         CallError: An argument is wrong. CallError is also a ValueError.
+
+    Example::
+
+        model = torch.nn.Linear(4, 2)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        model(torch.ones(8, 4)).square().mean().backward()
+        optimizer.step()
     """
     engine = lifecycle.engine()
     parameters = parameters_of(_checked_optimizer(optimizer).param_groups)

@@ -71,7 +71,8 @@ class SyncBatchNorm(_BatchNorm):
         Raises:
             CallError: A layer is a torch.nn.LazyBatchNorm, which has no parameters yet.
 
-        Example:
+        Example::
+
             model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
         """
         group = checked(process_set)

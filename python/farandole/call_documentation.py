@@ -1,0 +1,65 @@
+"""What the arguments of calls mean: the same words in the docstrings of all calls."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+_WIDTH = 88  # the site and help() indent docstrings
+
+_INPUTS = {
+    "tensor": "The input, on any device and with any strides. It is not changed.",
+    "tensors": "The inputs, a list or tuple. They are not changed. All members give equally many.",
+}
+_PLACES = {
+    "tensor": "The input. The result replaces its values.",
+    "tensors": "The inputs, a list or tuple. The results replace their values. All members give "
+    "equally many.",
+}
+_ARGUMENTS = {
+    "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give only "
+    "one of both.",
+    "root_rank": "The rank whose values all members get: its rank in the world, also with a "
+    "process_set.",
+    "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "
+    "whole numbers, for a grouped call one for each tensor. None: all members get equally many.",
+    "name": "The name of the call in errors, reports and the timeline, the same on all members. "
+    "None: the call gets a number. Calls in threads that run at the same time need names.",
+    "compression": "The form in which the tensor is sent, such as Compression.fp16.",
+    "op": "Average (the default), Sum, Min, Max, Product, AverageOfPresent; for allreduce also "
+    "Adasum.",
+    "prescale_factor": "The tensor is multiplied by this number before the reduction.",
+    "postscale_factor": "The result is multiplied by this number.",
+    "process_set": "The group; by default all ranks. Its members must all make the call.",
+}
+_ERRORS = {
+    "CallError": "The members disagree, the call is invalid on a member (then all members get the "
+    "same text), or an argument is wrong (then only this rank gets the error).",
+    "GroupLostError": "A member has left or died.",
+}
+_OF_HANDLES = "synchronize() raises the errors of the call."
+
+
+def documented(call: Call) -> Call:
+    """Add what the arguments mean, and the errors, to the docstring of a call on tensors."""
+    tensors = _PLACES if call.__name__.endswith("_") else _INPUTS
+    meanings = tensors | _ARGUMENTS
+    arguments = {name: meanings[name] for name in inspect.signature(call).parameters}
+    parts = [inspect.getdoc(call) or "", _section("Args", arguments), _section("Raises", _ERRORS)]
+    if "_async" in call.__name__:
+        parts[2] = _OF_HANDLES
+    call.__doc__ = "\n\n".join(parts) + "\n"
+    return call
+
+
+def _section(title: str, entries: dict[str, str]) -> str:
+    lines = [f"{title}:"]
+    for name, text in entries.items():
+        lines += textwrap.wrap(
+            f"{name}: {text}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8
+        )
+    return "\n".join(lines)
