@@ -1,5 +1,5 @@
 // Ranks: the members of one group as processes of this benchmark, which inherit their shared
-// memory. No other file of this folder makes groups, boards or heaps.
+// memory. Other benchmarks get their boards and heaps from here, or through an Engine.
 #pragma once
 
 #include <cstddef>

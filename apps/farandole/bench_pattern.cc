@@ -78,9 +78,9 @@ bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::
   if (operation == Operation::kAllreduce) return matches(sum_, memory, bytes, first);
   if (operation == Operation::kReducescatter) return matches(sum_, memory, piece, ours);
   if (operation == Operation::kBroadcast) return matches(inputs_[0], memory, bytes, first);
-  for (std::size_t other = 0; other < inputs_.size(); ++other) {
+  for (std::size_t source = 0; source < inputs_.size(); ++source) {
     const std::size_t begin = operation == Operation::kAlltoall ? ours : first;
-    if (!matches(inputs_[other], memory + other * piece, piece, begin)) return false;
+    if (!matches(inputs_[source], memory + source * piece, piece, begin)) return false;
   }
   return true;
 }

@@ -90,7 +90,7 @@ class BenchWorker {
  private:
   struct Times {
     double operation = 0;
-    double total = 0;  // with writing and checking
+    double total = 0;  // includes writing the inputs and checking the results
   };
 
   Result<Memory> allocate(std::size_t bytes) {

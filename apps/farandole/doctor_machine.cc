@@ -115,10 +115,10 @@ bool shared_memory_gets_huge_pages() {
   constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
   const Descriptor descriptor(::memfd_create("farandole-doctor", MFD_CLOEXEC));
   if (!descriptor.valid() || ::ftruncate(descriptor.get(), kHugePageBytes) != 0) return false;
-  void* const place =
+  void* const reserved =
       ::mmap(nullptr, 2 * kHugePageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (place == MAP_FAILED) return false;
-  auto* const begin = static_cast<char*>(place);
+  if (reserved == MAP_FAILED) return false;
+  auto* const begin = static_cast<char*>(reserved);
   char* const aligned = begin + -reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes;
   bool works = ::mmap(aligned, kHugePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                       descriptor.get(), 0) != MAP_FAILED;

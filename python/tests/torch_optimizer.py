@@ -601,7 +601,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
-    def check_groups_added_later(self) -> None:
+    def check_parameter_groups_added_later(self) -> None:
         model, reference = network(), network()
         optimizers = []
         for each in (model, reference):

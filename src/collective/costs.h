@@ -7,11 +7,11 @@
 
 namespace farandole {
 
-// Rough values are enough: where they lead to the wrong choice, the algorithms take nearly the same
+// Rough values are enough: if they lead to the wrong choice, the algorithms take nearly the same
 // time.
 struct Costs {
-  // How many bytes a member loads and stores, in cached memory, in the time in which it would
-  // otherwise wait once for another member's flag.
+  // The cost of one wait for another member's flag: in the same time, a member can load and store
+  // this many bytes of cached memory.
   std::int64_t wait_bytes = 0;
 };
 

@@ -9,11 +9,11 @@
 
 namespace farandole {
 
-void StallWatch::set_limit(std::int64_t seconds) {
+void StallWatch::warn_after(std::int64_t seconds) {
   const std::int64_t largest = knob_named("FARANDOLE_STALL_WARNING").max;
-  const Duration limit = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, largest));
-  if (limit == limit_) return;
-  limit_ = limit;
+  const Duration chosen = std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, largest));
+  if (chosen == warn_after_) return;
+  warn_after_ = chosen;
   last_warning_.reset();
 }
 
@@ -40,12 +40,12 @@ StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, T
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
     if (fate != Fate::kWaits) last_warning_.reset();
   }
-  auto verdict = stall_verdict(JobSnapshot(workers, now), {limit_, counts_from_});
+  auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});
   if (!verdict) return report;
   const bool known = last_warning_ && last_warning_->verdict.rank == verdict->rank &&
                      last_warning_->verdict.handle == verdict->handle;
   const int multiple = known ? last_warning_->multiple * 2 : 1;
-  if (now - verdict->since < limit_ * multiple) return report;
+  if (now - verdict->since < warn_after_ * multiple) return report;
   report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());
   report.unexplained_ranks = verdict->unexplained_ranks;
   last_warning_ = LastWarning{*std::move(verdict), multiple};

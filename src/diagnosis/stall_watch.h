@@ -20,15 +20,15 @@ class StallWatch {
     std::vector<int> unexplained_ranks;  // see StallVerdict::unexplained_ranks
   };
 
-  // A limit of 0 means no warnings.
-  explicit StallWatch(Duration limit) : limit_(limit) {}
+  // A call that waits for `warn_after` is reported. 0 means no warnings.
+  explicit StallWatch(Duration warn_after) : warn_after_(warn_after) {}
 
-  // Sets the limit. If it differs from the previous limit, a stall that was already reported is
+  // Sets the time. If it differs from the previous time, a stall that was already reported is
   // reported again.
-  void set_limit(std::int64_t seconds);
-  bool is_on() const { return limit_ > Duration::zero(); }
+  void warn_after(std::int64_t seconds);
+  bool is_on() const { return warn_after_ > Duration::zero(); }
   // The time between two calls of tick(), if the watch is on.
-  Duration interval() const { return limit_ / 4; }
+  Duration interval() const { return warn_after_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
   // Call it when the job continues after the user had stopped all of it. Earlier waiting time then
   // no longer counts.
@@ -38,11 +38,11 @@ class StallWatch {
   enum class Fate { kWaits, kWentOn, kGone };
   struct LastWarning {
     StallVerdict verdict;
-    int multiple = 1;  // the last warning came at this multiple of the limit
+    int multiple = 1;  // the last warning came at this multiple of warn_after_
   };
   static Fate fate_of(const StallVerdict& verdict, const WatchedWorker& worker);
 
-  Duration limit_;
+  Duration warn_after_;
   TimePoint counts_from_{};
   std::optional<LastWarning> last_warning_;
 };

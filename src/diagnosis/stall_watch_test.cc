@@ -53,9 +53,9 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
 TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
   EXPECT_FALSE(StallWatch(seconds(0)).is_on());
   EXPECT_TRUE(watch_.is_on());
-  watch_.set_limit(0);
+  watch_.warn_after(0);
   EXPECT_FALSE(watch_.is_on());
-  watch_.set_limit(4);
+  watch_.warn_after(4);
   EXPECT_TRUE(watch_.is_on());
   EXPECT_EQ(watch_.interval(), seconds(1));
 }
@@ -63,11 +63,11 @@ TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
 TEST_F(StallWatchTest, AnotherLimitReportsTheStallAgain) {
   EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
-  watch_.set_limit(10);  // no change
+  watch_.warn_after(10);  // no change
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
-  watch_.set_limit(2);
+  watch_.warn_after(2);
   EXPECT_THAT(tick_after(1).lines, Not(IsEmpty()));
-  watch_.set_limit(std::numeric_limits<std::int64_t>::max());  // the limit is that of the knob
+  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // the limit is that of the knob
   EXPECT_EQ(watch_.interval(), std::chrono::hours(42));
 }
 

@@ -270,7 +270,8 @@ void Agent::serve(std::uint64_t ready) {
       return report_.room_ready();
     case Source::kStore:
       for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
-      if (const auto limit = store_->number_at(keys::stall_warning())) stalls_.set_limit(*limit);
+      if (const auto seconds = store_->number_at(keys::stall_warning()))
+        stalls_.warn_after(*seconds);
       return;
     case Source::kRoom:
       return output_.room_ready();

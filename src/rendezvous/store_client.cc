@@ -21,8 +21,8 @@ constexpr auto kAnswerLimit = std::chrono::seconds(60);
 // How many values with two descriptors each fit into one reply.
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
 
-constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
-constexpr const char* kServingRank = "the rank that keeps the rendezvous of this job";
+constexpr const char* kLauncherText = "the launcher of this job (`farandole run`)";
+constexpr const char* kServingRankText = "the rank that keeps the rendezvous of this job";
 
 // Whether a reply that came with `descriptors` descriptors can answer a wait for `keys` keys.
 bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
@@ -73,11 +73,11 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
   if (!duplicate.valid() || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot duplicate the socket to the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kLauncher));
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kLauncherText));
 }
 
 std::unique_ptr<StoreClient> StoreClient::from_socket(UnixSocket socket) {
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kServingRank));
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kServingRankText));
 }
 
 StoreClient::StoreClient(UnixSocket socket, std::string owner)

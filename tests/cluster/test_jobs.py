@@ -183,7 +183,7 @@ def test_big_results_are_not_copied() -> None:
     assert float(copies) < 1.3
 
 
-NO_ROOM_PROGRAM = """
+RESULT_TOO_LARGE_PROGRAM = """
 import farandole, resource
 import numpy as np
 from pathlib import Path
@@ -200,7 +200,7 @@ except farandole.WorkerError as error:
 
 
 def test_a_result_without_room_is_reported() -> None:
-    with Launched("-c", NO_ROOM_PROGRAM, program=sys.executable) as caller:
+    with Launched("-c", RESULT_TOO_LARGE_PROGRAM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
     last = caller.output.splitlines()[-1]
     assert last.endswith("has returned more than there is memory for in this process")
@@ -249,7 +249,7 @@ print([point.x for point in points], all(type(point) is Point for point in point
 SHOWN = ["[0] in the worker", "[15, 15] True", "[1] in the worker"]  # sorted
 
 
-def test_functions_of_an_interpreter_with_a_stdout_of_its_own_run() -> None:
+def test_an_interpreter_that_replaces_stdout_can_run_functions() -> None:
     interpreter = code.InteractiveInterpreter({"__name__": "__main__"})
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):

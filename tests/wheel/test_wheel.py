@@ -164,7 +164,7 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
-def without_compiler(environment: Path) -> dict[str, str]:
+def variables_without_compiler(environment: Path) -> dict[str, str]:
     """Return the variables of a user who has activated `environment` and has no compiler."""
     kept = {
         name: value
@@ -181,7 +181,7 @@ def install(python: Path, environment: Path, wheel: Path, needed: Path) -> dict[
     """Make an empty environment and install the wheel offline; return the user's variables."""
     assert ROOT not in environment.parents
     run(python, "-m", "venv", environment)
-    variables = without_compiler(environment)
+    variables = variables_without_compiler(environment)
     offline = ("--no-index", "--find-links", needed, "--only-binary=:all:")
     pip = (environment / "bin/python", "-m", "pip")
     run(*pip, "install", "-q", *offline, wheel, environment=variables)
@@ -296,7 +296,7 @@ FIND_HOROVOD = "import importlib.util; print(importlib.util.find_spec('horovod')
 def test_only_the_alias_installs_horovods_names(wheel: Path, alias: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     run(sys.executable, "-m", "venv", environment)
-    variables = without_compiler(environment)
+    variables = variables_without_compiler(environment)
     commands = environment / "bin"
     install = (commands / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index")
     link_packages(environment)

@@ -277,7 +277,8 @@ def _function_job(
     settings: _Settings,
     output_flags: Sequence[str] | None,
 ) -> LaunchedJob:
-    """Make a job that calls a function. Without output_flags, this process keeps the output."""
+    """Make a job that calls a function. If output_flags is None, this process captures the output
+    of the workers; otherwise the launcher shows it as the flags say."""
     function, args, kwargs = call
     if not callable(function):
         raise CallError(f"expected a function; got {function!r}")
