@@ -24,16 +24,17 @@ def test_with_torch_compile(size: int) -> None:
     run_checks(size, "torch_compiled:CompiledChecks", timeout=300)
 
 
-@pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("mpirun", 2)])
-def test_under_other_launchers(launcher: str, size: int) -> None:
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_under_other_launchers(launcher: str) -> None:
+    """Two ranks are enough: test_under_our_launcher() makes the same checks with four."""
     words = command_of_launcher(
-        launcher, size, sys.executable, WORKER, "torch_distributed:WithoutGloo"
+        launcher, 2, sys.executable, WORKER, "torch_distributed:WithoutGloo"
     )
     if words is None:
         pytest.skip(f"{launcher} is not installed")
     job = run_command(words, timeout=300)
     assert job.code == 0, job.text
-    assert job.text.count("all checks passed") == size, job.text
+    assert job.text.count("all checks passed") == 2, job.text
 
 
 def test_nine_ranks_send_to_each_other() -> None:
