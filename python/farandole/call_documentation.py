@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,12 +14,13 @@ _WIDTH = 88  # the site and help() indent docstrings
 
 _INPUTS = {
     "tensor": "The input, on any device and with any strides. It is not changed.",
-    "tensors": "The inputs, a list or tuple. They are not changed. All members give equally many.",
+    "tensors": "The inputs, a list or tuple. They are not changed. All members give the "
+    "same number of tensors.",
 }
 _PLACES = {
     "tensor": "The input. The result replaces its values.",
     "tensors": "The inputs, a list or tuple. The results replace their values. All members give "
-    "equally many.",
+    "the same number of tensors.",
 }
 _ARGUMENTS = {
     "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give only "
@@ -26,7 +28,7 @@ _ARGUMENTS = {
     "root_rank": "The rank whose values all members get: its rank in the world, also with a "
     "process_set.",
     "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "
-    "whole numbers, for a grouped call one for each tensor. None: all members get equally many.",
+    "whole numbers, for a grouped call one for each tensor. None: all members get the same number.",
     "name": "The name of the call in errors, reports and the timeline, the same on all members. "
     "None: the call gets a number. Calls in threads that run at the same time need names.",
     "compression": "The form in which the tensor is sent, such as Compression.fp16.",
@@ -49,10 +51,10 @@ def documented(call: Call) -> Call:
     tensors = _PLACES if call.__name__.endswith("_") else _INPUTS
     meanings = tensors | _ARGUMENTS
     arguments = {name: meanings[name] for name in inspect.signature(call).parameters}
-    parts = [inspect.getdoc(call) or "", _section("Args", arguments), _section("Raises", _ERRORS)]
-    if "_async" in call.__name__:
-        parts[2] = _OF_HANDLES
-    call.__doc__ = "\n\n".join(parts) + "\n"
+    text, *rest = re.split(r"\n(?=Returns:|Example::)", inspect.getdoc(call) or "")
+    errors = _OF_HANDLES if "_async" in call.__name__ else _section("Raises", _ERRORS)
+    parts = [text, _section("Args", arguments), *rest, errors]
+    call.__doc__ = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return call
 
 

@@ -675,11 +675,10 @@ class ErrorTexts:
             "differs\n"
             "           dtype     shape\n"
             "  rank 0   float32   [64]\n"
-            "  rank 1   float32   [64, 1]\n"
+            "  rank 1   float32   [64" + ", 1" * 15 + "]\n"
             "The shape begins with 1 on a rank that has not called step() for the gradients that "
-            "were combined before these, and ends with 1 on a rank where some of these parameters "
-            "are frozen. All ranks must make or skip the same steps, and freeze the same "
-            "parameters",
+            "were combined before these. The ones at its end stand for the parameters that are "
+            "frozen. All ranks must make or skip the same steps, and freeze the same parameters",
         )
         optimizer.zero_grad()
 

@@ -134,18 +134,23 @@ class HabitChecks(OptimizerFixture):
             self.compare_programs(program, groups=groups)
 
     def check_a_line_search(self) -> None:
-        """LBFGS chooses its steps by the loss, so the ranks must see the same one."""
+        """LBFGS chooses its steps by the loss, so the ranks must see the same one. The closure may
+        combine the gradients itself."""
 
-        def train(model: nn.Module, optimizer: Any, loss_of: Any) -> None:
+        def train(model: nn.Module, optimizer: Any, loss_of: Any, synchronizes: bool) -> None:
             for step in range(3):
 
                 def closure(at: int = step) -> torch.Tensor:
                     optimizer.zero_grad()
                     loss = loss_of(model, at)
                     loss.backward()
+                    if synchronizes:
+                        optimizer.synchronize()
                     return loss
 
-                optimizer.step(closure)
+                with optimizer.skip_synchronize() if synchronizes else contextlib.nullcontext():
+                    loss = optimizer.step(closure)
+                assert loss.dtype == torch.float64
 
         def lbfgs(model: nn.Module) -> torch.optim.LBFGS:
             options = {"lr": 1, "max_iter": 5, "line_search_fn": "strong_wolfe"}
@@ -155,12 +160,14 @@ class HabitChecks(OptimizerFixture):
             losses = [square_loss(model, rank, step) for rank in range(self.size)]
             return torch.stack(losses).mean()
 
-        model, reference = network(), network()
-        optimizer = hvd.DistributedOptimizer(lbfgs(model), model.named_parameters())
-        train(model, optimizer, lambda each, step: square_loss(each, self.rank, step))
-        train(reference, lbfgs(reference), mean_loss)
-        self.expect_same_everywhere(model)
-        self.expect_equal(model, reference, 1e-6)  # searches repeat rounding differences
+        reference = network()
+        train(reference, lbfgs(reference), mean_loss, False)
+        for synchronizes in (False, True):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(lbfgs(model), model.named_parameters())
+            train(model, optimizer, lambda m, step: square_loss(m, self.rank, step), synchronizes)
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference, 1e-6)  # searches repeat rounding differences
 
     def check_a_closure_that_synchronizes(self) -> None:
         """Gradients that the closure itself combines are not combined a second time."""
@@ -379,6 +386,23 @@ class HabitChecks(OptimizerFixture):
             self.train(model, optimizer, range(3))
             self.expect_same_everywhere(model)
 
+    def check_sparse_gradients_that_one_rank_sets_to_zeros(self) -> None:
+        if self.size == 1:
+            return
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(7, 3, sparse=True), nn.Linear(3, 2))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+        def program() -> None:
+            for step in range(4):
+                model(torch.tensor([step, 3])).square().mean().backward()
+                if step == 2 and self.rank == 0:
+                    drop_by_zeros(model, None)
+                optimizer.step()
+                optimizer.zero_grad()
+
+        self.expect_same_error("must make or skip the same steps", program)
+
     def check_gradients_that_one_rank_drops_before_its_step(self) -> None:
         if self.size == 1:
             return
@@ -400,12 +424,15 @@ class HabitChecks(OptimizerFixture):
             return
         model = network()
         optimizer = self.distributed(model)
-        self.train(model, optimizer, range(2))
-        model[0].bias.requires_grad_(self.rank != self.size - 1)
-        self.expect_same_error(
-            "freeze the same parameters", lambda: self.train(model, optimizer, [2])
-        )
-        model[0].bias.requires_grad_(True)
+        last = self.rank == self.size - 1
+        # One rank alone, two ranks differently, and one rank in addition to what all have frozen.
+        for mine in ([0] if last else [], [0] if last else [2], [0, 2] if last else [0]):
+            self.train(model, optimizer, range(2))
+            for number in mine:
+                model[number].bias.requires_grad_(False)
+            program = functools.partial(self.train, model, optimizer, [2])
+            self.expect_same_error("freeze the same parameters", program)
+            model.requires_grad_(True)
         self.train(model, optimizer, range(3))
         self.expect_same_everywhere(model)
 

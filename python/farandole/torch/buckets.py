@@ -6,6 +6,7 @@ bucket: the ranks combine the bucket in place.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
 _LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
+_FROZEN_MARKS = 16  # more would make the texts of errors long
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,16 @@ class Combination:
 
 class Marks(NamedTuple):
     """What a rank has done, which must be the same on all ranks that combine a bucket. The ranks
-    compare the shapes of each call, so a mark is a dimension of length 1 in the shape of the call:
-    it costs nothing, and ranks with different marks all get an error."""
+    compare the shapes of each call, so marks are dimensions of length 1 in the shape of the call:
+    they cost nothing, and ranks with different marks all get an error."""
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
-    frozen: bool  # some parameters of the bucket are frozen
+    frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is
 
     def put_on(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.dropped:
-            tensor = tensor.unsqueeze(0)
-        return tensor.unsqueeze(-1) if self.frozen else tensor
+        if not self.dropped and self.frozen == 0:
+            return tensor
+        return tensor.view((1,) * self.dropped + tuple(tensor.shape) + (1,) * self.frozen)
 
 
 # The state of a gradient: the tensor, and torch's count of the writes to it.
@@ -295,7 +297,8 @@ class Bucket(_AnyBucket):
         self._sparse = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
-        self._combined_version = -1  # the version of the first gradient after its combination
+        self._sends_whole = True  # False with a compressor of the program
+        self._combined_version = -1  # of the first trained gradient, after it was combined
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Return whether these gradients can keep their places in this bucket's memory, and the
@@ -338,14 +341,20 @@ class Bucket(_AnyBucket):
             self.fill()
         else:
             self._was_written = not self._is_unchanged()
-        frozen = not all(gradient.parameter.requires_grad for gradient in self.gradients)
-        marks = Marks(dropped, frozen)
-        if combination.takes_whole_buckets():
+        marks = Marks(dropped, self._frozen_digest())
+        self._sends_whole = combination.takes_whole_buckets()
+        if self._sends_whole:
             self.finish = combination.start(self.memory, self.name, waits, marks)
             return
         [gradient] = self.gradients
         self.finish = combination.start(gradient.view, self.name, waits, marks)
         self._versions = [gradient.view._version]
+
+    def _frozen_digest(self) -> int:
+        """Return the mark for the frozen parameters; different ones nearly always have different
+        marks."""
+        frozen = bytes(not gradient.parameter.requires_grad for gradient in self.gradients)
+        return zlib.crc32(frozen) % _FROZEN_MARKS + 1 if any(frozen) else 0
 
     def wait(self) -> None:
         if self.finish is None or self.combined:
@@ -355,19 +364,25 @@ class Bucket(_AnyBucket):
         try:
             self.finish()  # even if gradients were changed: the other ranks wait for this one
         except CallError as error:
-            raise _explained(error) from None
+            raise (_explained(error) if self._sends_whole else error) from None
         if was_written:
             raise changed_error(self.name)
-        self._combined_version = self.gradients[0].view._version
+        self._combined_version = self._first_trained().view._version
         for gradient in self._sparse:
             if gradient.parameter.requires_grad:  # otherwise its place has the last step's result
                 gradient.set_sparse_result()
 
     def is_as_combined(self, gradient: Gradient) -> bool:
-        """Return whether the program has kept the bucket's first gradient unchanged; False for the
-        others."""
-        is_first = gradient is self.gradients[0] and gradient.is_in_bucket()
-        return is_first and gradient.view._version == self._combined_version
+        """Return whether the program has kept the first trained gradient of the bucket unchanged;
+        False for the others."""
+        if gradient is not self._first_trained():
+            return False
+        if gradient.sparse_result is not None:
+            return gradient.parameter.grad is gradient.sparse_result
+        return gradient.is_in_bucket() and gradient.view._version == self._combined_version
+
+    def _first_trained(self) -> Gradient:
+        return next((g for g in self.gradients if g.parameter.requires_grad), self.gradients[0])
 
     def has_values(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)
@@ -396,6 +411,7 @@ class SparseBucket(_AnyBucket):
 
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
+        self._combined_version = (0, 0)  # id and version of the combined gradient
 
     def take(self, gradient: Gradient) -> None:
         """Do nothing: a sparse gradient stays where it is."""
@@ -419,10 +435,11 @@ class SparseBucket(_AnyBucket):
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)
         parameter.grad = result
+        self._combined_version = id(result), result._version
 
     def is_as_combined(self, gradient: Gradient) -> bool:
-        """Return True: nobody sets a sparse gradient to zeros."""
-        return True
+        found = gradient.parameter.grad
+        return found is not None and (id(found), found._version) == self._combined_version
 
     def has_values(self) -> bool:
         gradient = self.gradients[0].parameter.grad
@@ -466,8 +483,8 @@ def _explained(error: CallError) -> CallError:
         return error
     return CallError(
         f"{text}\nThe shape begins with 1 on a rank that has not called step() for the gradients "
-        "that were combined before these, and ends with 1 on a rank where some of these parameters "
-        "are frozen. All ranks must make or skip the same steps, and freeze the same parameters"
+        "that were combined before these. The ones at its end stand for the parameters that are "
+        "frozen. All ranks must make or skip the same steps, and freeze the same parameters"
     )
 
 

@@ -191,19 +191,17 @@ class Gradients:
 
     def are_dropped(self) -> bool:
         """Return whether the program has dropped all gradients, and none is in flight."""
-        kept = [
-            gradient
-            for gradient in self._all_gradients
-            if gradient.parameter.requires_grad and gradient.parameter.grad is not None
-        ]
-        # Most programs have dropped nothing, and a few elements of the first gradients show it.
-        if any(_has_values(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in kept):
+        # Usually a few elements of the first gradient show that the program has kept it.
+        if any(_has_values(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in self._kept()):
             return False
-        if any(
-            gradient.is_as_combined() or _has_values(gradient.parameter.grad) for gradient in kept
-        ):
+        if any(g.is_as_combined() or _has_values(g.parameter.grad) for g in self._kept()):
             return False
         return not self.in_flight()
+
+    def _kept(self) -> Iterator[Gradient]:
+        for gradient in self._all_gradients:
+            if gradient.parameter.requires_grad and gradient.parameter.grad is not None:
+                yield gradient
 
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
         """Start a bucket whose gradients are all complete. The last bucket does not start here: its

@@ -257,15 +257,16 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._gradients
         # Without a closure, pass no argument: the step() of some optimizers takes none.
-        closures = () if closure is None else (closure,)
         if gradients is None:
-            return super().step(*closures)
-        if not self._synchronizing:
-            if not gradients.skip_reduce():
-                self._check = None  # the ranks may now have different parameters on purpose
-            return super().step(*closures)
+            return super().step() if closure is None else super().step(closure)
         if closure is not None:
-            return super().step(self._synchronized(closure, gradients))
+            closure = self._with_combined_gradients(closure, gradients)
+            if isinstance(self, torch.optim.LBFGS):
+                closure = self._with_combined_loss(closure)
+            return super().step(closure)
+        if not self._synchronizing:
+            self._skip_reduce(gradients)
+            return super().step()
         if gradients.reduced and not gradients.are_dropped():
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -281,8 +282,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Return the class and the options of the wrapped optimizer, for errors."""
         kind = type(self).__bases__[-1].__name__
         groups = [
-            ", ".join(f"{key}={value}" for key, value in group.items() if key != "params")
-            for group in self.param_groups
+            ", ".join(f"{key}={_text_of(value)}" for key, value in group.items() if key in shown)
+            for group, shown in ((each, _plain_options(each)) for each in self.param_groups)
         ]
         return f"{kind}({'; '.join(groups)})"
 
@@ -293,23 +294,38 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             for p, parameter in enumerate(group["params"])
         }
 
-    def _synchronized(self, closure: Callable[[], Any], gradients: Gradients) -> Callable[[], Any]:
+    def _skip_reduce(self, gradients: Gradients) -> None:
+        if not gradients.skip_reduce():
+            self._check = None  # the ranks may now have different parameters on purpose
+
+    def _with_combined_gradients(
+        self, closure: Callable[[], Any], gradients: Gradients
+    ) -> Callable[[], Any]:
         def evaluate() -> Any:
             loss = closure()
-            if not gradients.reduced:  # otherwise the closure itself has called synchronize()
-                gradients.reduce()
+            if not self._synchronizing:
+                self._skip_reduce(gradients)
+            elif not gradients.reduced or gradients.are_dropped():
+                gradients.reduce()  # otherwise the closure itself has called synchronize()
             gradients.on_step()  # the wrapped step() uses the gradients
-            # LBFGS chooses by the loss how far to go, and how often to call the closure.
-            return self._combined_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
+            return loss
 
         return evaluate
 
-    def _combined_loss(self, loss: Any) -> torch.Tensor:
-        """Return the loss that belongs to the combined gradients, the same on all ranks."""
-        op = Sum if self.op is Sum else AverageOfPresent
-        number = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-        value = torch.tensor(number, dtype=torch.float64)
-        return allreduce_(value, name=f"{self._name}.loss", op=op, process_set=self.process_set)
+    def _with_combined_loss(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure with the loss that belongs to the combined gradients, the same on all
+        ranks. LBFGS chooses by the loss how far to go, and how often to call the closure."""
+        op = self.op if self.op in (Sum, Average) else AverageOfPresent
+
+        def evaluate() -> Any:
+            loss = closure()
+            own = loss.detach() if isinstance(loss, torch.Tensor) else loss
+            value = torch.tensor(float(own), dtype=torch.float64)
+            name = f"{self._name}.loss"
+            allreduce_(value, name=name, op=op, process_set=self.process_set)
+            return torch.full_like(own, value.item()) if isinstance(own, torch.Tensor) else value
+
+        return evaluate
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Do what the zero_grad() of the wrapped class does. Raise a MisuseError while gradients
@@ -337,6 +353,16 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
             )
+
+
+def _plain_options(group: Mapping[str, Any]) -> set[str]:
+    """Return the names of the options that have the same text on ranks with the same options."""
+    kinds = (bool, int, float, str, tuple, torch.Tensor, type(None))
+    return {key for key, value in group.items() if isinstance(value, kinds)}
+
+
+def _text_of(option: object) -> str:
+    return str(option.tolist() if isinstance(option, torch.Tensor) else option)
 
 
 def step_alone(optimizer: torch.optim.Optimizer) -> None:
