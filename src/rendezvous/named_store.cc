@@ -53,8 +53,8 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
     auto socket = UnixListener::connect(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::from_socket(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
-    // The owner may be between its bind() and its listen(), may just have closed its listening
-    // socket, or may have a full queue.
+    // Try again after a pause: the owner may be between its bind() and its listen(), may just have
+    // closed its listening socket, or may have a full queue.
     FARANDOLE_TRY(check_limit({&name, 1}, limit));
     const auto left = limit.deadline - std::chrono::steady_clock::now();
     const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);
