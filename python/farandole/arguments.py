@@ -37,11 +37,9 @@ def gradient_name(name: str | None) -> str | None:
 
 
 def group_number(process_set: Group) -> int:
-    if isinstance(process_set, Group):
-        number = process_set.process_set_id
-        if number is not None:
-            return number
-    checked(process_set)
+    number = checked(process_set).process_set_id
+    if number is not None:
+        return number
     lifecycle.engine()  # outside a job, it raises an error that says so
     return process_set.number()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable
@@ -59,9 +61,11 @@ def documented(call: Call) -> Call:
 
 
 def _section(title: str, entries: dict[str, str]) -> str:
-    lines = [f"{title}:"]
-    for name, text in entries.items():
-        lines += textwrap.wrap(
-            f"{name}: {text}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8
-        )
-    return "\n".join(lines)
+    return "\n".join([f"{title}:", *itertools.starmap(_entry, entries.items())])
+
+
+@functools.cache  # most calls have the same entries, and wrapping them takes time at each import
+def _entry(name: str, text: str) -> str:
+    return textwrap.fill(
+        f"{name}: {text}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8
+    )

@@ -198,6 +198,10 @@ class Gradients:
             return False
         return not self.in_flight()
 
+    def needs_reduce(self) -> bool:
+        """Return whether reduce() must still combine gradients of this step."""
+        return not self.reduced or self.are_dropped()
+
     def _kept(self) -> Iterator[Gradient]:
         for gradient in self._all_gradients:
             if gradient.parameter.requires_grad and gradient.parameter.grad is not None:

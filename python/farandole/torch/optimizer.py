@@ -142,6 +142,10 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
     return optimizer
 
 
+# The kinds of options that have the same text on all ranks if they are equal.
+_PLAIN_KINDS = (bool, int, float, str, tuple, torch.Tensor, type(None))
+
+
 class AnyDistributedOptimizer(torch.optim.Optimizer):
     """What DistributedOptimizer() returns, together with the class of the wrapped optimizer. Use it
     for isinstance() and in annotations; DistributedOptimizer() makes the objects."""
@@ -267,14 +271,14 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if not self._synchronizing:
             self._skip_reduce(gradients)
             return super().step()
-        if gradients.reduced and not gradients.are_dropped():
+        if gradients.needs_reduce():
+            gradients.reduce()
+        else:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
                 stacklevel=3,
             )
-        else:
-            gradients.reduce()
         gradients.on_step()
         return super().step()
 
@@ -282,8 +286,12 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Return the class and the options of the wrapped optimizer, for errors."""
         kind = type(self).__bases__[-1].__name__
         groups = [
-            ", ".join(f"{key}={_text_of(value)}" for key, value in group.items() if key in shown)
-            for group, shown in ((each, _plain_options(each)) for each in self.param_groups)
+            ", ".join(
+                f"{key}={value.tolist() if isinstance(value, torch.Tensor) else value}"
+                for key, value in group.items()
+                if isinstance(value, _PLAIN_KINDS)
+            )
+            for group in self.param_groups
         ]
         return f"{kind}({'; '.join(groups)})"
 
@@ -305,7 +313,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             loss = closure()
             if not self._synchronizing:
                 self._skip_reduce(gradients)
-            elif not gradients.reduced or gradients.are_dropped():
+            elif gradients.needs_reduce():
                 gradients.reduce()  # otherwise the closure itself has called synchronize()
             gradients.on_step()  # the wrapped step() uses the gradients
             return loss
@@ -353,16 +361,6 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
             )
-
-
-def _plain_options(group: Mapping[str, Any]) -> set[str]:
-    """Return the names of the options that have the same text on ranks with the same options."""
-    kinds = (bool, int, float, str, tuple, torch.Tensor, type(None))
-    return {key for key, value in group.items() if isinstance(value, kinds)}
-
-
-def _text_of(option: object) -> str:
-    return str(option.tolist() if isinstance(option, torch.Tensor) else option)
 
 
 def step_alone(optimizer: torch.optim.Optimizer) -> None:
