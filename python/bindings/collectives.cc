@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +24,13 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// A call and its handle, which is 0 before the call is submitted. submit() stores the handle here
-// instead of returning it, because an exception of a signal handler would lose a return value.
+// A call and its handle, which is 0 before the call is submitted. submit() and collect() store what
+// they get here instead of returning it, because an exception of a signal handler would lose a
+// return value.
 struct Call {
   Submission submission;
   Handle handle = 0;
+  std::optional<Status> collected;  // how the call has ended, once collect() has taken it
 };
 
 std::string text_of(const nb::str& text) {
@@ -181,6 +184,21 @@ Outcome outcome_of(BoundEngine& self, Handle handle) {
 
 void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
+// Waits until the call is done, and releases it. Several threads may collect the same call, also
+// after an interrupted wait: all get the same outcome.
+void collect(BoundEngine& self, Call& call) {
+  if (!call.collected) self.wait(call.handle);
+  // Another thread may have collected it in the meantime. None can from here on: we have the GIL.
+  if (!call.collected) call.collected = self.engine_in_use()->take(call.handle).status;
+  raise_if_failed(*call.collected);
+}
+
+// Does what peek() does, also after collect().
+void peek_call(BoundEngine& self, const Call& call) {
+  if (!call.collected) return peek(self, call.handle);
+  raise_if_failed(*call.collected);
+}
+
 // Returns the received rows, and how many rows each member has sent.
 nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
@@ -222,7 +240,9 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("wait", &BoundEngine::wait)
       .def("release", &BoundEngine::release)
       .def("drop", &BoundEngine::drop)
+      .def("collect", &collect)
       .def("peek", &peek)
+      .def("peek_call", &peek_call)
       .def("peek_received", &peek_received)
       .def("peek_source", &peek_source)
       .def("peek_last_joined", &peek_last_joined);

@@ -32,7 +32,7 @@ def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]
     possible, and no other thread is woken for it.
     """
     engine = lifecycle.engine()
-    handle = Handle(engine, prepared)
+    handle = Handle.of(engine, prepared)
     engine.submit(prepared.call, waits)
     return handle
 
@@ -40,7 +40,7 @@ def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]
 def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> BatchHandle[Result]:
     """Submit all calls of a batch or, if there is an error, none."""
     engine = lifecycle.engine()
-    handle = BatchHandle([Handle(engine, prepared) for prepared in batch])
+    handle = BatchHandle([Handle.of(engine, prepared) for prepared in batch])
     engine.submit_batch([prepared.call for prepared in batch], waits)
     return handle
 

@@ -139,6 +139,11 @@ class Engine:
     def peek(self, handle: int, /) -> None:
         """Raise the error of a finished call, if it has failed. The peek methods may be called
         several times. The call keeps its name until release()."""
+    def peek_call(self, call: Call, /) -> None:
+        """Do what peek() does, also after collect()."""
+    def collect(self, call: Call, /) -> None:
+        """Wait for a call, release it, and raise its error if it fails. Several threads may collect
+        the same call, also after an interrupted wait: all get the same outcome."""
     def peek_received(
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...

@@ -17,11 +17,13 @@ Result = TypeVar("Result")
 
 class PreparedCall(Generic[Result]):
     """A call that is ready to be submitted. `borrowed` keeps the memory alive that the engine works
-    on. `finish` makes the result from the outcome. The handle sets `engine`."""
+    on. `finish` makes the result from the outcome. The handle sets `engine`. If the engine itself
+    writes the result into an array of the program, that array is `in_place`."""
 
     __slots__ = ("borrowed", "call", "engine", "finish")
 
     engine: core.Engine
+    in_place: Result | None = None
 
     def __init__(
         self, call: core.Call, borrowed: object, finish: Callable[[core.Engine, int], Result]
@@ -39,6 +41,7 @@ _outcome_lock = threading.RLock()
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
+_new_number = int.__new__
 
 # The handles whose number the program has taken by int(handle), until it waits for the call. A
 # program may keep only the number and drop the handle, as it can with Horovod.
@@ -91,11 +94,13 @@ class Handle(_Number, Generic[Result]):
     _result: Result | None = None
     _error: Exception | None = None
 
-    def __new__(cls, engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
+    @staticmethod
+    def of(engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
+        """Return the handle of a call. A constructor would take twice the time."""
         if _orphans:
             release_orphans()
         prepared.engine = engine
-        handle = int.__new__(cls, next(_numbers))
+        handle = _new_number(Handle, next(_numbers))
         handle._prepared = prepared
         return handle
 
@@ -130,6 +135,17 @@ class Handle(_Number, Generic[Result]):
 
     def take(self) -> Result:
         """Do what wait() does, but forget the result or the error: a later call returns None."""
+        prepared = self._prepared
+        if prepared is not None and prepared.in_place is not None:
+            try:
+                prepared.engine.collect(prepared.call)
+            except FarandoleError:
+                prepared = None  # wait() below raises the error again, without this frame's objects
+            else:
+                self._prepared = None
+                if _by_number:
+                    _by_number.pop(self, None)
+                return prepared.in_place  # type: ignore[return-value]
         try:
             result = self.wait()
         except Exception:  # not BaseException: an interrupted call is still in flight

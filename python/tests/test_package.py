@@ -55,7 +55,7 @@ class Memory:
 
 
 def handle_of(engine, number, borrowed, finish=core.Engine.peek):
-    return Handle(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
+    return Handle.of(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 
 def test_errors_have_the_classes_that_users_catch() -> None:
@@ -100,7 +100,7 @@ def test_a_failed_handle_frees_its_memory() -> None:
     def expect_failure(number: int) -> None:
         engine = ManualEngine()
         engine.done.add(number)
-        failed = Handle(engine, FailingCall(number))
+        failed = Handle.of(engine, FailingCall(number))
         for _ in range(2):
             with pytest.raises(CallError):
                 failed.wait()

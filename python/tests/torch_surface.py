@@ -8,7 +8,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import signal
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -149,6 +152,59 @@ class TorchSurface(Suite):
         assert hvd.synchronize(taken) is not None
         assert hvd.synchronize(number) is None and hvd.synchronize(int(taken)) is None
         assert not _by_number
+
+    def check_one_handle_in_several_threads(self) -> None:
+        """Each thread gets the result, or None if another one has taken it. Then the name is
+        free."""
+        with ThreadPoolExecutor(4) as pool:
+            for step in range(100):
+                tensor = torch.full((2,), float(self.rank))
+                handle = hvd.allreduce_async_(tensor, name="in threads", op=hvd.Sum)
+                polled = pool.submit(hvd.poll, handle)
+                takes = [pool.submit(hvd.synchronize, handle) for _ in range(3)]
+                results = [take.result() for take in takes]
+                assert polled.result() in (True, False)
+                assert all(result is None or result is tensor for result in results), results
+                assert any(result is tensor for result in results), step
+                assert tensor.tolist() == [sum(range(self.size))] * 2, (step, tensor)
+
+    def check_an_interrupted_wait_in_place(self) -> None:
+        """The call continues, and the next wait returns its result."""
+
+        def interrupt(*_: object) -> None:
+            raise InterruptedError
+
+        tensor = torch.ones(3)
+        if self.rank > 0:
+            hvd.barrier()  # until rank 0 was interrupted
+        handle = hvd.allreduce_async_(tensor, name="interrupted", op=hvd.Sum)
+        if self.rank == 0 and self.size > 1:
+            old = signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.15)
+            try:
+                hvd.synchronize(handle)
+            except InterruptedError:
+                assert not hvd.poll(handle)
+            else:
+                raise AssertionError("the wait was not interrupted")
+            signal.signal(signal.SIGALRM, old)
+            hvd.barrier()
+        assert hvd.synchronize(handle) is tensor and hvd.synchronize(handle) is None
+        assert tensor.tolist() == [self.size] * 3, tensor
+
+    def check_the_error_of_a_call_in_place(self) -> None:
+        """It does not keep the tensor alive, and the name is free."""
+        for _ in range(2):
+            tensor = torch.ones(2)
+            alive = weakref.ref(tensor)
+            handle = hvd.broadcast_async_(tensor, root_rank=self.size, name="fails in place")
+            del tensor
+            try:
+                hvd.synchronize(handle)
+            except hvd.CallError as error:
+                kept = error
+            assert "root" in str(kept) and kept.__context__ is None, kept
+            assert alive() is None and hvd.synchronize(handle) is None
 
     def check_ops_by_their_numbers(self) -> None:
         """Scripts write `hvd.allreduce(tensor, op=1)`; the numbers are Horovod's."""

@@ -27,15 +27,16 @@ class _InPlace(PreparedCall[torch.Tensor]):
     """A call that writes into its tensor. Its `finish` is a method and not a closure, because
     making a closure costs time."""
 
-    __slots__ = ("memory", "tensor")
+    __slots__ = ("in_place", "memory", "tensor")
 
     def __init__(self, call: core.Call, tensor: torch.Tensor, memory: torch.Tensor) -> None:
         self.call = call
         self.tensor = tensor
         self.memory = memory
+        self.in_place = tensor if memory is tensor else None
 
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
-        engine.peek(number)
+        engine.peek_call(self.call)
         return _with_result(self.tensor, self.memory)
 
 
