@@ -9,6 +9,7 @@ import inspect
 import itertools
 import os
 import signal
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,9 @@ from torch_frontend import TorchFrontend
 
 import farandole
 import farandole.torch as hvd
-from farandole import lifecycle
+from farandole import core, lifecycle
 from farandole.handle import _by_number
+from farandole.torch.tensors import direct_view
 
 ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 REDUCESCATTER = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
@@ -159,6 +161,8 @@ class TorchSurface(Suite):
         with ThreadPoolExecutor(4) as pool:
             for step in range(100):
                 tensor = torch.full((2,), float(self.rank))
+                if self.rank == step % self.size:
+                    time.sleep(0.005)  # the threads of the others really wait
                 handle = hvd.allreduce_async_(tensor, name="in threads", op=hvd.Sum)
                 polled = pool.submit(hvd.poll, handle)
                 takes = [pool.submit(hvd.synchronize, handle) for _ in range(3)]
@@ -191,6 +195,20 @@ class TorchSurface(Suite):
             hvd.barrier()
         assert hvd.synchronize(handle) is tensor and hvd.synchronize(handle) is None
         assert tensor.tolist() == [self.size] * 3, tensor
+
+    def check_a_call_is_collected_twice(self) -> None:
+        """So it is if a signal handler raises between the two steps of synchronize()."""
+        engine, tensor = lifecycle.engine(), torch.ones(2)
+        for root_rank in (0, self.size):  # the second one fails
+            call = core.broadcast("collected twice", 0, direct_view(tensor), root_rank)
+            engine.submit(call, False)
+            for take in (engine.collect, engine.collect, engine.peek_call):
+                try:
+                    take(call)
+                except hvd.CallError as error:
+                    assert root_rank > 0 and "root" in str(error), error
+                else:
+                    assert root_rank == 0
 
     def check_the_error_of_a_call_in_place(self) -> None:
         """It does not keep the tensor alive, and the name is free."""
