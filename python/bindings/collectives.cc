@@ -30,7 +30,7 @@ namespace {
 struct Call {
   Submission submission;
   Handle handle = 0;
-  std::optional<Status> collected;  // how the call has ended, once collect() has taken it
+  std::optional<Status> collected = std::nullopt;  // how it ended, after collect()
 };
 
 std::string text_of(const nb::str& text) {
