@@ -23,7 +23,7 @@ import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
 from farandole.handle import _by_number
-from farandole.torch.tensors import direct_view
+from farandole.torch.tensors import view_of
 
 ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 REDUCESCATTER = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
@@ -200,7 +200,7 @@ class TorchSurface(Suite):
         """So it is if a signal handler raises between the two steps of synchronize()."""
         engine, tensor = lifecycle.engine(), torch.ones(2)
         for root_rank in (0, self.size):  # the second one fails
-            call = core.broadcast("collected twice", 0, direct_view(tensor), root_rank)
+            call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)
             engine.submit(call, False)
             for take in (engine.collect, engine.collect, engine.peek_call):
                 try:
