@@ -50,7 +50,7 @@ def test_parameters(size: int) -> None:
     [
         "torch_surface:TorchSurface",
         "torch_batch_norm:BatchNormChecks",
-        "torch_devices:DeviceChecks",
+        "torch_far_device:FarDeviceChecks",
         "torch_in_place:InPlaceChecks",
     ],
 )

@@ -535,7 +535,8 @@ def _with_received_splits(
     """Return the tensor, and the numbers of rows as int32, like Horovod, or as int64 if a number
     needs it."""
     fits = max(received_rows) <= _INT32_MAX
-    return tensor, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64)
+    dtype = torch.int32 if fits else torch.int64
+    return tensor, torch.tensor(received_rows, dtype=dtype, device="cpu")
 
 
 def _run(

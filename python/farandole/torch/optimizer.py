@@ -328,7 +328,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         def evaluate() -> Any:
             loss = closure()
             own = loss.detach() if isinstance(loss, torch.Tensor) else loss
-            value = torch.tensor(float(own), dtype=torch.float64)
+            value = torch.tensor(float(own), dtype=torch.float64, device="cpu")
             name = f"{self._name}.loss"
             allreduce_(value, name=name, op=op, process_set=self.process_set)
             return torch.full_like(own, value.item()) if isinstance(own, torch.Tensor) else value

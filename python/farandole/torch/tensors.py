@@ -74,10 +74,14 @@ def check_writable(tensor: torch.Tensor) -> None:
         )
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the values of the tensor lie one after another in host memory."""
+    return tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg()
+
+
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself if its values lie one after another in host memory. Otherwise return
-    a copy with such values."""
-    if tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg():
+    """Return the tensor itself if it is dense, otherwise a dense copy."""
+    if is_dense(tensor):
         return tensor
     return tensor.detach().resolve_neg().cpu().contiguous()
 
@@ -120,7 +124,7 @@ def received(memory: core.SharedArray) -> torch.Tensor:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
+    return torch.empty(shape, dtype=dtype, device="cpu")  # also if the program has another default
 
 
 empty_like = torch.empty_like

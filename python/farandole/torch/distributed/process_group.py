@@ -33,7 +33,15 @@ from farandole.torch.distributed.reductions import (
 )
 from farandole.torch.distributed.work import Work
 from farandole.torch.dynamo import outside_dynamo
-from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
+from farandole.torch.tensors import (
+    DTYPE_CODES,
+    check_memory,
+    check_writable,
+    dense,
+    empty,
+    is_dense,
+    view_of,
+)
 
 Tensors = Sequence[torch.Tensor]
 Result = TypeVar("Result")
@@ -431,8 +439,8 @@ class ProcessGroup(dist.ProcessGroup):
             return _followed_by(exchanged, lambda: _copy(output, _combined(reduction, parts)))
         op, factor = reduction
         memory = dense(source)
-        writes_directly = output.is_contiguous() and not _overlap(memory, output)
-        target = output if writes_directly else torch.empty_like(output.contiguous())
+        writes_directly = is_dense(output) and not _overlap(memory, output)
+        target = output if writes_directly else empty(output.shape, output.dtype)
         view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
         prepared = PreparedCall(call, (memory, target), core.Engine.peek)
@@ -473,7 +481,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
         check_memory(flat)
-        memory = _in_known_dtype(flat)
+        memory = _in_known_dtype(dense(flat))
         width = memory.numel() // flat.numel() if flat.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
         sizes = tuple(width * size for size in splits)
