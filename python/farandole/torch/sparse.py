@@ -42,7 +42,9 @@ def sparse_allreduce_async(
             f"sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got {kind}: "
             "use allreduce_async()"
         )
-    coalesced = tensor.detach().coalesce()
+    # The rows are added up on the host: a GPU adds those of an index in any order, so the ranks
+    # would get different bits.
+    coalesced = tensor.detach().coalesce().cpu()
     dimensions = coalesced.sparse_dim()
     own_indices = coalesced.indices().t()
     own_sizes = own_indices.new_tensor([coalesced.shape[:dimensions]])
@@ -53,9 +55,9 @@ def sparse_allreduce_async(
         sizes, indices, values, present = wait()
         shape = (*sizes, *coalesced.shape[dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
-        if op is Sum:
-            return total
-        return _divided(total, process_set.size() if op is Average else present)
+        if op is not Sum:
+            total = _divided(total, process_set.size() if op is Average else present)
+        return total.to(tensor.device)
 
     return finish
 

@@ -1,0 +1,186 @@
+"""Checks on a GPU that all ranks share. They need a GPU, and are skipped without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from conformance import Conformance
+from reference import Array
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch_devices import DeviceChecks
+from torch_frontend import TorchFrontend
+
+import farandole.torch as hvd
+
+GPU = torch.device("cuda", 0)
+STEPS = 6
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class GpuFrontend(TorchFrontend):
+    def tensor(self, values: Array, dtype: str) -> torch.Tensor:
+        return super().tensor(values, dtype).to(GPU)
+
+    def array(self, tensor: torch.Tensor) -> Array:
+        return super().array(tensor.cpu())
+
+
+class GpuConformance(Conformance):
+    def __init__(self) -> None:
+        super().__init__(GpuFrontend())
+
+    def check_a_forked_child_gets_errors(self) -> None:
+        print("not on a GPU: a forked child cannot use CUDA at all")
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(7)
+    layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
+    return nn.Sequential(*layers).double().to(GPU)
+
+
+def batch(rank: int, step: int) -> Batch:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    values = torch.randn(8, 64, generator=generator, dtype=torch.float64)
+    return values.to(GPU), torch.randint(0, 10, (8,), generator=generator).to(GPU)
+
+
+def momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+class GpuDevice(DeviceChecks):
+    device = kind = "cuda"
+
+    def far(self, near: torch.Tensor) -> Any:
+        return near.to(GPU)
+
+    def near(self, tensor: Any) -> torch.Tensor:
+        return tensor.cpu()
+
+    # Training is compared with training in one process on the batches of all ranks.
+
+    def train(
+        self, optimizer: torch.optim.Optimizer, loss: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            values, classes = batch(self.rank, step)
+            cross_entropy(loss(values), classes).backward()
+            optimizer.step()
+
+    def reference(self) -> Iterator[torch.Tensor]:
+        model = network()
+        optimizer = momentum(model)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            values, classes = zip(*(batch(rank, step) for rank in range(self.size)), strict=True)
+            cross_entropy(model(torch.cat(values)), torch.cat(classes)).backward()
+            optimizer.step()
+        return model.parameters()
+
+    def expect_reference(self, model: nn.Module) -> None:
+        for found, wanted in zip(model.parameters(), self.reference(), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+        self.expect_same_everywhere(model)
+
+    def expect_same_everywhere(self, model: nn.Module) -> None:
+        for parameter in model.parameters():
+            for other in hvd.allgather(parameter.detach()[None]):
+                assert torch.equal(other, parameter)
+
+    def check_gpu_optimizer(self) -> None:
+        for compiled in (False, True):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
+            self.train(optimizer, torch.compile(model) if compiled else model)
+            self.expect_reference(model)
+
+    def check_gpu_optimizer_in_another_stream(self) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
+            self.train(optimizer, model)
+        stream.synchronize()
+        self.expect_reference(model)
+
+    def check_gpu_grad_scaler(self) -> None:
+        """One with clipping, as Horovod documents it, and one that leaves all to step()."""
+        for clips, dtype in ((True, torch.float16), (False, torch.bfloat16)):
+            model = network().float()
+            adam = torch.optim.Adam(model.parameters(), fused=True)
+            optimizer = hvd.DistributedOptimizer(adam, model.named_parameters())
+            scaler = torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=2)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                values, classes = batch(self.rank, step)
+                with torch.autocast("cuda", dtype):
+                    loss = cross_entropy(model(values.float()), classes)
+                scaler.scale(loss).backward()
+                if clips:
+                    optimizer.synchronize()
+                    scaler.unscale_(optimizer)
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    with optimizer.skip_synchronize():
+                        scaler.step(optimizer)
+                else:
+                    scaler.step(optimizer)
+                scaler.update()
+            self.expect_same_everywhere(model)
+
+    def check_gpu_sparse(self) -> None:
+        """All ranks add up the rows of an index in the same order, so they get the same bits."""
+        torch.manual_seed(self.rank)
+        for _ in range(5):
+            places = torch.randint(0, 20, (1, 5000))
+            rows = torch.sparse_coo_tensor(places, torch.randn(5000, 8), (20, 8)).to(GPU)
+            wanted = hvd.allreduce(rows.to_dense().double(), op=hvd.Sum)
+            found = hvd.sparse_allreduce_async(rows, "rows", hvd.Sum)().to_dense()
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+            assert found.device == GPU
+            assert all(torch.equal(other, found) for other in hvd.allgather(found[None]))
+
+    def check_gpu_streams(self) -> None:
+        """A call waits for what the current stream computes, and the stream for the call."""
+        total = sum(range(self.size))
+        for turn in range(10):
+            stream = torch.cuda.Stream()
+            busy = torch.randn(3000, 3000, device=GPU)
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(10):
+                    busy = torch.tanh(busy @ busy)
+                tensor = torch.full((1 << 20,), float(self.rank + turn), device=GPU)
+                tensor += 0 * busy.sum()
+                handle = hvd.allreduce_async_(tensor, op=hvd.Sum)
+                busy = busy @ busy
+                doubled = hvd.synchronize(handle) * 2
+                assert bool((doubled == 2 * (total + turn * self.size)).all())
+
+    def check_gpu_torch_distributed(self) -> None:
+        dist.init_process_group("farandole")
+        for compiled in (False, True):
+            model = network()
+            parallel = DistributedDataParallel(model, device_ids=[0])
+            self.train(momentum(model), torch.compile(parallel) if compiled else parallel)
+            self.expect_reference(model)
+        model = network()
+        sharded_state = ZeroRedundancyOptimizer(
+            model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9
+        )
+        self.train(sharded_state, DistributedDataParallel(model))
+        self.expect_reference(model)
+        model = network()
+        fully_shard(model)
+        self.train(momentum(model), model)
+        for found, wanted in zip(model.parameters(), self.reference(), strict=True):
+            torch.testing.assert_close(found.full_tensor(), wanted, rtol=1e-9, atol=1e-9)
+        dist.destroy_process_group()
