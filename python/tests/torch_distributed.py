@@ -429,7 +429,7 @@ class WithoutGloo:
 
         From 2.14 on, it asks for more of them.
         """
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         group = dist.group.WORLD
         assert group is not None
         assert group._device_types == [torch.device("cpu")]
@@ -439,7 +439,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_a_mesh_with_two_dimensions(self) -> None:
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         rows = 2 if size() % 2 == 0 else 1
         mesh = init_device_mesh("cpu", (rows, size() // rows), mesh_dim_names=("row", "column"))
         places = torch.arange(size()).reshape(rows, -1)
@@ -451,7 +451,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_scattered_bitwise_reductions(self) -> None:
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         bits = torch.arange(size()) + 4 * rank() + 1
         inputs = [torch.tensor(rank() + 4 * other + 1) for other in range(size())]
         for op, function in (
@@ -465,7 +465,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_a_group_that_only_its_ranks_make(self) -> None:
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         alone = functools.partial(dist.new_group, [rank()], use_local_synchronization=True)
         if size() > 1:
             with pytest.raises(hvd.CallError, match=rf"add_process_set\(\[{rank()}\]\)"):
@@ -480,7 +480,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_an_asynchronous_checkpoint(self) -> None:
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         folder: list[Any] = [tempfile.mkdtemp() if rank() == 0 else None]
         dist.broadcast_object_list(folder, src=0)
         saved = {"weight": small_numbers(5) + 1}
@@ -572,7 +572,7 @@ class WithoutGloo:
 
     def check_an_optimizer_that_steps_within_backward(self) -> None:
         """Only the rank that steps waits for the chained future of a bucket."""
-        dist.init_process_group("farandole")
+        init_process_group("farandole")
         parallel = DistributedDataParallel(network(), bucket_cap_mb=0.0001)
         optimizer = ZeroRedundancyOptimizer(
             parallel.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1
