@@ -312,7 +312,7 @@ class ProcessGroup(dist.ProcessGroup):
         memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
         shares = self._shares(memory, output_split_sizes)
         splits = [part.numel() for part in self._shares(input, input_split_sizes)]
-        call = self._alltoall(shares, dense(input).reshape(-1), splits)
+        call = self._alltoall(shares, input.reshape(-1), splits)
         if memory is not output:
             call = _followed_by(call, lambda: _copy(output, memory))
         return self._start(call, opts, [output])
@@ -435,7 +435,7 @@ class ProcessGroup(dist.ProcessGroup):
             check_bitwise(reduction, source)
             parts = _empty_parts(output, self._size)
             splits = [output.numel()] * self._size
-            exchanged = self._alltoall(parts, dense(source).reshape(-1), splits)
+            exchanged = self._alltoall(parts, source.reshape(-1), splits)
             return _followed_by(exchanged, lambda: _copy(output, _combined(reduction, parts)))
         op, factor = reduction
         memory = dense(source)
