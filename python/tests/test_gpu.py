@@ -12,6 +12,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize("suite", ["GpuConformance", "GpuDevice"])
+@pytest.mark.parametrize("suite", ["GpuConformance", "GpuDevice", "GpuTraining"])
 def test_gpu(suite: str, size: int) -> None:
     run_checks(size, f"torch_gpu:{suite}", timeout=300)

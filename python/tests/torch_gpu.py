@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,12 +15,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch_devices import DeviceChecks
 from torch_frontend import TorchFrontend
+from torch_optimizer import OptimizerChecks, OptimizerFixture
 
 import farandole.torch as hvd
 
 GPU = torch.device("cuda", 0)
-STEPS = 6
-Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class GpuFrontend(TorchFrontend):
@@ -40,22 +38,6 @@ class GpuConformance(Conformance):
         print("not on a GPU: a forked child cannot use CUDA at all")
 
 
-def network() -> nn.Sequential:
-    torch.manual_seed(7)
-    layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
-    return nn.Sequential(*layers).double().to(GPU)
-
-
-def batch(rank: int, step: int) -> Batch:
-    generator = torch.Generator().manual_seed(1000 * rank + step)
-    values = torch.randn(8, 64, generator=generator, dtype=torch.float64)
-    return values.to(GPU), torch.randint(0, 10, (8,), generator=generator).to(GPU)
-
-
-def momentum(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 class GpuDevice(DeviceChecks):
     device = kind = "cuda"
 
@@ -65,78 +47,7 @@ class GpuDevice(DeviceChecks):
     def near(self, tensor: Any) -> torch.Tensor:
         return tensor.cpu()
 
-    # Training is compared with training in one process on the batches of all ranks.
-
-    def train(
-        self, optimizer: torch.optim.Optimizer, loss: Callable[[torch.Tensor], torch.Tensor]
-    ) -> None:
-        for step in range(STEPS):
-            optimizer.zero_grad()
-            values, classes = batch(self.rank, step)
-            cross_entropy(loss(values), classes).backward()
-            optimizer.step()
-
-    def reference(self) -> Iterator[torch.Tensor]:
-        model = network()
-        optimizer = momentum(model)
-        for step in range(STEPS):
-            optimizer.zero_grad()
-            values, classes = zip(*(batch(rank, step) for rank in range(self.size)), strict=True)
-            cross_entropy(model(torch.cat(values)), torch.cat(classes)).backward()
-            optimizer.step()
-        return model.parameters()
-
-    def expect_reference(self, model: nn.Module) -> None:
-        for found, wanted in zip(model.parameters(), self.reference(), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-        self.expect_same_everywhere(model)
-
-    def expect_same_everywhere(self, model: nn.Module) -> None:
-        for parameter in model.parameters():
-            for other in hvd.allgather(parameter.detach()[None]):
-                assert torch.equal(other, parameter)
-
-    def check_gpu_optimizer(self) -> None:
-        for compiled in (False, True):
-            model = network()
-            optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
-            self.train(optimizer, torch.compile(model) if compiled else model)
-            self.expect_reference(model)
-
-    def check_gpu_optimizer_in_another_stream(self) -> None:
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            model = network()
-            optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
-            self.train(optimizer, model)
-        stream.synchronize()
-        self.expect_reference(model)
-
-    def check_gpu_grad_scaler(self) -> None:
-        """One with clipping, as Horovod documents it, and one that leaves all to step()."""
-        for clips, dtype in ((True, torch.float16), (False, torch.bfloat16)):
-            model = network().float()
-            adam = torch.optim.Adam(model.parameters(), fused=True)
-            optimizer = hvd.DistributedOptimizer(adam, model.named_parameters())
-            scaler = torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=2)
-            for step in range(STEPS):
-                optimizer.zero_grad()
-                values, classes = batch(self.rank, step)
-                with torch.autocast("cuda", dtype):
-                    loss = cross_entropy(model(values.float()), classes)
-                scaler.scale(loss).backward()
-                if clips:
-                    optimizer.synchronize()
-                    scaler.unscale_(optimizer)
-                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    with optimizer.skip_synchronize():
-                        scaler.step(optimizer)
-                else:
-                    scaler.step(optimizer)
-                scaler.update()
-            self.expect_same_everywhere(model)
-
-    def check_gpu_sparse(self) -> None:
+    def check_sparse(self) -> None:
         """All ranks add up the rows of an index in the same order, so they get the same bits."""
         torch.manual_seed(self.rank)
         for _ in range(5):
@@ -148,7 +59,7 @@ class GpuDevice(DeviceChecks):
             assert found.device == GPU
             assert all(torch.equal(other, found) for other in hvd.allgather(found[None]))
 
-    def check_gpu_streams(self) -> None:
+    def check_streams(self) -> None:
         """A call waits for what the current stream computes, and the stream for the call."""
         total = sum(range(self.size))
         for turn in range(10):
@@ -165,22 +76,94 @@ class GpuDevice(DeviceChecks):
                 doubled = hvd.synchronize(handle) * 2
                 assert bool((doubled == 2 * (total + turn * self.size)).all())
 
-    def check_gpu_torch_distributed(self) -> None:
+
+def network() -> nn.Sequential:
+    torch.manual_seed(7)
+    layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
+    return nn.Sequential(*layers).double().to(GPU)
+
+
+def class_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    values = torch.randn(8, 64, generator=generator, dtype=torch.float64)
+    classes = torch.randint(0, 10, (8,), generator=generator)
+    dtype = next(model.parameters()).dtype
+    return cross_entropy(model(values.to(GPU, dtype)), classes.to(GPU))
+
+
+def momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+class GpuTraining(OptimizerFixture):
+    """Training is compared with training in one process on the batches of all ranks."""
+
+    compare = OptimizerChecks.compare
+
+    def trained_reference(self) -> nn.Module:
+        model = network()
+        self.train_reference(model, momentum(model), range(6), class_loss)
+        return model
+
+    def check_optimizer(self) -> None:
+        self.compare(momentum, class_loss, network)
+
+    def check_optimizer_in_another_stream(self) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            self.compare(momentum, class_loss, network)
+        stream.synchronize()
+
+    def check_compiled_model(self) -> None:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
+        self.train(torch.compile(model), optimizer, range(6), class_loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, self.trained_reference())
+
+    def check_grad_scaler(self) -> None:
+        """One with clipping, as Horovod documents it, and one that leaves all to step()."""
+        for clips, dtype in ((True, torch.float16), (False, torch.bfloat16)):
+            model = network().float()
+            adam = torch.optim.Adam(model.parameters(), fused=True)
+            optimizer = hvd.DistributedOptimizer(adam, model.named_parameters())
+            scaler = torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=2)
+            for step in range(6):
+                optimizer.zero_grad()
+                with torch.autocast("cuda", dtype):
+                    loss = class_loss(model, self.rank, step)
+                scaler.scale(loss).backward()
+                if clips:
+                    optimizer.synchronize()
+                    scaler.unscale_(optimizer)
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    with optimizer.skip_synchronize():
+                        scaler.step(optimizer)
+                else:
+                    scaler.step(optimizer)
+                scaler.update()
+            self.expect_same_everywhere(model)
+
+    def check_torch_distributed(self) -> None:
         dist.init_process_group("farandole")
+        reference = self.trained_reference()
         for compiled in (False, True):
             model = network()
             parallel = DistributedDataParallel(model, device_ids=[0])
-            self.train(momentum(model), torch.compile(parallel) if compiled else parallel)
-            self.expect_reference(model)
+            trained = torch.compile(parallel) if compiled else parallel
+            self.train(trained, momentum(model), range(6), class_loss)
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
         model = network()
         sharded_state = ZeroRedundancyOptimizer(
             model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9
         )
-        self.train(sharded_state, DistributedDataParallel(model))
-        self.expect_reference(model)
+        self.train(DistributedDataParallel(model), sharded_state, range(6), class_loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
         model = network()
         fully_shard(model)
-        self.train(momentum(model), model)
-        for found, wanted in zip(model.parameters(), self.reference(), strict=True):
+        self.train(model, momentum(model), range(6), class_loss)
+        for found, wanted in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(found.full_tensor(), wanted, rtol=1e-9, atol=1e-9)
         dist.destroy_process_group()
