@@ -35,14 +35,14 @@ def line(start: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#ddd"/>'
 
 
-def size_text(exponent: int) -> str:
-    unit, letters = divmod(exponent, 10)
-    return f"{1 << letters} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+def size_text(power_of_two: int) -> str:
+    unit, remainder = divmod(power_of_two, 10)
+    return f"{1 << remainder} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
 
-def time_text(exponent: int) -> str:
-    unit = ("ns", "µs", "ms", "s")[(exponent + 3) // 3]
-    return f"{10 ** ((exponent + 3) % 3)} {unit}"
+def time_text(power_of_ten: int) -> str:
+    unit = ("ns", "µs", "ms", "s")[(power_of_ten + 3) // 3]
+    return f"{10 ** ((power_of_ten + 3) % 3)} {unit}"
 
 
 def grid(axes: Axes) -> Iterator[str]:

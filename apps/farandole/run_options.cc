@@ -84,8 +84,8 @@ std::string overriding_variable(std::string_view name) {
 // Parses "NAME=VALUE", or "NAME", which means the value of this variable in the launcher's
 // environment.
 Result<std::pair<std::string, std::string>> parse_variable(const std::string& text) {
-  const auto equals = text.find('=');
-  std::string name = text.substr(0, equals);
+  const auto equals_sign = text.find('=');
+  std::string name = text.substr(0, equals_sign);
   if (!is_variable_name(name))
     return Status::fix_call(
         format_text("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
@@ -94,7 +94,8 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
   if (const auto ours = overriding_variable(name); !ours.empty())
     return Status::fix_call(format_text(
         "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, ours));
-  if (equals != std::string::npos) return std::pair(std::move(name), text.substr(equals + 1));
+  if (equals_sign != std::string::npos)
+    return std::pair(std::move(name), text.substr(equals_sign + 1));
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
     return Status::fix_call(

@@ -101,8 +101,9 @@ def run_command(
     return Job(process.returncode, text, time.monotonic() - begin)
 
 
-def run_checks(size: int, suite: str, timeout: float = 120) -> None:
-    """Run all checks of `module:Class` with `size` workers."""
-    job = run(size, sys.executable, WORKER, suite, timeout=timeout)
+def run_checks(size: int, *suites: str, timeout: float = 120) -> None:
+    """Run all checks of the suites, each `module:Class`, with `size` workers. The timeout is in
+    seconds, for each suite."""
+    job = run(size, sys.executable, WORKER, *suites, timeout=timeout * len(suites))
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == size, job.text

@@ -1,4 +1,6 @@
-"""The torch frontend in jobs of one to four workers."""
+"""The torch frontend in jobs of one to four workers.
+
+Several short suites share a job, because `import torch` takes seconds."""
 
 from __future__ import annotations
 
@@ -25,37 +27,26 @@ def test_backward(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_habits(size: int) -> None:
-    run_checks(size, "torch_habits:HabitChecks")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_pairing(size: int) -> None:
-    run_checks(size, "torch_pairing:PairingChecks")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_state(size: int) -> None:
-    run_checks(size, "torch_state:StateChecks")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_parameters(size: int) -> None:
-    run_checks(size, "torch_parameters:ParameterChecks")
+def test_what_surrounds_the_optimizer(size: int) -> None:
+    run_checks(
+        size,
+        "torch_habits:HabitChecks",
+        "torch_pairing:PairingChecks",
+        "torch_state:StateChecks",
+        "torch_parameters:ParameterChecks",
+        "torch_elastic:ElasticChecks",
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize(
-    "suite",
-    [
+def test_torch_only_features(size: int) -> None:
+    run_checks(
+        size,
         "torch_surface:TorchSurface",
         "torch_batch_norm:BatchNormChecks",
         "torch_far_device:FarDeviceChecks",
         "torch_in_place:InPlaceChecks",
-    ],
-)
-def test_torch_only_features(size: int, suite: str) -> None:
-    run_checks(size, suite)
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -66,11 +57,6 @@ def test_training(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_join(size: int) -> None:
     run_checks(size, "torch_join:JoinChecks")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_elastic(size: int) -> None:
-    run_checks(size, "torch_elastic:ElasticChecks")
 
 
 def test_docstrings() -> None:

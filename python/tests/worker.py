@@ -1,4 +1,5 @@
-"""One worker of a test job: runs the checks of a suite, `module:Class`, in alphabetical order.
+"""One worker of a test job: runs the suites, each given as `module:Class`, one after another, and
+the checks of a suite in alphabetical order.
 
 All workers run all checks. If one check fails, its worker ends, and so does the job.
 """
@@ -10,12 +11,14 @@ import importlib
 import sys
 import time
 
+from farandole import lifecycle
+
 # The limit for one check. If a check takes longer, each worker prints its stack and ends. The limit
 # is below that of job.run_checks().
 HANG_GUARD_SECONDS = 100
 
 
-def main(suite: str) -> None:
+def run_suite(suite: str) -> None:
     module, name = suite.split(":")
     faulthandler.dump_traceback_later(HANG_GUARD_SECONDS, exit=True)
     checks = getattr(importlib.import_module(module), name)()
@@ -25,8 +28,14 @@ def main(suite: str) -> None:
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)
+    lifecycle.shutdown()  # each suite calls init()
+
+
+def main(suites: list[str]) -> None:
+    for suite in suites:
+        run_suite(suite)
     print("all checks passed", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

@@ -14,9 +14,9 @@ namespace {
 // known only after all have entered.
 bool is_faster_in_one_shot(const Group& group, std::int64_t bytes) {
   const std::int64_t members = group.members();
-  const std::int64_t extra_copies = members * members - 2 * members + 2;
+  const std::int64_t extra_work = members * members - 2 * members + 2;
   return bytes <= OneShotAllreduce::kBytesMax &&
-         extra_copies * bytes <= members * group.costs.wait_bytes;
+         extra_work * bytes <= members * group.costs.wait_bytes;
 }
 
 std::int64_t bytes_of(const CollectiveCall& call) {

@@ -112,12 +112,12 @@ TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
   record.submission.name = "x";
   record.submitted = now - seconds(5);
   EXPECT_FALSE(reason_of_stall(&record, now, seconds(6)));
-  const auto stalled = reason_of_stall(&record, now, seconds(5));
-  ASSERT_TRUE(stalled);
-  EXPECT_EQ(stalled->status,
+  const auto stall = reason_of_stall(&record, now, seconds(5));
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->status,
             Status::rebuild_group("allreduce `x` has waited 5 s for other ranks, which is the "
                                   "FARANDOLE_STALL_LIMIT; the launcher's report says for which"));
-  EXPECT_EQ(stalled->reason, "it gave up: allreduce `x` had waited 5 s, the FARANDOLE_STALL_LIMIT");
+  EXPECT_EQ(stall->reason, "it gave up: allreduce `x` had waited 5 s, the FARANDOLE_STALL_LIMIT");
 }
 
 TEST(Failure, OnlyAGroupThatHasMetABugIsBroken) {

@@ -47,8 +47,9 @@ files::path folder_of(pid_t pid) { return files::path("/proc") / std::to_string(
 // Compares only the owner and the name of the process. Any program may have that name, so the
 // caller checks the contents of the job sheet before it uses them.
 bool may_be_an_agent(pid_t pid) {
-  struct stat facts{};
-  if (::stat(folder_of(pid).c_str(), &facts) != 0 || facts.st_uid != ::geteuid()) return false;
+  struct stat attributes{};
+  if (::stat(folder_of(pid).c_str(), &attributes) != 0 || attributes.st_uid != ::geteuid())
+    return false;
   std::ifstream file(folder_of(pid) / "comm");
   std::string name;
   return std::getline(file, name) && name == kAgentName;
@@ -72,7 +73,7 @@ struct FoundSheet {
   std::optional<SheetJob> job;  // empty if it cannot be read
 };
 
-FoundSheet sheet_of(pid_t agent) {
+FoundSheet find_job_sheet(pid_t agent) {
   FoundSheet found;
   for (const int number : numbers_in(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
@@ -117,7 +118,7 @@ JobList running_jobs() {
   JobList list;
   for (const pid_t pid : numbers_in("/proc")) {
     if (!may_be_an_agent(pid)) continue;
-    auto sheet = sheet_of(pid);
+    auto sheet = find_job_sheet(pid);
     if (!sheet.job && sheet.exists) list.unreadable.push_back(pid);
     // A process that the agent has just forked has the same descriptors but another pid.
     if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(read_job_status(*sheet.job));

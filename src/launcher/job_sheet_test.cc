@@ -14,7 +14,8 @@ namespace {
 
 constexpr TimePoint kStarted{std::chrono::seconds(9)};
 
-std::unique_ptr<JobSheet> sheet_of(int workers, const std::string& command = "python train.py") {
+std::unique_ptr<JobSheet> new_job_sheet(int workers,
+                                        const std::string& command = "python train.py") {
   auto made = JobSheet::create({.foreground = 70,
                                 .agent = 71,
                                 .started = kStarted,
@@ -27,7 +28,7 @@ std::unique_ptr<JobSheet> sheet_of(int workers, const std::string& command = "py
 }
 
 TEST(JobSheet, DescribesTheJobAndItsWorkers) {
-  const auto sheet = sheet_of(4);
+  const auto sheet = new_job_sheet(4);
   sheet->worker_started(0, 80, 12);
   sheet->worker_started(1, 81, 13);
   sheet->worker_started(2, 82, 14);
@@ -57,14 +58,14 @@ TEST(JobSheet, DescribesTheJobAndItsWorkers) {
 }
 
 TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
-  const auto sheet = sheet_of(1, std::string(10'000, 'x'));
+  const auto sheet = new_job_sheet(1, std::string(10'000, 'x'));
   const auto job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->command, std::string(508, 'x'));
 }
 
 TEST(JobSheet, RejectsMemoryThatIsNotAJobSheet) {
-  const auto sheet = sheet_of(2);
+  const auto sheet = new_job_sheet(2);
   const auto memory = sheet->memory();
   std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
   const auto reads = [&](std::size_t bytes) {
@@ -85,7 +86,7 @@ TEST(JobSheet, RandomBytesAreReadSafely) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
-  const auto sheet = sheet_of(2);
+  const auto sheet = new_job_sheet(2);
   const auto memory = sheet->memory();
   std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
   for (int round = 0; round < 1000; ++round) {

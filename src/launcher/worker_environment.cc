@@ -92,11 +92,11 @@ std::vector<EnvironmentVariable> inherited_environment() {
   std::vector<EnvironmentVariable> variables;
   for (char** line = ::environ; line != nullptr && *line != nullptr; ++line) {
     const std::string text(*line);
-    const auto equals = text.find('=', 1);
+    const auto equals_sign = text.find('=', 1);
     // A torchrun that started us sets TORCHELASTIC_USE_AGENT_STORE, for example. With it, rank 0
     // would wait at our port for the store of that torchrun.
-    if (equals != std::string::npos && !text.starts_with("TORCHELASTIC_"))
-      variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    if (equals_sign != std::string::npos && !text.starts_with("TORCHELASTIC_"))
+      variables.emplace_back(text.substr(0, equals_sign), text.substr(equals_sign + 1));
   }
   return variables;
 }

@@ -23,7 +23,7 @@ std::byte* aligned(std::vector<std::byte>& memory) {
 }
 
 // A send or receive, with its memory.
-struct Message {
+struct SubmittedCall {
   Record record;
   std::vector<std::uint8_t> memory;
   bool finished = false;
@@ -41,27 +41,28 @@ class Job {
   }
 
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
-  Message& send(int from, int to, std::vector<std::uint8_t> data, int tag = 0,
-                const std::string& channel = "") {
+  SubmittedCall& send(int from, int to, std::vector<std::uint8_t> data, int tag = 0,
+                      const std::string& channel = "") {
     Submission submission = message_to(to, tag, channel);
     submission.operation = Operation::kSend;
     return submit(from, std::move(submission), std::move(data));
   }
-  Message& receive(int to, int from, std::size_t size, int tag = 0,
-                   const std::string& channel = "") {
+  SubmittedCall& receive(int to, int from, std::size_t size, int tag = 0,
+                         const std::string& channel = "") {
     Submission submission = message_to(from, tag, channel);
     submission.operation = Operation::kReceive;
     return submit(to, std::move(submission), std::vector<std::uint8_t>(size));
   }
   // Submits a call that is invalid because of `call_error`.
-  Message& submit_invalid(int rank, Operation operation, int peer, const std::string& call_error) {
+  SubmittedCall& submit_invalid(int rank, Operation operation, int peer,
+                                const std::string& call_error) {
     Submission submission = message_to(peer, 0, "");
     submission.operation = operation;
     submission.call_error = call_error;
     return submit(rank, std::move(submission), {});
   }
-  Message& submit(int rank, Submission submission, std::vector<std::uint8_t> memory) {
-    Message& message = *messages_.emplace_back(std::make_unique<Message>());
+  SubmittedCall& submit(int rank, Submission submission, std::vector<std::uint8_t> memory) {
+    SubmittedCall& message = *messages_.emplace_back(std::make_unique<SubmittedCall>());
     message.memory = std::move(memory);
     submission.name = "m" + std::to_string(messages_.size());
     submission.shape = {static_cast<std::int64_t>(message.memory.size())};
@@ -102,7 +103,7 @@ class Job {
   }
   void take_finished() {
     for (const Record* const record : finished_) {
-      Message& message = *messages_[record->handle - 1];
+      SubmittedCall& message = *messages_[record->handle - 1];
       ASSERT_FALSE(message.finished) << "a call finishes once";
       message.finished = true;
     }
@@ -118,7 +119,7 @@ class Job {
   FlightRecorder recorder_{aligned(flight_memory_)};
   std::vector<std::unique_ptr<Doorbells>> bells_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::vector<std::unique_ptr<Message>> messages_;
+  std::vector<std::unique_ptr<SubmittedCall>> messages_;
   std::vector<Record*> finished_;
 };
 
@@ -134,8 +135,8 @@ TEST(MailboxTest, MessagesOfAnySizeArrive) {
     for (const bool receive_first : {false, true}) {
       Job job(2);
       const auto data = bytes_from(1, size);
-      Message* receive = receive_first ? &job.receive(1, 0, size) : nullptr;
-      const Message& send = job.send(0, 1, data);
+      SubmittedCall* receive = receive_first ? &job.receive(1, 0, size) : nullptr;
+      const SubmittedCall& send = job.send(0, 1, data);
       job.run();
       if (!receive_first) receive = &job.receive(1, 0, size);
       job.run();
@@ -159,13 +160,13 @@ TEST(MailboxTest, TagsChannelsAndGroupsAreApart) {
 
 TEST(MailboxTest, ALargeMessageDoesNotHoldUpOthers) {
   Job job(2);
-  const Message& large = job.send(0, 1, bytes_from(1, 500'000), 1);
-  const Message& small = job.send(0, 1, {7}, 2);
-  const Message& receive = job.receive(1, 0, 1, 2);
+  const SubmittedCall& large = job.send(0, 1, bytes_from(1, 500'000), 1);
+  const SubmittedCall& small = job.send(0, 1, {7}, 2);
+  const SubmittedCall& receive = job.receive(1, 0, 1, 2);
   job.run();
   EXPECT_TRUE(small.finished && receive.finished);
   EXPECT_FALSE(large.finished);
-  const Message& late = job.receive(1, 0, 500'000, 1);
+  const SubmittedCall& late = job.receive(1, 0, 500'000, 1);
   job.run();
   EXPECT_TRUE(large.finished && late.finished);
 }
@@ -176,7 +177,7 @@ TEST(MailboxTest, AFewSmallSendsAreDoneEarly) {
   job.run();
   EXPECT_EQ(job.unfinished(), 36u);
   for (int i = 0; i < 100; ++i) {
-    const Message& receive = job.receive(1, 0, 1);
+    const SubmittedCall& receive = job.receive(1, 0, 1);
     EXPECT_EQ(receive.finished, i < 64) << "the receiver keeps 64 messages";
     job.run();
     EXPECT_TRUE(receive.finished);
@@ -208,11 +209,11 @@ TEST(MailboxTest, FromAnyRankComesTheOldest) {
   job.advance(0);
   job.send(1, 0, {1});
   job.run();
-  const Message& first = job.receive(0, kAnyRank, 1);
+  const SubmittedCall& first = job.receive(0, kAnyRank, 1);
   EXPECT_EQ(first.record.outcome.source, 2);
-  const Message& second = job.receive(0, kAnyRank, 1);
+  const SubmittedCall& second = job.receive(0, kAnyRank, 1);
   EXPECT_EQ(second.record.outcome.source, 1);
-  const Message& third = job.receive(0, kAnyRank, 1);
+  const SubmittedCall& third = job.receive(0, kAnyRank, 1);
   job.run();
   EXPECT_FALSE(third.finished);
   job.send(1, 0, {9});
@@ -222,9 +223,9 @@ TEST(MailboxTest, FromAnyRankComesTheOldest) {
 
 TEST(MailboxTest, AMismatchIsAnErrorOfBoth) {
   Job job(2);
-  const Message& send = job.send(0, 1, bytes_from(1, 20'000));
+  const SubmittedCall& send = job.send(0, 1, bytes_from(1, 20'000));
   job.run();
-  const Message& receive = job.receive(1, 0, 30'000);
+  const SubmittedCall& receive = job.receive(1, 0, 30'000);
   job.run();
   const std::string text =
       "send `m1` of rank 0 has 20000 elements (uint8), but recv `m2` of rank 1 has 30000 (uint8); "
@@ -238,15 +239,15 @@ TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
   for (const std::size_t size : {1ul, 20'000ul}) {
     Job job(2);
     job.submit_invalid(0, Operation::kSend, 1, "bad send");
-    const Message& receive = job.receive(1, 0, size);
+    const SubmittedCall& receive = job.receive(1, 0, size);
     job.run();
     EXPECT_EQ(receive.record.outcome.status, Status::fix_call("bad send"));
     job.submit_invalid(1, Operation::kReceive, 0, "bad receive");
-    const Message& send = job.send(0, 1, bytes_from(1, size));
+    const SubmittedCall& send = job.send(0, 1, bytes_from(1, size));
     job.run();
     const bool early = size <= kInlineBytesMax;
     EXPECT_EQ(send.record.outcome.status, early ? Status() : Status::fix_call("bad receive"));
-    const Message& next = job.receive(1, 0, 1);
+    const SubmittedCall& next = job.receive(1, 0, 1);
     job.send(0, 1, {4});
     job.run();
     EXPECT_EQ(next.memory[0], 4);
@@ -256,18 +257,18 @@ TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
 
 TEST(MailboxTest, TheEndOfAPeerEndsItsMessagesOnly) {
   Job job(3);
-  const Message& send = job.send(0, 1, bytes_from(1, 500'000));
-  const Message& receive = job.receive(0, 1, 1);
-  const Message& other = job.receive(0, 2, 1);
-  const Message& any = job.receive(0, kAnyRank, 1, 3);
+  const SubmittedCall& send = job.send(0, 1, bytes_from(1, 500'000));
+  const SubmittedCall& receive = job.receive(0, 1, 1);
+  const SubmittedCall& other = job.receive(0, 2, 1);
+  const SubmittedCall& any = job.receive(0, kAnyRank, 1, 3);
   job.run();
   job.end_peer(0, 1, "rank 1 is gone");
-  for (const Message* const message : {&send, &receive}) {
+  for (const SubmittedCall* const message : {&send, &receive}) {
     EXPECT_EQ(message->record.outcome.status.code(), StatusCode::kRebuildGroup);
     EXPECT_THAT(message->record.outcome.status.message(), HasSubstr("cannot finish: rank 1"));
   }
   EXPECT_FALSE(other.finished || any.finished);
-  const Message& later = job.send(0, 1, {1});
+  const SubmittedCall& later = job.send(0, 1, {1});
   EXPECT_EQ(later.record.outcome.status.code(), StatusCode::kRebuildGroup);
   EXPECT_FALSE(job.mailbox(0).has_unsent());
   job.end_peer(0, 2, "rank 2 is gone");
@@ -283,14 +284,14 @@ TEST(MailboxTest, WhatCameBeforeTheEndCanBeReceived) {
   job.run();
   job.end_peer(0, 1, "rank 1 is gone");
   EXPECT_EQ(job.receive(0, kAnyRank, 1).memory[0], 3);
-  const Message& large = job.receive(0, 1, 20'000, 4);
+  const SubmittedCall& large = job.receive(0, 1, 20'000, 4);
   EXPECT_EQ(large.record.outcome.status.code(), StatusCode::kRebuildGroup);
 }
 
 TEST(MailboxTest, APeerThatGoesOnAfterTheEndIsHarmless) {
   Job job(2);
-  const Message& send = job.send(1, 0, bytes_from(1, 500'000));
-  const Message& receive = job.receive(0, 1, 500'000);
+  const SubmittedCall& send = job.send(1, 0, bytes_from(1, 500'000));
+  const SubmittedCall& receive = job.receive(0, 1, 500'000);
   job.advance(1);
   job.advance(0);
   job.advance(1);
@@ -394,7 +395,7 @@ TEST_P(RandomMessages, ArriveInOrder) {
       }
   }
   Job job(size);
-  std::vector<std::pair<Planned, const Message*>> receives;
+  std::vector<std::pair<Planned, const SubmittedCall*>> receives;
   std::vector<std::size_t> position(programs.size());
   for (int step = 0; step < 3000; ++step) {
     const auto rank = random() % programs.size();

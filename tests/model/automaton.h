@@ -48,7 +48,7 @@ class Automaton {
   std::size_t size() const { return states_.size(); }
 
  private:
-  struct Node {
+  struct StateInfo {
     std::shared_ptr<const ModelThread> checkpoint;  // shared by the nodes that follow it
     std::vector<Value> results;
     Operation pending;
@@ -58,7 +58,7 @@ class Automaton {
   LocalState state_of(std::shared_ptr<const ModelThread> checkpoint, std::vector<Value> results);
 
   Arena& arena_;
-  std::vector<Node> states_;
+  std::vector<StateInfo> states_;
   std::unordered_map<std::string, LocalState> numbers_;
 };
 

@@ -30,12 +30,12 @@ void DeathWatch::close() {
   execution.mute(false);
 }
 
-void ControlWatch::write_key(ByteWriter& key) const {
+void ControlReceiver::write_key(ByteWriter& key) const {
   key.put(member_);
   key.put(stage_);
 }
 
-void ControlWatch::run() {
+void ControlReceiver::run() {
   if (stage_ == 0) {
     job_->stop.await(1);
     pass_on(1);
@@ -50,7 +50,7 @@ void ControlWatch::run() {
   ++stage_;
 }
 
-void ControlWatch::pass_on(Value message) {
+void ControlReceiver::pass_on(Value message) {
   job_->inbox[static_cast<std::size_t>(member_)].send(message);
   if (!job_->has(Bug::kStopWithoutBell)) job_->doorbells(member_).ring_self();
 }
@@ -84,11 +84,11 @@ std::uint32_t Coordinator::prefix() const {
   return replan.common_prefix();
 }
 
-void QuittingUser::write_key(ByteWriter& key) const { key.put(done_); }
+void LeavingUser::write_key(ByteWriter& key) const { key.put(done_); }
 
-void QuittingUser::run() {
+void LeavingUser::run() {
   job_->wants_to_end.send(1);
-  if (!job_->options().spins) job_->doorbells(job_->options().quitter).ring_self();
+  if (!job_->options().spins) job_->doorbells(job_->options().leaving_member).ring_self();
   done_ = true;
 }
 
@@ -140,11 +140,11 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
   if (options.rollback) {
     for (int member = 0; member < options.members; ++member)
       add(scenario, "watch " + std::to_string(member), member,
-          std::make_unique<ControlWatch>(job, member));
+          std::make_unique<ControlReceiver>(job, member));
     add(scenario, "coordinator", options.members, std::make_unique<Coordinator>(job));
   }
-  if (options.quitter >= 0)
-    add(scenario, "user", options.quitter, std::make_unique<QuittingUser>(job));
+  if (options.leaving_member >= 0)
+    add(scenario, "user", options.leaving_member, std::make_unique<LeavingUser>(job));
   if (options.late_submit) add(scenario, "submitter", 0, std::make_unique<Submitter>(job));
   return scenario;
 }

@@ -31,9 +31,9 @@ class DeathWatch final : public CopiedThread<DeathWatch> {
 
 // The watch thread that receives the coordinator's messages and passes them to the holder of the
 // progress lock.
-class ControlWatch final : public CopiedThread<ControlWatch> {
+class ControlReceiver final : public CopiedThread<ControlReceiver> {
  public:
-  ControlWatch(Job& job, int member) : job_(&job), member_(member) {}
+  ControlReceiver(Job& job, int member) : job_(&job), member_(member) {}
   void write_key(ByteWriter& key) const override;
   bool finished() const override { return stage_ == 2; }
   void run() override;
@@ -64,9 +64,9 @@ class Coordinator final : public CopiedThread<Coordinator> {
 };
 
 // The user of a member, who may ask it to end at any time.
-class QuittingUser final : public CopiedThread<QuittingUser> {
+class LeavingUser final : public CopiedThread<LeavingUser> {
  public:
-  explicit QuittingUser(Job& job) : job_(&job) {}
+  explicit LeavingUser(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
   bool finished() const override { return done_; }
   void run() override;

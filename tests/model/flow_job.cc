@@ -71,7 +71,7 @@ void FlowJob::allocate_exposed() {
 void FlowJob::mark_constants() {
   const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
       reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
-  if (options().quitter < 0) arena().mark_constant(&header->leavers, "leavers", 0);
+  if (options().leaving_member < 0) arena().mark_constant(&header->leavers, "leavers", 0);
   const auto* lines = reinterpret_cast<const Line*>(board_memory());
   for (int member = 0; member < options().members; ++member) {
     const bool exposed = exposes(member);

@@ -14,12 +14,12 @@ constexpr Value proposal(std::uint32_t sequence) { return Value{sequence} << 2 |
 }  // namespace
 
 template <std::uint32_t Slots>
-PlantedBoard<Slots>::PlantedBoard(FlowJob& job, int member)
+BoardWithBug<Slots>::BoardWithBug(FlowJob& job, int member)
     : ModelBoard<Slots>(job.board_memory(), member, job.ranks(), job.doorbells(member)),
       job_(&job) {}
 
 template <std::uint32_t Slots>
-void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
+void BoardWithBug<Slots>::publish_phase(std::uint32_t phase) {
   Execution& execution = job_->arena().execution();
   execution.mute(job_->has(Bug::kPhaseWithoutBell));
   ModelBoard<Slots>::publish_phase(phase);
@@ -27,13 +27,13 @@ void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::all_entered() {
+bool BoardWithBug<Slots>::all_entered() {
   begin_check();
   return ModelBoard<Slots>::all_entered();
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) {
+bool BoardWithBug<Slots>::all_reached(std::uint32_t phase) {
   if (job_->has(Bug::kTakesWithoutWaiting)) return true;
   if (job_->has(Bug::kExposerDoesNotWait) && phase == job_->flow().rounds) return true;
   if (phase > 0 &&
@@ -44,12 +44,12 @@ bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::any_member_gone() const {
+bool BoardWithBug<Slots>::any_member_gone() const {
   return !job_->has(Bug::kPublishesAfterTheExposerLeft) && ModelBoard<Slots>::any_member_gone();
 }
 
 template <std::uint32_t Slots>
-ModelAtomics::Atomic<std::uint64_t>& PlantedBoard<Slots>::closing_word() const {
+ModelAtomics::Atomic<std::uint64_t>& BoardWithBug<Slots>::closing_word() const {
   using Board = ModelBoard<Slots>;
   auto* const lines = reinterpret_cast<typename Board::Line*>(job_->board_memory());
   const auto count = static_cast<std::uint32_t>(this->members()) * Slots;
@@ -57,7 +57,7 @@ ModelAtomics::Atomic<std::uint64_t>& PlantedBoard<Slots>::closing_word() const {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::may_run() {
+bool BoardWithBug<Slots>::may_run() {
   if (job_->has(Bug::kRunsWhatIsClosed)) return true;
   const bool planted = job_->has(Bug::kRunsWhatIsProposed) || job_->has(Bug::kProposalStays);
   if (!planted) return ModelBoard<Slots>::may_run();
@@ -67,7 +67,7 @@ bool PlantedBoard<Slots>::may_run() {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::try_close() {
+bool BoardWithBug<Slots>::try_close() {
   const bool planted = job_->has(Bug::kClosesWithoutSecondCheck) || job_->has(Bug::kProposalStays);
   if (!planted) return ModelBoard<Slots>::try_close();
   if (job_->has(Bug::kClosesWithoutSecondCheck) && this->all_entered()) return false;
@@ -87,7 +87,7 @@ FlowMember<Slots>::FlowMember(FlowJob& job, int number)
       doorbells_(&job.doorbells(number)),
       number_(number),
       board_(job, number),
-      live_(std::make_shared<PlantedBoard<Slots>>(job, number)),
+      live_(std::make_shared<BoardWithBug<Slots>>(job, number)),
       sequence_(sequence_of(1)) {}
 
 template <std::uint32_t Slots>
@@ -197,9 +197,10 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();
-  const bool quits = options.quitter == number_;
+  const bool quits = options.leaving_member == number_;
   any_member_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
-  any_member_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
+  any_member_left_ =
+      options.leaving_member >= 0 && !quits && doorbells_->has_left(options.leaving_member);
   const bool wants = quits && job_->wants_to_end.await(0) != 0;
   if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants)) return;
   const bool entered = board().generation() != 0 && board().sequence() == step_;
@@ -215,7 +216,7 @@ void FlowMember<Slots>::fail() {
     require(job_->arena(), outcome.get() != 1, "a step has failed that somebody completed");
     outcome.set(2);
   }
-  if (job_->options().quitter == number_) {
+  if (job_->options().leaving_member == number_) {
     job_->arena().execution().mute(job_->options().spins);
     doorbells_->leave("");
     job_->arena().execution().mute(false);
@@ -314,7 +315,7 @@ void FlowMember<Slots>::enter(EntryBarrierType& entry_barrier) {
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter_ahead() {
-  PlantedBoard<Slots> ahead = board();
+  BoardWithBug<Slots> ahead = board();
   ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
 }
 
@@ -395,7 +396,7 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
   require(job_->arena(), !read_after_give_back_,
           "a step was completed with memory that was given back");
-  if (job_->options().quitter >= 0 && job_->options().mortal < 0) {
+  if (job_->options().leaving_member >= 0 && job_->options().mortal < 0) {
     const Ghost& outcome = job_->outcomes[step_];
     require(job_->arena(), outcome.get() != 2, "a step was completed that failed somewhere");
     outcome.set(1);

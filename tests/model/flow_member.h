@@ -19,9 +19,9 @@ inline constexpr std::size_t kWindowsMax = 4;
 
 // The shipped flag board, with planted bugs.
 template <std::uint32_t Slots>
-class PlantedBoard : public ModelBoard<Slots> {
+class BoardWithBug : public ModelBoard<Slots> {
  public:
-  PlantedBoard(FlowJob& job, int member);
+  BoardWithBug(FlowJob& job, int member);
 
   void publish_phase(std::uint32_t phase);
   bool all_entered();
@@ -48,10 +48,10 @@ class PlantedBoard : public ModelBoard<Slots> {
 
 // The shipped entry barrier, with planted bugs.
 template <std::uint32_t Slots>
-class PlantedEntryBarrier : public BasicEntryBarrier<PlantedBoard<Slots>> {
+class EntryBarrierWithBug : public BasicEntryBarrier<BoardWithBug<Slots>> {
  public:
-  using Base = BasicEntryBarrier<PlantedBoard<Slots>>;
-  PlantedEntryBarrier(FlowJob& job, PlantedBoard<Slots>& board, const StepIdentity& identity)
+  using Base = BasicEntryBarrier<BoardWithBug<Slots>>;
+  EntryBarrierWithBug(FlowJob& job, BoardWithBug<Slots>& board, const StepIdentity& identity)
       : Base(board, identity), job_(&job) {}
 
   Progress check_arrivals() const {
@@ -72,7 +72,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void run() override;
 
   // The functions that the shipped sequences call.
-  using EntryBarrierType = PlantedEntryBarrier<Slots>;
+  using EntryBarrierType = EntryBarrierWithBug<Slots>;
   void stage(std::int64_t window);
   void enter(EntryBarrierType& entry_barrier);
   std::optional<std::int64_t> all_arrived();
@@ -92,7 +92,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
 
-  PlantedBoard<Slots>& board() const { return *live_; }
+  BoardWithBug<Slots>& board() const { return *live_; }
   Sequence sequence_of(std::uint32_t step) const;
   void begin();
   void run_round();
@@ -122,10 +122,10 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   FlowJob* job_;  // borrowed
   ModelDoorbells* doorbells_;
   int number_;
-  PlantedBoard<Slots> board_;  // as it was at the last checkpoint
+  BoardWithBug<Slots> board_;  // as it was at the last checkpoint
   // The board that the sequences refer to. All copies of this thread share it; only one of them
   // runs at a time.
-  std::shared_ptr<PlantedBoard<Slots>> live_;
+  std::shared_ptr<BoardWithBug<Slots>> live_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
   Ending ending_ = Ending::kNone;

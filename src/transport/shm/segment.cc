@@ -97,13 +97,13 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
 }
 
 Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
-  struct stat facts{};
-  if (::fstat(descriptor.get(), &facts) != 0)
+  struct stat attributes{};
+  if (::fstat(descriptor.get(), &attributes) != 0)
     return Status::stop(
         format_text("a peer's shared memory: fstat failed: {} (its descriptor must "
                     "be open)",
                     std::strerror(errno)));
-  const auto size = static_cast<std::size_t>(facts.st_size);
+  const auto size = static_cast<std::size_t>(attributes.st_size);
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0)
     return system_call_error(

@@ -44,9 +44,9 @@ TEST(Segment, CanBeAttachedWithoutKnowingTheSize) {
 }
 
 std::size_t bytes_in_use(const Segment& segment) {
-  struct stat facts{};
-  EXPECT_EQ(::fstat(segment.descriptor().get(), &facts), 0);
-  return static_cast<std::size_t>(facts.st_blocks) * 512;
+  struct stat attributes{};
+  EXPECT_EQ(::fstat(segment.descriptor().get(), &attributes), 0);
+  return static_cast<std::size_t>(attributes.st_blocks) * 512;
 }
 
 TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {

@@ -56,9 +56,9 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
 
 // How many bytes of the machine's memory the segment uses.
 std::size_t bytes_in_use(const SharedHeap& heap) {
-  struct stat facts{};
-  EXPECT_EQ(::fstat(heap.descriptor().get(), &facts), 0);
-  return static_cast<std::size_t>(facts.st_blocks) * 512;
+  struct stat attributes{};
+  EXPECT_EQ(::fstat(heap.descriptor().get(), &attributes), 0);
+  return static_cast<std::size_t>(attributes.st_blocks) * 512;
 }
 
 TEST(SharedHeap, LargeBlocksBeginAtPages) {
