@@ -29,7 +29,7 @@ import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, w
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/dev"
 OVERLAY = ROOT / "build/ablations"
-ROOM = "src/coordination"
+ROOMS = ("src/control", "src/coordination")
 PAGE = ROOT / "docs/simulator.md"
 SEEDS = 8  # of each workload; workloads_test.cc has the same number
 PROCESSOR_TIME_MAX_S = 60  # for all workloads, which take about 7 s
@@ -139,22 +139,32 @@ def run(command: list[str]) -> None:
         raise SystemExit(f"{shlex.join(command)}\n{result.stderr[-4000:]}")
 
 
+def compile_command() -> list[str]:
+    """Return the compiler, and the flags with which it compiles the coordination.
+
+    The preset dev compiles groups of files, so its list has no command for a single file.
+    """
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        words = shlex.split(entry["command"])
+        if "farandole_coordination.dir" in entry["command"]:
+            kept = words[: words.index("-o")]
+            return ["-O1" if word == "-O2" else word for word in kept if not word.startswith("-W")]
+    raise SystemExit("the preset dev compiles no file of the coordination")
+
+
 def build() -> Path:
-    """Compile the room from the overlay, and link the simulator with it."""
+    """Compile the rooms from the overlay, and link the simulator with them."""
     (OVERLAY / "switches.cc").write_text(SWITCHES)
+    compiler, *flags = compile_command()
     commands = []
     objects = []
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        source = Path(entry["file"])
-        words = shlex.split(entry["command"])
-        if source.parent != ROOT / ROOM or "farandole_coordination.dir" not in entry["command"]:
+    for source in (file for room in ROOMS for file in sorted((ROOT / room).glob("*.cc"))):
+        if source.stem.endswith("_test"):
             continue
-        words = ["-O1" if word == "-O2" else word for word in words if not word.startswith("-W")]
-        changed = OVERLAY / ROOM / source.name
-        words[words.index("-c") + 1] = str(changed if changed.is_file() else source)
+        changed = OVERLAY / source.relative_to(ROOT)
         objects.append(str(OVERLAY / f"{source.stem}.o"))
-        words[words.index("-o") + 1] = objects[-1]
-        commands.append([words[0], f"-I{OVERLAY / 'src'}", *words[1:]])
+        names = ["-c", str(changed if changed.is_file() else source), "-o", objects[-1]]
+        commands.append([compiler, f"-I{OVERLAY / 'src'}", *flags, *names])
     objects.append(str(OVERLAY / "switches.o"))
     commands.append(["c++", "-O1", "-c", str(OVERLAY / "switches.cc"), "-o", objects[-1]])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
