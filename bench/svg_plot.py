@@ -1,25 +1,26 @@
-"""Draw time against size as a small SVG with logarithmic axes, with string functions only."""
+"""Draw curves as a small SVG with logarithmic axes, with string functions only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 70, 150, 40, 50
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#66a182", "#2e4057", "#8d6a9f")
-Curves = Mapping[str, Mapping[int, float]]  # microseconds, by name and number of bytes
+Curves = Mapping[str, Mapping[int, float]]  # by name and abscissa
 
 
 class Axes:
     def __init__(self, curves: Curves) -> None:
-        sizes = [size for curve in curves.values() for size in curve]
-        times = [time for curve in curves.values() for time in curve.values()]
-        self.x = math.log2(min(sizes)), math.log2(max(sizes))
-        self.y = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+        abscissas = [x for curve in curves.values() for x in curve]
+        values = [value for curve in curves.values() for value in curve.values()]
+        self.x = math.log2(min(abscissas)), math.log2(max(abscissas))
+        self.y = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
 
-    def at(self, size: float, time: float) -> tuple[float, float]:
-        across = (math.log2(size) - self.x[0]) / max(self.x[1] - self.x[0], 1e-9)
-        up = (math.log10(time) - self.y[0]) / max(self.y[1] - self.y[0], 1e-9)
+    def at(self, x: float, value: float) -> tuple[float, float]:
+        across = (math.log2(x) - self.x[0]) / max(self.x[1] - self.x[0], 1e-9)
+        up = (math.log10(value) - self.y[0]) / max(self.y[1] - self.y[0], 1e-9)
         return (
             round(LEFT + across * (WIDTH - LEFT - RIGHT), 1),
             round(HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1),
@@ -45,22 +46,30 @@ def time_text(power_of_ten: int) -> str:
     return f"{10 ** ((power_of_ten + 3) % 3)} {unit}"
 
 
-def grid(axes: Axes) -> Iterator[str]:
+@dataclass(frozen=True)
+class Units:
+    """How the numbers beside the axes are written, by powers of two and of ten."""
+
+    across: Callable[[int], str] = size_text
+    up: Callable[[int], str] = time_text
+
+
+def grid(axes: Axes, units: Units) -> Iterator[str]:
     low, high = 10.0 ** axes.y[0], 10.0 ** axes.y[1]
     first, last = 2.0 ** axes.x[0], 2.0 ** axes.x[1]
     for exponent in range(axes.y[0], axes.y[1] + 1):
         x, y = axes.at(first, 10.0**exponent)
         yield line((x, y), axes.at(last, 10.0**exponent))
-        yield text(x - 8, y + 4, time_text(exponent), anchor="end")
+        yield text(x - 8, y + 4, units.up(exponent), anchor="end")
     for exponent in range(math.ceil(axes.x[0]), math.floor(axes.x[1]) + 1):
         if exponent % 3 == 0:
             x, y = axes.at(2.0**exponent, low)
             yield line((x, y), axes.at(2.0**exponent, high))
-            yield text(x, y + 20, size_text(exponent))
+            yield text(x, y + 20, units.across(exponent))
 
 
 def curve_of(axes: Axes, name: str, points: Mapping[int, float], colour: str) -> Iterator[str]:
-    places = [axes.at(size, time) for size, time in sorted(points.items())]
+    places = [axes.at(x, value) for x, value in sorted(points.items())]
     path = " ".join(f"{x},{y}" for x, y in places)
     yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for x, y in places:
@@ -72,7 +81,8 @@ def names(curves: Curves) -> Iterator[str]:
         yield text(WIDTH - RIGHT + 20, TOP + 20 + 22 * number, name, "start", COLOURS[number])
 
 
-def plot(title: str, curves: Curves) -> str:
+def plot(title: str, curves: Curves, units: Units = Units()) -> str:
+    """Return the SVG. By default, the curves are times in microseconds by numbers of bytes."""
     axes = Axes(curves)
     shapes = [
         shape
@@ -85,4 +95,4 @@ def plot(title: str, curves: Curves) -> str:
     )
     background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     heading = text(WIDTH / 2, 22, title)
-    return "\n".join([head, background, heading, *grid(axes), *shapes, *names(curves), "</svg>\n"])
+    return "\n".join([head, background, heading, *grid(axes, units), *shapes, *names(curves), "</svg>\n"])

@@ -1,27 +1,27 @@
 #include "coordination/agreement.h"
 
-#include <deque>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/try.h"
+#include "control/relay.h"
+#include "control/tree.h"
 #include "coordination/coordinator.h"
 #include "coordination/follower.h"
 
 namespace farandole {
-namespace {
-
-constexpr int kCoordinator = 0;
-
-}  // namespace
-
 // Connects a member's follower with the coordinator: directly on the coordinator's own member,
 // otherwise by messages that the caller carries.
 class Agreement::Parts {
  public:
-  Parts(int member, std::vector<int> ranks, const AgreementOptions& options)
-      : member_(member), ranks_(std::move(ranks)), follower_(rank_of(member), options) {
-    if (member != kCoordinator) return;
+  Parts(int member, std::vector<int> ranks, const AgreementOptions& options,
+        const std::vector<int>& hosts)
+      : member_(member),
+        ranks_(std::move(ranks)),
+        follower_(rank_of(member), options),
+        relay_(place_in_tree(member, hosts.empty() ? std::vector<int>(ranks_.size()) : hosts)) {
+    if (!relay_.is_root()) return;
     coordinator_.emplace(ranks_, options);
     if (ranks_.size() > 1 && options.fusion_bytes > 0) follower_.enable_fusion_watch();
   }
@@ -31,7 +31,9 @@ class Agreement::Parts {
   void set_time(TimePoint now) { now_ = now; }
 
   Status receive(int from, std::span<const std::byte> message) {
-    const auto status = dispatch(from, message);
+    const auto status = from == member_           ? Status::stop("it comes from this rank itself")
+                        : from == relay_.parent() ? receive_from_parent(message)
+                                                  : receive_from_child(from, message);
     if (status.ok()) return status;
     return Status::stop(format_text(
         "rank {} got a control message from rank {} that is wrong: {}. Do all ranks run the same "
@@ -41,10 +43,7 @@ class Agreement::Parts {
 
   std::optional<OutgoingMessage> next_message() {
     flush();
-    if (outgoing_.empty()) return std::nullopt;
-    auto message = std::move(outgoing_.front());
-    outgoing_.pop_front();
-    return message;
+    return relay_.next_message();
   }
 
   const Decision* next_decision() {
@@ -58,48 +57,58 @@ class Agreement::Parts {
     return ranks_[static_cast<std::size_t>(member)];
   }
 
-  Status dispatch(int from, std::span<const std::byte> message) {
-    if (from == member_) return Status::stop("it comes from this rank itself");
-    if (coordinator_) return coordinator_->receive(from, message);
-    if (from != kCoordinator)
-      return Status::stop(format_text("only rank {} decides here", rank_of(kCoordinator)));
-    return follower_.receive(message, now_);
+  Status receive_from_parent(std::span<const std::byte> message) {
+    if (is_acknowledgement(message)) return relay_.acknowledged();
+    FARANDOLE_TRY(follower_.receive(message, now_));
+    relay_.pass_down(Bytes(message.begin(), message.end()));
+    return {};
+  }
+
+  Status receive_from_child(int from, std::span<const std::byte> message) {
+    FARANDOLE_TRY_ASSIGN(const auto announcements, relay_.receive_from_child(from, message));
+    if (!coordinator_) {
+      relay_.add(announcements);
+      return {};
+    }
+    for (const auto& item : announcements.items)
+      FARANDOLE_TRY(coordinator_->receive(announcements.from, item));
+    return {};
   }
 
   // Sends the follower's announcements (or passes them to the coordinator of this member), then the
   // coordinator's decisions. It loops because a decision may cause new announcements.
   void flush() {
-    while (follower_.has_message() || (coordinator_ && coordinator_->has_message())) {
-      auto message = follower_.next_message();
-      if (message && coordinator_) {
-        const auto announced = coordinator_->receive(kCoordinator, *message);
+    const MemberSet own(member_);
+    for (bool again = true; again;) {
+      again = false;
+      while (auto item = follower_.next_announcement()) {
+        if (!coordinator_) {
+          relay_.add({own, {*std::move(item)}});
+          continue;
+        }
+        const auto announced = coordinator_->receive(own, *item);
         CHECK(announced.ok(), "our own announcements are valid");
-      } else if (message) {
-        outgoing_.push_back({kCoordinator, *std::move(message)});
-      } else {
-        broadcast(*coordinator_->next_message());
       }
+      if (!coordinator_ || !coordinator_->has_message()) continue;
+      const auto stream = *coordinator_->next_message();
+      relay_.pass_down(stream);
+      const auto decided = follower_.receive(stream, now_);
+      CHECK(decided.ok(), "our own decisions are valid");
+      again = true;
     }
-  }
-
-  void broadcast(Bytes stream) {
-    const auto members = static_cast<int>(ranks_.size());
-    for (int to = 0; to < members; ++to)
-      if (to != kCoordinator) outgoing_.push_back({to, stream});
-    const auto decided = follower_.receive(stream, now_);
-    CHECK(decided.ok(), "our own decisions are valid");
   }
 
   int member_;
   std::vector<int> ranks_;
   Follower follower_;
+  Relay relay_;
   std::optional<Coordinator> coordinator_;
-  std::deque<OutgoingMessage> outgoing_;
   TimePoint now_;
 };
 
-Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions& options)
-    : parts_(std::make_unique<Parts>(member, std::move(ranks), options)) {}
+Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions& options,
+                     const std::vector<int>& hosts)
+    : parts_(std::make_unique<Parts>(member, std::move(ranks), options, hosts)) {}
 
 Agreement::~Agreement() = default;
 

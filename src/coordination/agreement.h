@@ -30,10 +30,10 @@
 #include "base/bytes.h"
 #include "base/signature.h"
 #include "base/time_point.h"
+#include "control/messages.h"
+#include "control/submission_context.h"
 #include "coordination/agreement_options.h"
 #include "coordination/decision.h"
-#include "coordination/messages.h"
-#include "coordination/submission_context.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -41,7 +41,9 @@ namespace farandole {
 class Agreement {
  public:
   // `ranks`: the members' world ranks, ascending, for error texts. `member`: our index among them.
-  Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {});
+  // `hosts`: by member, the number of its host; empty if all members are on one host.
+  Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {},
+            const std::vector<int>& hosts = {});
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;

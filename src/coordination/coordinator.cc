@@ -28,26 +28,25 @@ Coordinator::Coordinator(std::vector<int> ranks, const AgreementOptions& options
   CHECK(names_max_ >= 1, "the step that is being issued needs an id");
 }
 
-Status Coordinator::receive(int from, std::span<const std::byte> message) {
-  CHECK(from >= 0 && static_cast<std::size_t>(from) < ranks_.size(), "the sender is a member");
-  FARANDOLE_TRY_ASSIGN(const auto items, decode_announcements(message));
-  for (const auto& item : items) {
-    const bool announces =
-        !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
-    if (replan_ && replan_->has_reported(from)) return Status::stop("it goes on after its report");
-    if (announces && mode_ == Mode::kQueue)
-      return Status::stop("it announces something in generation 1");
-    // An announcement of the old generation. The sender repeats it after the answer if needed.
-    if (announces && replan_) continue;
-    if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
-      return Status::stop("it announces something new after it has joined");
-    FARANDOLE_TRY(std::visit(
-        [this, from](const auto& alternative) { return apply(from, alternative); }, item));
-  }
-  return {};
+Status Coordinator::receive(const MemberSet& from, const Announcement& item) {
+  CHECK(!from.empty() && static_cast<std::size_t>(from.last()) < ranks_.size(),
+        "the senders are members");
+  const bool announces =
+      !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
+  if (replan_ && replan_->any_has_reported(from))
+    return Status::stop("it goes on after its report");
+  if (announces && mode_ == Mode::kQueue)
+    return Status::stop("it announces something in generation 1");
+  // An announcement of the old generation. The sender repeats it after the answer if needed.
+  if (announces && replan_) return {};
+  bool any_joined = false;
+  from.for_each([&](int one) { any_joined |= member(one).joined; });
+  if (announces && any_joined && !std::holds_alternative<AnnounceAgain>(item))
+    return Status::stop("it announces something new after it has joined");
+  return std::visit([&](const auto& alternative) { return apply(from, alternative); }, item);
 }
 
-Status Coordinator::apply(int /*from*/, const Raise& item) {
+Status Coordinator::apply(const MemberSet& /*from*/, const Raise& item) {
   if (replan_) return {};
   if (item.generation != generation_)
     return Status::stop(format_text("it raises in generation {}, the current one is {}",
@@ -61,7 +60,7 @@ void Coordinator::stop(Raise raise) {
   stream_.add(StreamItem(Stop{generation_}));
 }
 
-Status Coordinator::apply(int from, const Report& item) {
+Status Coordinator::apply(const MemberSet& from, const Report& item) {
   if (!replan_ || item.generation != generation_)
     return Status::stop(
         format_text("it reports for generation {}, but was not asked to", item.generation));
@@ -118,51 +117,61 @@ void Coordinator::back_off(std::uint32_t fragments_run) {
   sync_points_to_pass_ = sync_points_passed_last_;
 }
 
-Status Coordinator::apply(int from, const AnnounceInFull& item) {
+Status Coordinator::apply(const MemberSet& from, const AnnounceInFull& item) {
   return record_announcement_in_full(from, item.signature, item.context);
 }
 
-Status Coordinator::apply(int from, const AnnounceById& item) {
+Status Coordinator::apply(const MemberSet& from, const AnnounceById& item) {
   if (item.id > id_defined_last_)
     return Status::stop(format_text("it announces the id {}, the last that was given is {}",
                                     item.id, id_defined_last_));
   const auto* known = names_.find(item.id);
   if (known == nullptr) {  // forgotten while the announcement was on its way
-    ++member(from).announcements_due;
+    from.for_each([this](int one) { ++member(one).announcements_due; });
     return {};
   }
   return record_announcement(from, known->signature, item.id, item.context);
 }
 
-Status Coordinator::apply(int from, const AnnounceAgain& item) {
-  if (member(from).announcements_due == 0)
+Status Coordinator::apply(const MemberSet& from, const AnnounceAgain& item) {
+  bool all_due = true;
+  from.for_each([&](int one) { all_due &= member(one).announcements_due > 0; });
+  if (!all_due)
     return Status::stop(format_text("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
-  --member(from).announcements_due;
+  from.for_each([this](int one) { --member(one).announcements_due; });
   FARANDOLE_TRY(record_announcement_in_full(from, item.signature, item.context));
-  if (member(from).counts_as_joined()) recheck_pending();
+  recheck_if_joined(from);
   return {};
 }
 
-Status Coordinator::apply(int from, const AnnounceJoin& item) {
-  member(from).joined = true;
-  member(from).joined_at = item.time;
+Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
   const auto order_of_join = [this](int number) {
     return std::pair(member(number).joined_at, number);
   };
-  if (!joined_last_ || order_of_join(from) > order_of_join(*joined_last_)) joined_last_ = from;
+  from.for_each([&](int one) {
+    member(one).joined = true;
+    member(one).joined_at = item.time;
+    if (!joined_last_ || order_of_join(one) > order_of_join(*joined_last_)) joined_last_ = one;
+  });
   learner_.restart();
   if (mode_ == Mode::kPlan)
     stop({});
-  else if (member(from).counts_as_joined())
-    recheck_pending();
+  else
+    recheck_if_joined(from);
   return {};
+}
+
+void Coordinator::recheck_if_joined(const MemberSet& members) {
+  bool any_counts = false;
+  members.for_each([&](int one) { any_counts |= member(one).counts_as_joined(); });
+  if (any_counts) recheck_pending();
 }
 
 // A signature that has an id must not be announced in full. Every member knows the id before it can
 // announce the signature again: a member that had announced the step received the id with that
 // step, and a member that had joined received the id before its release.
-Status Coordinator::record_announcement_in_full(int from, const Signature& signature,
+Status Coordinator::record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(format_text("it announces `{}` in full, which has the id {}",
@@ -170,23 +179,21 @@ Status Coordinator::record_announcement_in_full(int from, const Signature& signa
   return record_announcement(from, signature, 0, context);
 }
 
-Status Coordinator::record_announcement(int from, const Signature& signature, std::uint32_t id,
-                                        const SubmissionContext& context) {
+Status Coordinator::record_announcement(const MemberSet& from, const Signature& signature,
+                                        std::uint32_t id, const SubmissionContext& context) {
   // The sender did not know yet that the plan had begun. A planned call needs no announcement.
   if (mode_ == Mode::kPlan && id != 0 && fragment_of(id) != 0) return {};
-  const auto index = static_cast<std::size_t>(from);
-  const auto size = members_.size();
   auto& candidates = pending_[signature.name];
-  if (std::ranges::any_of(candidates, [&](const auto& one) { return one.announced_by[index]; }))
+  if (std::ranges::any_of(candidates,
+                          [&](const auto& one) { return one.members.intersects(from); }))
     return Status::stop(format_text("it announces `{}` a second time",
                                     shortened(signature.name, kNameShownBytesMax)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())
-    same = candidates.insert(
-        same, {signature, id, {}, std::vector<SubmissionContext>(size), std::vector<bool>(size)});
-  same->members.push_back(from);
-  same->announced_by[index] = true;
-  same->contexts[index] = context;
+    same = candidates.insert(same,
+                             {signature, id, {}, std::vector<SubmissionContext>(members_.size())});
+  same->members.insert(from);
+  from.for_each([&](int one) { same->contexts[static_cast<std::size_t>(one)] = context; });
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
@@ -198,22 +205,25 @@ Status Coordinator::record_announcement(int from, const Signature& signature, st
   return {};
 }
 
-std::vector<int> Coordinator::missing_members(const Candidates& candidates) const {
-  std::vector<int> members;
-  for (std::size_t member = 0; member < members_.size(); ++member)
-    if (std::ranges::none_of(candidates, [&](const auto& one) { return one.announced_by[member]; }))
-      members.push_back(static_cast<int>(member));
-  return members;
+MemberSet Coordinator::missing_members(const Candidates& candidates) const {
+  MemberSet missing;
+  for (int member = 0; member < static_cast<int>(members_.size()); ++member)
+    if (std::ranges::none_of(candidates,
+                             [&](const auto& one) { return one.members.contains(member); }))
+      missing.insert(member);
+  return missing;
 }
 
 bool Coordinator::is_complete(const Candidates& candidates) const {
-  std::size_t announced = 0;
-  for (const auto& candidate : candidates) announced += candidate.members.size();
-  const auto joined = [this](int number) {
-    return members_[static_cast<std::size_t>(number)].counts_as_joined();
-  };
-  return announced == members_.size() ||
-         (joined_last_ && std::ranges::all_of(missing_members(candidates), joined));
+  int announced = 0;
+  for (const auto& candidate : candidates) announced += candidate.members.count();
+  if (static_cast<std::size_t>(announced) == members_.size()) return true;
+  if (!joined_last_) return false;
+  bool all_joined = true;
+  missing_members(candidates).for_each([&](int number) {
+    all_joined &= members_[static_cast<std::size_t>(number)].counts_as_joined();
+  });
+  return all_joined;
 }
 
 // Call it when one more member counts as joined: no pending name waits for that member any more.
@@ -327,7 +337,7 @@ void Coordinator::forget(std::uint32_t id) {
     auto& candidates = pending->second;
     const auto dropped = std::ranges::find(candidates, id, &Candidate::id);
     if (dropped != candidates.end()) {
-      for (const int from : dropped->members) ++member(from).announcements_due;
+      dropped->members.for_each([this](int one) { ++member(one).announcements_due; });
       candidates.erase(dropped);
     }
     if (candidates.empty()) pending_.erase(pending);
@@ -345,9 +355,9 @@ std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) cons
   return variants;
 }
 
-std::vector<int> Coordinator::ranks_of(const std::vector<int>& members) const {
+std::vector<int> Coordinator::ranks_of(const MemberSet& members) const {
   std::vector<int> ranks;
-  for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+  members.for_each([&](int member) { ranks.push_back(ranks_[static_cast<std::size_t>(member)]); });
   return ranks;
 }
 

@@ -10,16 +10,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/signature.h"
+#include "control/member_set.h"
+#include "control/messages.h"
 #include "coordination/agreement_options.h"
 #include "coordination/learner.h"
-#include "coordination/messages.h"
 #include "coordination/name_table.h"
 #include "coordination/rejection_text.h"
 #include "coordination/replan.h"
@@ -32,9 +32,9 @@ class Coordinator {
   // `ranks` are the world ranks of the members, for error texts.
   Coordinator(std::vector<int> ranks, const AgreementOptions& options);
 
-  // Takes a message from member `from`, 0 … members − 1. After a stop, the messages of the
-  // coordinator's own member must come first. Errors: kStop, saying what is wrong with the message.
-  Status receive(int from, std::span<const std::byte> message);
+  // Takes an announcement of these members. After a stop, the announcements of the coordinator's
+  // own member must come first. Errors: kStop, saying what is wrong with it.
+  Status receive(const MemberSet& from, const Announcement& item);
   // The next message of the stream; empty if there is none. Every member must get each, in order.
   std::optional<Bytes> next_message() { return stream_.take(); }
   bool has_message() const { return !stream_.empty(); }
@@ -45,9 +45,8 @@ class Coordinator {
   struct Candidate {
     Signature signature;
     std::uint32_t id;  // the id by which the members announced it; 0 if in full
-    std::vector<int> members;
+    MemberSet members;
     std::vector<SubmissionContext> contexts;  // by member
-    std::vector<bool> announced_by;           // by member: whether it has announced this signature
   };
   using Candidates = std::vector<Candidate>;
 
@@ -62,22 +61,23 @@ class Coordinator {
     bool counts_as_joined() const { return joined && announcements_due == 0; }
   };
 
-  Status apply(int from, const AnnounceInFull& item);
-  Status apply(int from, const AnnounceById& item);
-  Status apply(int from, const AnnounceAgain& item);
-  Status apply(int from, const AnnounceJoin& item);
-  Status apply(int from, const Raise& item);
-  Status apply(int from, const Report& item);
+  Status apply(const MemberSet& from, const AnnounceInFull& item);
+  Status apply(const MemberSet& from, const AnnounceById& item);
+  Status apply(const MemberSet& from, const AnnounceAgain& item);
+  Status apply(const MemberSet& from, const AnnounceJoin& item);
+  Status apply(const MemberSet& from, const Raise& item);
+  Status apply(const MemberSet& from, const Report& item);
   void stop(Raise raise);
   void answer();
   std::uint32_t learn_from(const Replan& replan);
   void back_off(std::uint32_t fragments_run);
-  Status record_announcement_in_full(int from, const Signature& signature,
+  Status record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                      const SubmissionContext& context);
-  Status record_announcement(int from, const Signature& signature, std::uint32_t id,
+  Status record_announcement(const MemberSet& from, const Signature& signature, std::uint32_t id,
                              const SubmissionContext& context);
-  std::vector<int> missing_members(const Candidates& candidates) const;
+  MemberSet missing_members(const Candidates& candidates) const;
   bool is_complete(const Candidates& candidates) const;
+  void recheck_if_joined(const MemberSet& members);
   void recheck_pending();
   void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
@@ -90,7 +90,7 @@ class Coordinator {
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
   std::vector<Variant> variants_of(const Candidates& candidates) const;
-  std::vector<int> ranks_of(const std::vector<int>& members) const;
+  std::vector<int> ranks_of(const MemberSet& members) const;
   Member& member(int number) { return members_[static_cast<std::size_t>(number)]; }
 
   std::vector<int> ranks_;

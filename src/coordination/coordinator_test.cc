@@ -17,9 +17,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 Status feed(Coordinator& coordinator, int from, const std::vector<Announcement>& items) {
-  MessagePacker packer;
-  for (const auto& item : items) packer.add(item);
-  return coordinator.receive(from, *packer.take());
+  for (const auto& item : items)
+    if (const auto status = coordinator.receive(MemberSet(from), item); !status.ok()) return status;
+  return {};
 }
 
 std::vector<StreamItem> take_stream(Coordinator& coordinator) {

@@ -39,7 +39,7 @@ void Follower::submit(CallId call_id, const InternedSignature& interned,
     if (mode_ != Mode::kLearn)
       raise({});
     else if (!stopped_)
-      messages_.add(Announcement(join_->announcement));
+      announcements_.emplace_back(join_->announcement);
     return;
   }
   const auto slot = in_flight_.add(call_id, interned, context);
@@ -56,9 +56,16 @@ void Follower::announce(InFlight::Slot slot) {
   submission.announced = true;
   submission.announced_id = names_.id_of(submission.interned->digest);
   if (submission.announced_id != 0)
-    messages_.add(Announcement(AnnounceById{submission.announced_id, submission.context}));
+    announcements_.emplace_back(AnnounceById{submission.announced_id, submission.context});
   else
-    messages_.add(Announcement(AnnounceInFull{submission.interned->signature, submission.context}));
+    announcements_.emplace_back(AnnounceInFull{submission.interned->signature, submission.context});
+}
+
+std::optional<Announcement> Follower::next_announcement() {
+  if (announcements_.empty()) return std::nullopt;
+  auto item = std::move(announcements_.front());
+  announcements_.pop_front();
+  return item;
 }
 
 void Follower::announce_unplanned() {
@@ -84,7 +91,7 @@ void Follower::raise(Raise item) {
   raised_ = true;
   item.generation = generation_;
   item.completed = completed_;
-  messages_.add(Announcement(std::move(item)));
+  announcements_.emplace_back(std::move(item));
 }
 
 void Follower::tick(TimePoint now) {
@@ -141,7 +148,7 @@ Status Follower::apply(const Forget& item) {
   if (slot == InFlight::kNone || in_flight_[slot].announced_id != item.id) return {};
   auto& submission = in_flight_[slot];
   submission.announced_id = 0;
-  messages_.add(Announcement(AnnounceAgain{submission.interned->signature, submission.context}));
+  announcements_.emplace_back(AnnounceAgain{submission.interned->signature, submission.context});
   return {};
 }
 
@@ -221,12 +228,12 @@ Status Follower::apply(const Stop& item) {
   stopped_ = true;
   const auto* const step = std::get_if<Step>(&decision_);
   const std::uint64_t identity = entered_ && step != nullptr ? step->identity : 0;
-  messages_.add(Announcement(Report{.generation = generation_,
-                                    .completed = completed_,
-                                    .entered = static_cast<std::uint8_t>(entered_ ? 1 : 0),
-                                    .identity = identity,
-                                    .quiescent_points = quiescent_points_last_,
-                                    .fragments_run = walk_.fragments_run()}));
+  announcements_.emplace_back(Report{.generation = generation_,
+                                     .completed = completed_,
+                                     .entered = static_cast<std::uint8_t>(entered_ ? 1 : 0),
+                                     .identity = identity,
+                                     .quiescent_points = quiescent_points_last_,
+                                     .fragments_run = walk_.fragments_run()});
   return {};
 }
 
@@ -249,7 +256,7 @@ Status Follower::apply(const Answer& item) {
   if (mode_ == Mode::kPlan)
     raise({});
   else
-    messages_.add(Announcement(join_->announcement));
+    announcements_.emplace_back(join_->announcement);
   return {};
 }
 

@@ -14,12 +14,12 @@
 #include "base/bytes.h"
 #include "base/signature.h"
 #include "base/time_point.h"
+#include "control/messages.h"
 #include "coordination/agreement_options.h"
 #include "coordination/decision.h"
 #include "coordination/fusion_watch.h"
 #include "coordination/grace.h"
 #include "coordination/in_flight.h"
-#include "coordination/messages.h"
 #include "coordination/name_table.h"
 #include "coordination/plan.h"
 #include "coordination/plan_walk.h"
@@ -42,8 +42,8 @@ class Follower {
   Status receive(std::span<const std::byte> message, TimePoint now);
   void tick(TimePoint now);
   std::optional<TimePoint> deadline();
-  std::optional<Bytes> next_message() { return messages_.take(); }
-  bool has_message() const { return !messages_.empty(); }
+  // Returns the next announcement to send to the coordinator; empty if there is none.
+  std::optional<Announcement> next_announcement();
   const Decision* next_decision();
   void completed();
   void mispredicted() { raise({}); }
@@ -118,8 +118,8 @@ class Follower {
   std::optional<FusionWatch> fusion_watch_;
   std::uint32_t id_defined_last_ = 0;
   std::uint32_t sequence_issued_last_ = 0;
-  std::deque<IssuedDecision> issued_;  // not entered yet
-  MessagePacker messages_;
+  std::deque<IssuedDecision> issued_;       // not entered yet
+  std::deque<Announcement> announcements_;  // not sent yet
 };
 
 }  // namespace farandole

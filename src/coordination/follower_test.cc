@@ -48,9 +48,9 @@ class TestFollower {
   }
 
   std::vector<Announcement> take_sent() {
-    const auto message = follower_.next_message();
-    if (!message) return {};
-    return decode_announcements(*message).value();
+    std::vector<Announcement> sent;
+    while (auto item = follower_.next_announcement()) sent.push_back(*std::move(item));
+    return sent;
   }
 
   // Enters all decisions that can be entered, and completes each immediately.

@@ -1,6 +1,6 @@
 #include "coordination/fusion_planner.h"
 
-#include "coordination/limits.h"
+#include "control/limits.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "coordination/limits.h"
+#include "control/limits.h"
 
 namespace farandole {
 namespace {

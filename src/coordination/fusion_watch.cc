@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "control/limits.h"
 #include "coordination/fusion_planner.h"
-#include "coordination/limits.h"
 
 namespace farandole {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/signature.h"
-#include "coordination/submission_context.h"
+#include "control/submission_context.h"
 
 namespace farandole {
 

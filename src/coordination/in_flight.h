@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/signature.h"
+#include "control/submission_context.h"
 #include "coordination/decision.h"
-#include "coordination/submission_context.h"
 
 namespace farandole {
 

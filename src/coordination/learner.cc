@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/digest.h"
+#include "control/limits.h"
 #include "coordination/fusion_planner.h"
-#include "coordination/limits.h"
 
 namespace farandole {
 namespace {

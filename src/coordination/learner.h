@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "coordination/messages.h"
+#include "control/messages.h"
+#include "control/submission_context.h"
 #include "coordination/name_table.h"
 #include "coordination/plan.h"
-#include "coordination/submission_context.h"
 
 namespace farandole {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "coordination/limits.h"
+#include "control/limits.h"
 
 namespace farandole {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/digest.h"
 #include "base/signature.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 #include "coordination/name_table.h"
 #include "farandole/status.h"
 

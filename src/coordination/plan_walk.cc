@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "coordination/limits.h"
+#include "control/limits.h"
 
 namespace farandole {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "control/messages.h"
 #include "coordination/in_flight.h"
-#include "coordination/messages.h"
 #include "coordination/plan.h"
 
 namespace farandole {

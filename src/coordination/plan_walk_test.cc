@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "coordination/limits.h"
+#include "control/limits.h"
 
 namespace farandole {
 namespace {

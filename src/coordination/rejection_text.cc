@@ -11,7 +11,7 @@
 #include "base/format.h"
 #include "base/rank_names.h"
 #include "base/visible_text.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 namespace farandole {
 namespace {

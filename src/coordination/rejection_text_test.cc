@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 namespace farandole {
 namespace {

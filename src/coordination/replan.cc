@@ -9,54 +9,66 @@
 namespace farandole {
 
 Replan::Replan(std::vector<int> ranks, Raise raise)
-    : ranks_(std::move(ranks)),
-      raise_(std::move(raise)),
-      reports_(ranks_.size()),
-      missing_(ranks_.size()) {}
+    : ranks_(std::move(ranks)), raise_(std::move(raise)) {}
 
 // A member is ahead of another by at most one completion, and only if the other has entered the
 // step that the first one has completed: a step completes only after all members have entered it.
-Status Replan::add(int member, const Report& report) {
+Status Replan::add(const MemberSet& from, const Report& report) {
   constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
-  for (std::size_t index = 0; index < reports_.size(); ++index) {
-    const auto& other = reports_[index];
-    if (!other) continue;
-    const auto ahead = report.completed - other->completed;
-    const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
+  for (const auto& [members, other] : reports_) {
+    const auto ahead = report.completed - other.completed;
+    const bool possible = ahead == 0 || (ahead == 1 && other.entered == 1) ||
                           (ahead == kOneBehind && report.entered == 1);
     if (possible) continue;
     return Status::stop(format_text(
         "it reports {} completed and {} entered, rank {} reported {} and {}", report.completed,
-        report.entered, ranks_[index], other->completed, other->entered));
+        report.entered, ranks_[static_cast<std::size_t>(members.first())], other.completed,
+        other.entered));
   }
-  reports_[static_cast<std::size_t>(member)] = report;
-  --missing_;
+  const auto same = std::ranges::find(reports_, report, &std::pair<MemberSet, Report>::second);
+  if (same == reports_.end())
+    reports_.emplace_back(from, report);
+  else
+    same->first.insert(from);
+  reporters_.insert(from);
   return {};
+}
+
+bool Replan::is_complete() const {
+  return static_cast<std::size_t>(reporters_.count()) == ranks_.size();
 }
 
 // If one member has completed a sequence that another has only entered, then all have entered it.
 std::uint32_t Replan::common_prefix() const {
-  const auto& first = *reports_.front();
+  const auto& first = reports_.front().second;
   bool alike = true;
   std::uint32_t completed = first.completed;
-  for (const auto& report : reports_) {
-    alike &= report->completed == first.completed && report->entered == 1 &&
-             report->identity == first.identity;
-    if (report->completed == completed + 1) ++completed;
+  for (const auto& [members, report] : reports_) {
+    alike &= report.completed == first.completed && report.entered == 1 &&
+             report.identity == first.identity;
+    if (report.completed == completed + 1) ++completed;
   }
   return alike ? completed + 1 : completed;
 }
 
 std::vector<std::uint32_t> Replan::quiescent_points() const {
-  std::vector<std::uint32_t> all;
-  for (const auto& report : reports_) all.push_back(report->quiescent_points);
+  std::vector<std::uint32_t> all(ranks_.size());
+  for (const auto& [members, report] : reports_)
+    members.for_each(
+        [&](int member) { all[static_cast<std::size_t>(member)] = report.quiescent_points; });
   return all;
 }
 
 bool Replan::rolls_back() const {
-  return std::ranges::any_of(reports_, [common_prefix = common_prefix()](const auto& report) {
-    return report->completed + report->entered == common_prefix + 1;
+  return std::ranges::any_of(reports_, [common_prefix = common_prefix()](const auto& reported) {
+    return reported.second.completed + reported.second.entered == common_prefix + 1;
   });
+}
+
+std::uint32_t Replan::fragments_run() const {
+  const auto of_member_0 = std::ranges::find_if(
+      reports_, [](const auto& reported) { return reported.first.contains(0); });
+  return of_member_0->second.fragments_run;
 }
 
 }  // namespace farandole

@@ -4,10 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <utility>
 #include <vector>
 
-#include "coordination/messages.h"
+#include "control/member_set.h"
+#include "control/messages.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -18,12 +19,11 @@ class Replan {
   // replan.
   Replan(std::vector<int> ranks, Raise raise);
 
-  // Adds a member's report. Errors: kStop, saying how it contradicts the report of another member.
-  Status add(int member, const Report& report);
-  bool has_reported(int member) const {
-    return reports_[static_cast<std::size_t>(member)].has_value();
-  }
-  bool is_complete() const { return missing_ == 0; }
+  // Adds the report of these members. Errors: kStop, saying how it contradicts the report of
+  // another member.
+  Status add(const MemberSet& from, const Report& report);
+  bool any_has_reported(const MemberSet& members) const { return reporters_.intersects(members); }
+  bool is_complete() const;
 
   const Raise& raise() const { return raise_; }
   // The following functions may be called only when the replan is complete.
@@ -32,13 +32,13 @@ class Replan {
   bool rolls_back() const;
   std::vector<std::uint32_t> quiescent_points() const;  // by member
   // How many fragments of the plan member 0 has run.
-  std::uint32_t fragments_run() const { return reports_.front()->fragments_run; }
+  std::uint32_t fragments_run() const;
 
  private:
   std::vector<int> ranks_;
   Raise raise_;
-  std::vector<std::optional<Report>> reports_;
-  std::size_t missing_;
+  std::vector<std::pair<MemberSet, Report>> reports_;  // one for each group of equal reports
+  MemberSet reporters_;
 };
 
 }  // namespace farandole

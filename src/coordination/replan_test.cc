@@ -20,11 +20,11 @@ Report report(std::uint32_t completed, std::uint8_t entered, std::uint64_t ident
 TEST(Replan, KnowsItsReasonAndWhichMembersHaveReported) {
   Replan replan({3, 5}, {.generation = 1, .fragment = 4});
   EXPECT_EQ(replan.raise().fragment, 4U);
-  EXPECT_FALSE(replan.has_reported(1));
-  ASSERT_EQ(replan.add(1, report(2, 0, 0, 8)), Status());
-  EXPECT_TRUE(replan.has_reported(1));
+  EXPECT_FALSE(replan.any_has_reported(MemberSet(1)));
+  ASSERT_EQ(replan.add(MemberSet(1), report(2, 0, 0, 8)), Status());
+  EXPECT_TRUE(replan.any_has_reported(MemberSet(1)));
   EXPECT_FALSE(replan.is_complete());
-  ASSERT_EQ(replan.add(0, report(2, 0, 0, 9)), Status());
+  ASSERT_EQ(replan.add(MemberSet(0), report(2, 0, 0, 9)), Status());
   EXPECT_TRUE(replan.is_complete());
   EXPECT_THAT(replan.quiescent_points(), testing::ElementsAre(9, 8));
 }
@@ -42,7 +42,7 @@ TEST(Replan, RollsBackStepsThatNotAllHaveEntered) {
   for (const auto& [reports, common_prefix, rolls_back] : cases) {
     Replan replan({0, 1}, {});
     for (int member = 0; member < 2; ++member)
-      ASSERT_EQ(replan.add(member, reports[static_cast<std::size_t>(member)]), Status());
+      ASSERT_EQ(replan.add(MemberSet(member), reports[static_cast<std::size_t>(member)]), Status());
     EXPECT_EQ(replan.common_prefix(), common_prefix);
     EXPECT_EQ(replan.rolls_back(), rolls_back);
   }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <map>
 
-#include "coordination/submission_context.h"
+#include "control/submission_context.h"
 #include "farandole/engine.h"
 
 namespace farandole {

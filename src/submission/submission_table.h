@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "coordination/submission_context.h"
+#include "control/submission_context.h"
 #include "farandole/engine.h"
 #include "submission/interned_signatures.h"
 

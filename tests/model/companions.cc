@@ -79,7 +79,7 @@ std::uint32_t Coordinator::prefix() const {
     return std::ranges::min(reports_, {}, &Report::completed).completed;
   Replan replan(job_->ranks(), {});
   for (std::size_t member = 0; member < reports_.size(); ++member)
-    require(job_->arena(), replan.add(static_cast<int>(member), reports_[member]).ok(),
+    require(job_->arena(), replan.add(MemberSet(static_cast<int>(member)), reports_[member]).ok(),
             "a report contradicts another one");
   return replan.common_prefix();
 }

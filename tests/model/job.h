@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 #include "model_atomics.h"
 #include "transport/shm/flag_board.h"
 

@@ -7,10 +7,11 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 namespace farandole::sim {
 namespace {
@@ -20,7 +21,12 @@ using Items = std::vector<StreamItem>;
 template <class Item>
 std::vector<Envelope> packed(const Envelope& like, const std::vector<Item>& items) {
   MessagePacker packer;
-  for (const auto& item : items) packer.add(item);
+  for (const auto& item : items) {
+    if constexpr (std::is_same_v<Item, Announcement>)
+      packer.add(MemberSet(like.from), item);
+    else
+      packer.add(item);
+  }
   std::vector<Envelope> envelopes;
   while (auto bytes = packer.take())
     envelopes.push_back({like.group, like.from, like.to, *std::move(bytes)});
@@ -98,7 +104,7 @@ Tap decide_too_early(const Script& script) {
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to != 0 || last == 0) return {std::move(envelope)};
-    auto items = decode_announcements(envelope.bytes).value();
+    auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items,
                   [](const auto& item) { return !std::holds_alternative<AnnounceInFull>(item); });
     if (envelope.from == last && !items.empty()) announced->insert(envelope.group);
@@ -114,7 +120,7 @@ Tap decide_too_early(const Script& script) {
 Tap do_not_announce_again(const Script& /*script*/) {
   return [](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.to != 0) return {std::move(envelope)};
-    auto items = decode_announcements(envelope.bytes).value();
+    auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items,
                   [](const auto& item) { return std::holds_alternative<AnnounceAgain>(item); });
     return packed(envelope, items);
@@ -124,7 +130,7 @@ Tap do_not_announce_again(const Script& /*script*/) {
 template <class Item>
 bool announces(const Envelope& envelope) {
   if (envelope.to != 0) return false;
-  const auto items = decode_announcements(envelope.bytes).value();
+  const auto items = decode_announcements(envelope.bytes).value().items;
   return std::ranges::any_of(items,
                              [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
@@ -160,9 +166,8 @@ Tap stay_joined(const Script& script) {
     const bool releases = std::ranges::any_of(
         items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
     if (!releases) return {std::move(envelope)};
-    auto joined = packed(envelope, std::vector<Announcement>{AnnounceJoin{}});
-    joined.front().from = last;
-    joined.front().to = 0;
+    const Envelope of_last{envelope.group, last, 0, {}};
+    auto joined = packed(of_last, std::vector<Announcement>{AnnounceJoin{}});
     return {std::move(joined.front()), std::move(envelope)};
   };
 }
@@ -183,7 +188,7 @@ Tap do_not_compare_scales(const Script& script) {
       std::make_shared<std::map<std::pair<int, std::string>, Scales>>();  // by group, name
   return [&script, scales](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.to != 0) return {std::move(envelope)};
-    auto items = decode_announcements(envelope.bytes).value();
+    auto items = decode_announcements(envelope.bytes).value().items;
     for (auto& item : items) {
       auto* in_full = std::get_if<AnnounceInFull>(&item);
       if (in_full == nullptr || !row_of(in_full->signature.operation).reduces) continue;
@@ -206,7 +211,7 @@ std::function<Tap(const Script&)> on_announcements(
     auto states = std::make_shared<std::map<std::pair<int, int>, State>>();  // by group and member
     return [change, states](Envelope envelope) -> std::vector<Envelope> {
       if (envelope.to != 0) return {std::move(envelope)};
-      auto items = decode_announcements(envelope.bytes).value();
+      auto items = decode_announcements(envelope.bytes).value().items;
       change((*states)[{envelope.group, envelope.from}], items);
       return packed(envelope, items);
     };
@@ -249,7 +254,7 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
       return {std::move(envelope)};
     }
     if (!follows->contains(envelope.group)) return {std::move(envelope)};
-    auto items = decode_announcements(envelope.bytes).value();
+    auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items, [](const auto& item) {
       return !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
     });
@@ -269,7 +274,7 @@ Tap do_not_compare_while_planned(const Script& /*script*/) {
           names->emplace(envelope.group, define->signature.name);
       return {std::move(envelope)};
     }
-    auto items = decode_announcements(envelope.bytes).value();
+    auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items, [&](const auto& item) {
       const auto* in_full = std::get_if<AnnounceInFull>(&item);
       return in_full != nullptr && names->contains({envelope.group, in_full->signature.name});
@@ -314,7 +319,7 @@ Tap roll_back_what_stays(const Script& script) {
   return [&script, reports](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to == 0 && envelope.from == last) {
-      const auto items = decode_announcements(envelope.bytes).value();
+      const auto items = decode_announcements(envelope.bytes).value().items;
       for (const auto& item : items)
         if (const auto* report = std::get_if<Report>(&item)) (*reports)[envelope.group] = *report;
     }
@@ -517,7 +522,7 @@ std::vector<NamedBug> engine_bugs() {
 
 std::vector<NamedBug> all_bugs() {
   auto bugs = wire_bugs();
-  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs()})
+  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs(), relay_bugs()})
     bugs.insert(bugs.end(), more.begin(), more.end());
   return bugs;
 }

@@ -13,8 +13,9 @@ namespace farandole::sim {
 struct NamedBug {
   std::string name;
   Bug bug;
-  std::string symptom;       // text that the reported problem must contain
-  bool fails_check = false;  // a CHECK of the code under test reports the problem
+  std::string symptom;                 // text that the reported problem must contain
+  bool fails_check = false;            // a CHECK of the code under test reports the problem
+  ScriptKind kind = ScriptKind::kAny;  // of the jobs that show it
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
     return out << named.name;
@@ -22,5 +23,6 @@ struct NamedBug {
 };
 
 std::vector<NamedBug> all_bugs();
+std::vector<NamedBug> relay_bugs();  // a part of all_bugs()
 
 }  // namespace farandole::sim

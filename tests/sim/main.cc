@@ -1,7 +1,7 @@
 // sim: runs simulated jobs. Without arguments, it runs as many seeds as CI does.
 //   --seeds N [--first S]        N seeds, beginning with S
 //   --seed S                     one seed; prints every event of it
-//   --kind any|free|loop|large|names   the kind of jobs; combines with the options above
+//   --kind any|free|loop|large|names|hosts   the kind of jobs; combines with the options above
 //   --workloads [--seeds N]      the cost of typical training programs, summed over N seeds
 //   --scale [--members N]        measures the cost of agreement with up to N members
 
@@ -34,7 +34,8 @@ struct Arguments {
   int members_max = 8192;
 };
 
-constexpr std::array<std::string_view, 5> kKinds = {"any", "free", "loop", "large", "names"};
+constexpr std::array<std::string_view, 6> kKinds = {"any",   "free",  "loop",
+                                                    "large", "names", "hosts"};
 
 std::optional<int> kind_number(std::string_view kind) {
   const auto* const found = std::ranges::find(kKinds, kind);
@@ -163,7 +164,8 @@ int main(int count, char** words) {
       farandole::sim::parse({words + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
   if (!arguments) {
     std::fprintf(stderr,
-                 "usage: %s [--seed S | --seeds N [--first S]] [--kind any|free|loop|large|names]\n"
+                 "usage: %s [--seed S | --seeds N [--first S]]\n"
+                 "           [--kind any|free|loop|large|names|hosts]\n"
                  "       %s --workloads [--seeds N]\n"
                  "       %s --scale [--members N]\n",
                  words[0], words[0], words[0]);

@@ -16,10 +16,39 @@ ScriptKind random_kind(Random& random) {
   return kind < 380 ? ScriptKind::kLoop : ScriptKind::kNames;
 }
 
+// Some deaths take all workers of a host.
 void add_deaths(Random& random, Script& script) {
-  for (int count = random.chance(80) ? 1 : 2; count > 0; --count)
-    script.deaths.push_back(
-        {random.below(script.workers), random.below(30) * script.delay_max + random.below(50)});
+  for (int count = random.chance(80) ? 1 : 2; count > 0; --count) {
+    const Death death{random.below(script.workers),
+                      random.below(30) * script.delay_max + random.below(50)};
+    script.deaths.push_back(death);
+    if (script.hosts.empty() || random.chance(50)) continue;
+    for (int other = 0; other < script.workers; ++other)
+      if (other != death.worker && script.host_of(other) == script.host_of(death.worker))
+        script.deaths.push_back({other, death.time});
+  }
+}
+
+// Up to 20 hosts, so that leaders may have leaders above and below them. Workers of a host need not
+// follow one another.
+void add_hosts(Random& random, Script& script) {
+  const int hosts = random.between(2, 20);
+  for (int worker = 0; worker < script.workers; ++worker)
+    script.hosts.push_back(random.chance(50) ? worker * hosts / script.workers
+                                             : random.below(hosts));
+}
+
+ScriptKind kind_on_hosts(Random& random) {
+  const int kind = random.below(100);
+  if (kind < 45) return ScriptKind::kFree;
+  return kind < 85 ? ScriptKind::kLoop : ScriptKind::kNames;
+}
+
+int worker_count(Random& random, ScriptKind kind, bool on_hosts) {
+  if (on_hosts) return random.between(2, random.chance(70) ? 12 : 40);
+  if (kind == ScriptKind::kLarge) return random.between(100, random.chance(30) ? 1024 : 300);
+  if (kind == ScriptKind::kLoop) return random.between(2, random.chance(80) ? 5 : 16);
+  return random_worker_count(random);
 }
 
 }  // namespace
@@ -28,10 +57,11 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
   Random random(seed);
   const auto chosen = random_kind(random);
   if (kind == ScriptKind::kAny) kind = chosen;
+  const bool on_hosts = kind == ScriptKind::kHosts;
+  if (on_hosts) kind = kind_on_hosts(random);
   Script script;
-  script.workers = kind == ScriptKind::kLarge  ? random.between(100, random.chance(30) ? 1024 : 300)
-                   : kind == ScriptKind::kLoop ? random.between(2, random.chance(80) ? 5 : 16)
-                                               : random_worker_count(random);
+  script.workers = worker_count(random, kind, on_hosts);
+  if (on_hosts) add_hosts(random, script);
   script.groups = random_groups(random, script.workers);
   script.delay_max = random.chance(20) ? 2 : random.between(10, 200);
   for (std::size_t group = 0; group < script.groups.size(); ++group)

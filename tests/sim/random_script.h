@@ -14,6 +14,7 @@ enum class ScriptKind : std::uint8_t {
   kLoop,   // the same calls again and again, so the group must learn them
   kLarge,  // hundreds of members with few calls
   kNames,  // calls without names, names in use, polls and dropped handles
+  kHosts,  // one of the kinds above, with workers on several hosts
 };
 
 Script random_script(std::uint64_t seed, ScriptKind kind = ScriptKind::kAny);

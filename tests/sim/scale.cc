@@ -28,12 +28,14 @@ using Clock = std::chrono::steady_clock;
 
 class Cluster {
  public:
-  Cluster(int members, int tensors, std::int64_t fusion_bytes) : random_(1) {
+  Cluster(int members, int hosts, int tensors, std::int64_t fusion_bytes) : random_(1) {
     std::vector<int> ranks(static_cast<std::size_t>(members));
     std::iota(ranks.begin(), ranks.end(), 0);
+    std::vector<int> host_of;
+    for (const int rank : ranks) host_of.push_back(rank / (members / hosts));
     for (int member = 0; member < members; ++member)
-      members_.push_back(
-          std::make_unique<Member>(member, ranks, AgreementOptions{.fusion_bytes = fusion_bytes}));
+      members_.push_back(std::make_unique<Member>(
+          member, ranks, AgreementOptions{.fusion_bytes = fusion_bytes}, host_of));
     for (int tensor = 0; tensor < tensors; ++tensor) {
       Signature signature;
       signature.name = format_text("layer{}.weight", tensor);
@@ -76,8 +78,9 @@ class Cluster {
 
  private:
   struct Member {
-    Member(int our_number, const std::vector<int>& ranks, const AgreementOptions& options)
-        : number(our_number), agreement(our_number, ranks, options) {}
+    Member(int our_number, const std::vector<int>& ranks, const AgreementOptions& options,
+           const std::vector<int>& hosts)
+        : number(our_number), agreement(our_number, ranks, options, hosts) {}
 
     int number;
     Agreement agreement;
@@ -145,6 +148,8 @@ class Cluster {
         ++cost_.messages;
         ++member.messages;
         cost_.bytes += message->bytes.size();
+        if (member.number == 0 || message->to == 0)
+          cost_.bytes_coordinator += message->bytes.size();
         network_.push_back(
             {member.number, message->to, member.hops + 1, std::move(message->bytes)});
       }
@@ -223,27 +228,29 @@ std::uint64_t log2_rounded_up(int members) {
   return static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(members - 1)));
 }
 
-std::string row(int members, const std::string& name, const StepCost& cost) {
-  return format_text("| {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members, name,
-                     cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
-                     cost.nanoseconds_rank / 1000, cost.nanoseconds_coordinator / 1000);
+std::string row(int members, int hosts, const std::string& name, const StepCost& cost) {
+  return format_text("| {} | {} | {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members,
+                     hosts, name, cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
+                     cost.bytes_coordinator, cost.nanoseconds_rank / 1000,
+                     cost.nanoseconds_coordinator / 1000);
 }
 
 std::string row(int members, const HorovodModel& model) {
-  return format_text("| {} | {} | {} | {} | {} | {} | – | – |\n", members, model.name,
+  return format_text("| {} | – | {} | {} | {} | {} | {} | – | – | – |\n", members, model.name,
                      model.messages, model.messages_busiest, model.hops, model.bytes);
 }
 
 }  // namespace
 
-ScaleCosts measure_scale(int members, int tensors) {
+ScaleCosts measure_scale(int members, int tensors, int hosts) {
+  CHECK(members % hosts == 0, "each host has as many members");
   ScaleCosts costs;
   {
-    Cluster same(members, tensors, 0);
+    Cluster same(members, hosts, tensors, 0);
     for (int warm = 0; warm < 2; ++warm) same.step(true);
     costs.predicted = same.step(true);
   }
-  Cluster cluster(members, tensors, 1 << 20);
+  Cluster cluster(members, hosts, tensors, 1 << 20);
   costs.misprediction = cluster.step(false);
   costs.learning = cluster.step(false);
   for (int silent = 0; silent < 3;) {
@@ -281,16 +288,21 @@ HorovodModel horovod_uncached_mpi(int members, int tensors) {
 std::string scale_report(int members_max) {
   std::string text = format_text(
       "One training step of {} tensors of 1 KiB; all are submitted, then waited for.\n\n"
-      "| members | way | messages | of the busiest member | hops | bytes | µs per rank | µs of the "
-      "coordinator |\n| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+      "| members | hosts | way | messages | of the busiest member | hops | bytes | bytes of the "
+      "coordinator | µs per rank | µs of the coordinator |\n"
+      "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
       kTensors);
-  for (const int members : {8, 64, 1024, 8192}) {
+  constexpr std::pair<int, int> kSizes[] = {{8, 1},    {64, 1},     {64, 8},
+                                            {1024, 1}, {1024, 16},  {1024, 128},
+                                            {8192, 1}, {8192, 128}, {8192, 1024}};
+  for (const auto& [members, hosts] : kSizes) {
     if (members > members_max) break;
-    const auto costs = measure_scale(members, kTensors);
-    text += row(members, "predicted", costs.predicted);
-    text += row(members, "planned", costs.planned);
-    text += row(members, "learning", costs.learning);
-    text += row(members, "the first misprediction", costs.misprediction);
+    const auto costs = measure_scale(members, kTensors, hosts);
+    text += row(members, hosts, "predicted", costs.predicted);
+    text += row(members, hosts, "planned", costs.planned);
+    text += row(members, hosts, "learning", costs.learning);
+    text += row(members, hosts, "the first misprediction", costs.misprediction);
+    if (hosts > 1) continue;
     text += row(members, horovod_cached_mpi(members));
     text += row(members, horovod_cached_gloo(members));
     text += row(members, horovod_uncached_mpi(members, kTensors));

@@ -13,9 +13,10 @@ struct StepCost {
   std::uint64_t messages = 0;
   std::uint64_t messages_busiest = 0;  // sent and received by the member with the most messages
   std::uint64_t bytes = 0;
-  int hops = 0;                        // the longest chain of messages that wait for each other
-  double nanoseconds_rank = 0;         // average wall time
-  double nanoseconds_coordinator = 0;  // of member 0
+  std::uint64_t bytes_coordinator = 0;  // sent and received by member 0
+  int hops = 0;                         // the longest chain of messages that wait for each other
+  double nanoseconds_rank = 0;          // average wall time
+  double nanoseconds_coordinator = 0;   // of member 0
 };
 
 struct ScaleCosts {
@@ -26,7 +27,8 @@ struct ScaleCosts {
   int steps_to_plan = 0;
 };
 
-ScaleCosts measure_scale(int members, int tensors);
+// The members are divided evenly among the hosts.
+ScaleCosts measure_scale(int members, int tensors, int hosts = 1);
 
 // What Horovod sends for a training step in the best case, in one cycle. A formula computes it.
 struct HorovodModel {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstdint>
+#include <string>
 
 namespace farandole::sim {
 namespace {
@@ -43,6 +45,35 @@ TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
   EXPECT_EQ(costs.misprediction.hops, 5);
   EXPECT_LE(costs.steps_to_plan, 5);
 }
+
+struct HostCase {
+  int members;
+  int hosts;
+};
+
+class ScaleOfHosts : public testing::TestWithParam<HostCase> {};
+
+// The work of the coordinator grows with the members of its host and with the leaders below it, of
+// which there are at most 32, and not with all members.
+TEST_P(ScaleOfHosts, LeadersMergeWhatTheMembersAnnounce) {
+  const auto [members, hosts] = GetParam();
+  const auto costs = measure_scale(members, kTensors, hosts);
+  EXPECT_EQ(costs.predicted.messages, 0U);
+  EXPECT_EQ(costs.planned.messages, 0U);
+  EXPECT_LE(costs.learning.hops, 2 * (hosts <= 33 ? 2 : 3));
+  EXPECT_LE(costs.learning.hops / 2, log2_rounded_up(hosts) + 2);
+  const auto neighbours = std::uint64_t{static_cast<unsigned>(members / hosts + 32)};
+  EXPECT_LE(costs.learning.messages_busiest, 6 * neighbours);
+  EXPECT_LE(costs.misprediction.messages_busiest, 32 * neighbours);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, ScaleOfHosts,
+                         testing::Values(HostCase{16, 2}, HostCase{64, 64}, HostCase{1024, 16},
+                                         HostCase{1024, 128}),
+                         [](const auto& instance) {
+                           return std::to_string(instance.param.members) + "On" +
+                                  std::to_string(instance.param.hosts);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Members, Scale, testing::Values(2, 8, 64, 1024),
                          testing::PrintToStringParamName());

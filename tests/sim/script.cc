@@ -11,6 +11,13 @@ std::optional<int> Script::member_of(int group, int worker) const {
   return static_cast<int>(found - all.begin());
 }
 
+std::vector<int> Script::hosts_of(int group) const {
+  std::vector<int> found;
+  if (hosts.empty()) return found;
+  for (const int worker : members(group)) found.push_back(hosts[static_cast<std::size_t>(worker)]);
+  return found;
+}
+
 Submission Script::submission_of(int number, int worker) const {
   const Call& what = call(number);
   const Signature& signature = what.of(worker);

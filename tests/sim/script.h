@@ -102,6 +102,7 @@ struct Script {
   int workers = 0;
   std::vector<std::vector<int>> groups;   // ascending
   std::vector<AgreementOptions> options;  // by group
+  std::vector<int> hosts;                 // by worker; empty if all are on one host
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
@@ -115,6 +116,9 @@ struct Script {
   const std::vector<int>& members(int group) const {
     return groups[static_cast<std::size_t>(group)];
   }
+  int host_of(int worker) const { return hosts[static_cast<std::size_t>(worker)]; }
+  // By member of a group: its host. Empty if all workers are on one host.
+  std::vector<int> hosts_of(int group) const;
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;

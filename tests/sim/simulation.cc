@@ -72,6 +72,8 @@ class Simulation {
   void add_job_to_story() {
     story_.tell(0, "{} workers, {} calls, delays up to {} µs", script_.workers,
                 script_.calls.size(), script_.delay_max);
+    if (!script_.hosts.empty())
+      story_.tell(0, "hosts of the workers: {}", join_text(script_.hosts, " "));
     for (std::size_t group = 0; group < script_.groups.size(); ++group)
       story_.tell(
           0, "group {}: workers {}; at most {} names, steps of {} bytes, grace {} µs", group,

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bugs.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 namespace farandole::sim {
 namespace {
@@ -114,7 +114,7 @@ Bug wire_counter(Counts& counts) {
       auto& counter =
           counters.emplace(std::pair(envelope.group, follower), Counter{counts}).first->second;
       if (envelope.to == 0) {
-        const auto items = decode_announcements(envelope.bytes).value();
+        const auto items = decode_announcements(envelope.bytes).value().items;
         for (const auto& item : items) std::visit(counter, item);
       } else {
         const auto items = decode_stream(envelope.bytes).value();
@@ -179,7 +179,7 @@ class Planted : public testing::TestWithParam<NamedBug> {};
 std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_max) {
   std::set<std::string> problems;
   for (std::uint64_t seed = 1; seed <= seeds_max; ++seed) {
-    const auto problem = simulate({seed}, kLastLines, bug.bug).problem;
+    const auto problem = simulate({seed, bug.kind}, kLastLines, bug.bug).problem;
     if (!problem) continue;
     if (problem->find(bug.symptom) != std::string::npos) return {};
     problems.insert(problem->substr(0, 200));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 namespace farandole::sim {
 namespace {
@@ -87,8 +87,9 @@ std::string items_text(const std::vector<Item>& items) {
 }  // namespace
 
 std::string message_text(const Bytes& message) {
+  if (is_acknowledgement(message)) return "an acknowledgement";
   if (const auto announced = decode_announcements(message); announced.ok())
-    return items_text(*announced);
+    return items_text(announced->items);
   if (const auto stream = decode_stream(message); stream.ok()) return items_text(*stream);
   return "nonsense";
 }
@@ -96,26 +97,27 @@ std::string message_text(const Bytes& message) {
 std::string WireWatch::sent(const Envelope& envelope) {
   if (envelope.bytes.size() > kMessageBytesMax)
     return format_text("a message of {} bytes", envelope.bytes.size());
-  if (envelope.to != 0) return {};
+  if (is_acknowledgement(envelope.bytes) || decode_stream(envelope.bytes).ok()) return {};
   const auto announcements = decode_announcements(envelope.bytes);
   if (!announcements.ok()) return announcements.status().message();
-  const auto& known = names_[envelope.from];
-  for (const auto& announcement : *announcements) {
+  std::string problem;
+  for (const auto& announcement : announcements->items) {
     const auto* in_full = std::get_if<AnnounceInFull>(&announcement);
     if (in_full == nullptr) continue;
-    const bool has_id = std::ranges::any_of(
-        known, [&](const auto& name) { return name.second == in_full->signature; });
-    if (has_id)
-      return format_text("member {} announces `{}` in full, though it knows its id", envelope.from,
-                         shortened(in_full->signature.name, 40));
+    announcements->from.for_each([&](int member) {
+      const bool has_id = std::ranges::any_of(
+          names_[member], [&](const auto& name) { return name.second == in_full->signature; });
+      if (has_id)
+        problem = format_text("member {} announces `{}` in full, though it knows its id", member,
+                              shortened(in_full->signature.name, 40));
+    });
   }
-  return {};
+  return problem;
 }
 
 std::string WireWatch::arrived(const Envelope& envelope) {
-  if (envelope.from != 0) return {};
   const auto items = decode_stream(envelope.bytes);
-  if (!items.ok()) return items.status().message();
+  if (!items.ok()) return {};  // sent() has checked it
   auto& known = names_[envelope.to];
   for (const auto& item : *items) {
     if (const auto* define = std::get_if<Define>(&item)) known[define->id] = define->signature;

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "base/format.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 #include "wire_watch.h"
 
 namespace farandole::sim {
@@ -33,7 +33,8 @@ SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
     if (!member) continue;
     Membership membership{.group = group, .member = *member};
     membership.agreement = std::make_unique<Agreement>(
-        *member, script.members(group), script.options[static_cast<std::size_t>(group)]);
+        *member, script.members(group), script.options[static_cast<std::size_t>(group)],
+        script.hosts_of(group));
     memberships_.emplace(group, std::move(membership));
     submissions_.open_group(static_cast<GroupId>(group));
   }

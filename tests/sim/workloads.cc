@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "base/format.h"
-#include "coordination/messages.h"
+#include "control/messages.h"
 #include "random.h"
 #include "simulation.h"
 

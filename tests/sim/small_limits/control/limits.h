@@ -1,4 +1,4 @@
-// Replaces src/coordination/limits.h in sim_with_small_limits. The limits are just large enough for
+// Replaces src/control/limits.h in sim_with_small_limits. The limits are just large enough for
 // a loop script: at most 16 names per group, and three variants of two stages.
 #pragma once
 

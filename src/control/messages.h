@@ -1,6 +1,6 @@
 // The control messages of a group, as bytes. Followers send announcements, raises and reports to
 // the coordinator. The coordinator sends one ordered stream, the same to every member. A message
-// consists of its kind and of items.
+// consists of its kind and of items; a message of announcements also says whose they are.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 #include "base/bytes.h"
 #include "base/signature.h"
-#include "coordination/submission_context.h"
+#include "control/member_set.h"
+#include "control/submission_context.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -82,6 +83,12 @@ struct Report {  // how far a member had come when it was stopped
 };
 using Announcement =
     std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin, Raise, Report>;
+// The announcements of a message. Each of these members has made each of them.
+struct Announcements {
+  MemberSet from;
+  std::vector<Announcement> items;
+  friend bool operator==(const Announcements&, const Announcements&) = default;
+};
 
 // Coordinator → every member; all members receive these in the same order.
 struct Define {  // from now on this id stands for this signature
@@ -152,21 +159,25 @@ using StreamItem = std::variant<Define, Forget, Issue, Reject, ReleaseAll, Stop,
 // Packs items into messages, each as full as possible.
 class MessagePacker {
  public:
-  void add(const Announcement& announcement);
+  void add(const MemberSet& from, const Announcement& announcement);
   void add(const StreamItem& item);
   // Returns the oldest full message; if there is none, the one that is being filled.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 
  private:
-  void append(std::uint8_t kind, Bytes item);
+  void append(const Bytes& head, const Bytes& item);
 
   std::deque<Bytes> full_;
   Bytes open_;
+  Bytes head_;  // of the open message: its kind, and the members of announcements
 };
 
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.
-Result<std::vector<Announcement>> decode_announcements(std::span<const std::byte> message);
+Result<Announcements> decode_announcements(std::span<const std::byte> message);
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
+// The message by which a parent in the tree says that it has received one of its child's messages.
+Bytes acknowledgement();
+bool is_acknowledgement(std::span<const std::byte> message);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 #include <bit>
 #include <string_view>
@@ -6,14 +6,15 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "coordination/limits.h"
+#include "base/try.h"
+#include "control/limits.h"
 
 namespace farandole {
 namespace {
 
 // The kind is the first byte of a message. Each item begins with its tag; no tag occurs in both
 // kinds of messages.
-enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2 };
+enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2, kAcknowledgement = 3 };
 
 template <class Item>
 constexpr std::size_t kFirstTag = 1;
@@ -200,20 +201,20 @@ std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
   return item;
 }
 
-template <class Item>
-Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) {
+Status check_kind(Kind kind, std::span<const std::byte> message, ByteReader& reader) {
   if (message.size() > kMessageBytesMax)
     return Status::stop(
         format_text("it has {} bytes, at most {} are allowed", message.size(), kMessageBytesMax));
-  ByteReader reader(message);
   const auto found = reader.get<Kind>();
   if (!reader.ok()) return Status::stop("it is empty");
-  if (found != kind)
-    return Status::stop(format_text("its kind is {} where {} ({}) are expected",
-                                    static_cast<int>(found), static_cast<int>(kind),
-                                    name_of(kind)));
-  if (reader.at_end()) return Status::stop("it contains no item");
+  if (found == kind) return {};
+  return Status::stop(format_text("its kind is {} where {} ({}) are expected",
+                                  static_cast<int>(found), static_cast<int>(kind), name_of(kind)));
+}
 
+template <class Item>
+Result<std::vector<Item>> decode_items(ByteReader& reader) {
+  if (reader.at_end()) return Status::stop("it contains no item");
   std::vector<Item> items;
   while (!reader.at_end()) {
     const int tag = reader.get<std::uint8_t>();
@@ -232,19 +233,22 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
 
 }  // namespace
 
-void MessagePacker::add(const Announcement& announcement) {
-  append(static_cast<std::uint8_t>(Kind::kAnnouncements), encode(announcement));
+void MessagePacker::add(const MemberSet& from, const Announcement& announcement) {
+  ByteWriter head;
+  head.put(Kind::kAnnouncements);
+  from.write(head);
+  append(head.take(), encode(announcement));
 }
 
 void MessagePacker::add(const StreamItem& item) {
-  append(static_cast<std::uint8_t>(Kind::kStream), encode(item));
+  append({static_cast<std::byte>(Kind::kStream)}, encode(item));
 }
 
-void MessagePacker::append(std::uint8_t kind, Bytes item) {
-  CHECK(item.size() < kMessageBytesMax, "an item fits into a message");
-  if (!open_.empty() && open_.size() + item.size() > kMessageBytesMax)
+void MessagePacker::append(const Bytes& head, const Bytes& item) {
+  CHECK(head.size() + item.size() <= kMessageBytesMax, "an item fits into a message");
+  if (!open_.empty() && (head != head_ || open_.size() + item.size() > kMessageBytesMax))
     full_.push_back(std::exchange(open_, {}));
-  if (open_.empty()) open_.push_back(std::byte{kind});
+  if (open_.empty()) open_ = head_ = head;
   open_.insert(open_.end(), item.begin(), item.end());
 }
 
@@ -258,12 +262,25 @@ std::optional<Bytes> MessagePacker::take() {
   return std::exchange(open_, {});
 }
 
-Result<std::vector<Announcement>> decode_announcements(std::span<const std::byte> message) {
-  return decode<Announcement>(Kind::kAnnouncements, message);
+Result<Announcements> decode_announcements(std::span<const std::byte> message) {
+  ByteReader reader(message);
+  FARANDOLE_TRY(check_kind(Kind::kAnnouncements, message, reader));
+  auto from = MemberSet::read(reader);
+  if (!reader.ok() || from.empty()) return Status::stop("it does not say whose it is");
+  FARANDOLE_TRY_ASSIGN(auto items, decode_items<Announcement>(reader));
+  return Announcements{std::move(from), std::move(items)};
 }
 
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message) {
-  return decode<StreamItem>(Kind::kStream, message);
+  ByteReader reader(message);
+  FARANDOLE_TRY(check_kind(Kind::kStream, message, reader));
+  return decode_items<StreamItem>(reader);
+}
+
+Bytes acknowledgement() { return {static_cast<std::byte>(Kind::kAcknowledgement)}; }
+
+bool is_acknowledgement(std::span<const std::byte> message) {
+  return message.size() == 1 && message.front() == static_cast<std::byte>(Kind::kAcknowledgement);
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "coordination/messages.h"
+#include "control/messages.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,12 @@ std::vector<StreamItem> all_stream_items() {
 template <class Item>
 Bytes packed(const std::vector<Item>& items) {
   MessagePacker packer;
-  for (const auto& item : items) packer.add(item);
+  for (const auto& item : items) {
+    if constexpr (std::is_same_v<Item, Announcement>)
+      packer.add(MemberSet(3), item);
+    else
+      packer.add(item);
+  }
   auto message = packer.take();
   EXPECT_TRUE(message.has_value());
   EXPECT_FALSE(packer.take().has_value());
@@ -59,8 +64,37 @@ Bytes bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(Messages, DecodingReturnsTheEncodedItems) {
-  EXPECT_EQ(decode_announcements(packed(all_announcements())).value(), all_announcements());
+  EXPECT_EQ(decode_announcements(packed(all_announcements())).value(),
+            (Announcements{MemberSet(3), all_announcements()}));
   EXPECT_EQ(decode_stream(packed(all_stream_items())).value(), all_stream_items());
+}
+
+// A message says whose its announcements are, so announcements of other members begin a new one.
+TEST(Messages, AMessageHoldsTheAnnouncementsOfOneSet) {
+  MemberSet both(3);
+  both.insert(200);
+  MessagePacker packer;
+  packer.add(both, AnnounceById{1, {}});
+  packer.add(both, AnnounceById{2, {}});
+  packer.add(MemberSet(3), AnnounceById{3, {}});
+  EXPECT_EQ(decode_announcements(*packer.take()).value(),
+            (Announcements{both, {AnnounceById{1, {}}, AnnounceById{2, {}}}}));
+  EXPECT_EQ(decode_announcements(*packer.take()).value(),
+            (Announcements{MemberSet(3), {AnnounceById{3, {}}}}));
+  EXPECT_FALSE(packer.take().has_value());
+}
+
+TEST(Messages, AnnouncementsOfNobodyAreNotAccepted) {
+  for (const auto& bytes : {bytes_of({1}), bytes_of({1, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0}),
+                            bytes_of({1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1})})
+    EXPECT_EQ(decode_announcements(bytes).status(), Status::stop("it does not say whose it is"));
+}
+
+TEST(Messages, OnlyAnAcknowledgementIsOne) {
+  EXPECT_TRUE(is_acknowledgement(acknowledgement()));
+  EXPECT_FALSE(is_acknowledgement(bytes_of({})));
+  EXPECT_FALSE(is_acknowledgement(bytes_of({3, 0})));
+  EXPECT_FALSE(is_acknowledgement(bytes_of({2})));
 }
 
 TEST(Messages, TheLargestItemsFit) {
@@ -144,7 +178,11 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
     const auto bytes = packed(std::vector<Announcement>{item});
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop(text));
   }
-  auto long_list = bytes_of({1, 5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04});
+  auto long_list = packed(std::vector<Announcement>{AnnounceJoin{}});
+  long_list.resize(long_list.size() - 1 - sizeof(AnnounceJoin::time));
+  for (const auto byte :
+       bytes_of({5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04}))
+    long_list.push_back(byte);
   long_list.resize(long_list.size() + 4 * 1025 + 1);
   EXPECT_EQ(decode_announcements(long_list).status(),
             Status::stop("item 1 (tag 5): a list has 1025 numbers"));
@@ -200,7 +238,9 @@ TEST(Messages, DamagedBytesAreHarmless) {
     bytes.resize(bytes.size() - random() % 3);
     const auto announced = decode_announcements(bytes);
     if (announced.ok()) {
-      EXPECT_EQ(packed(announced.value()), bytes);
+      MessagePacker packer;
+      for (const auto& item : announced->items) packer.add(announced->from, item);
+      EXPECT_EQ(packer.take(), bytes);
     }
     const auto decided = decode_stream(bytes);
     if (decided.ok()) {

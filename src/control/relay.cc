@@ -1,0 +1,101 @@
+#include "control/relay.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/signature.h"
+
+namespace farandole {
+namespace {
+
+// With one, a leader whose own announcements go first would always wait for the acknowledgement
+// before it sends those of the members below it.
+constexpr std::size_t kUnacknowledgedMax = 2;
+
+// A digest of the call that is announced. Empty for the other announcements: they depend on what
+// the member has announced before, so none of them may come before older ones of the same member.
+std::optional<std::uint64_t> digest_of_call(const Announcement& item) {
+  if (const auto* by_id = std::get_if<AnnounceById>(&item)) return by_id->id;
+  const auto* in_full = std::get_if<AnnounceInFull>(&item);
+  if (in_full == nullptr) return std::nullopt;
+  return digest_of(std::string_view(in_full->signature.name));
+}
+
+}  // namespace
+
+void Relay::add(const Announcements& announcements) {
+  CHECK(!is_root(), "the root has no parent");
+  for (const auto& item : announcements.items) merge(announcements.from, item);
+}
+
+void Relay::merge(const MemberSet& from, const Announcement& item) {
+  if (auto* const queued = find_equal(from, item)) return queued->from.insert(from);
+  if (const auto digest = digest_of_call(item)) calls_.emplace(*digest, queue_.size());
+  queue_.push_back({from, {item}});
+}
+
+// Returns the queued announcement of other members to which this one can be added; null if there is
+// none.
+Announcements* Relay::find_equal(const MemberSet& from, const Announcement& item) {
+  const auto is_equal = [&](const Announcements& queued) {
+    return queued.items.front() == item && !queued.from.intersects(from);
+  };
+  if (const auto digest = digest_of_call(item)) {
+    const auto [begin, end] = calls_.equal_range(*digest);
+    const auto found =
+        std::find_if(begin, end, [&](const auto& call) { return is_equal(queue_[call.second]); });
+    return found == end ? nullptr : &queue_[found->second];
+  }
+  for (auto queued = queue_.rbegin(); queued != queue_.rend(); ++queued) {
+    if (is_equal(*queued)) return &*queued;
+    if (queued->from.intersects(from)) break;
+  }
+  return nullptr;
+}
+
+Result<Announcements> Relay::receive_from_child(int from, std::span<const std::byte> message) {
+  const auto child = std::ranges::find(place_.children, from, &TreeChild::member);
+  if (child == place_.children.end())
+    return Status::stop("its sender is neither above nor below this rank in the tree of the group");
+  auto announcements = decode_announcements(message);
+  if (!announcements.ok()) return announcements;
+  if (!child->below.contains(announcements->from))
+    return Status::stop("it speaks for members that are not below its sender");
+  if (child->relays) ready_.push_back({from, acknowledgement()});
+  return announcements;
+}
+
+Status Relay::acknowledged() {
+  if (unacknowledged_ == 0) return Status::stop("it acknowledges a message that was not sent");
+  --unacknowledged_;
+  return {};
+}
+
+void Relay::pass_down(const Bytes& message) {
+  for (const auto& child : place_.children) ready_.push_back({child.member, message});
+}
+
+std::optional<OutgoingMessage> Relay::next_message() {
+  if (unacknowledged_ < kUnacknowledgedMax) pack_queue();
+  if (ready_.empty()) return std::nullopt;
+  auto message = std::move(ready_.front());
+  ready_.pop_front();
+  return message;
+}
+
+// Only a member that sends for others waits for acknowledgements.
+void Relay::pack_queue() {
+  MessagePacker packer;
+  for (const auto& [from, items] : queue_) packer.add(from, items.front());
+  queue_.clear();
+  calls_.clear();
+  while (auto message = packer.take()) {
+    ready_.push_back({*place_.parent, *std::move(message)});
+    if (!place_.children.empty()) ++unacknowledged_;
+  }
+}
+
+}  // namespace farandole

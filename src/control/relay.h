@@ -1,0 +1,61 @@
+// Relay: how one member passes on the control messages of its group. Announcements go up the tree
+// to the coordinator, and the coordinator's stream goes down the tree to every member.
+//
+// A leader merges equal announcements of different members into one, which says for which members
+// it speaks. While two messages of a leader are not acknowledged by its parent, the leader collects
+// and merges. So a leader sends few messages even if the members below it announce at different
+// times, and no timer is needed. The coordinator gets the announcements of one member in the order
+// in which that member has made them, with one exception: an announcement of a call may come before
+// older announcements of other calls, because calls may be announced in any order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "control/member_set.h"
+#include "control/messages.h"
+#include "control/tree.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+class Relay {
+ public:
+  explicit Relay(TreePlace place) : place_(std::move(place)) {}
+
+  bool is_root() const { return !place_.parent; }
+  std::optional<int> parent() const { return place_.parent; }
+
+  // Queues announcements for the parent. Not at the root.
+  void add(const Announcements& announcements);
+  // Decodes a child's message, and acknowledges it if the child relays. Errors: kStop if the sender
+  // is no child, if it speaks for members that are not below it, or if the bytes are not valid.
+  Result<Announcements> receive_from_child(int from, std::span<const std::byte> message);
+  // The parent has acknowledged one of this member's messages. Errors: kStop if there was none.
+  Status acknowledged();
+  // Queues a message of the stream for every child.
+  void pass_down(const Bytes& message);
+  // Returns the next message to send; empty if there is none.
+  std::optional<OutgoingMessage> next_message();
+
+ private:
+  void merge(const MemberSet& from, const Announcement& item);
+  Announcements* find_equal(const MemberSet& from, const Announcement& item);
+  void pack_queue();
+
+  TreePlace place_;
+  std::vector<Announcements> queue_;  // with one item each, not packed yet
+  // The places in the queue of announcements of calls, by a digest of the call.
+  std::unordered_multimap<std::uint64_t, std::size_t> calls_;
+  std::size_t unacknowledged_ = 0;     // messages to the parent
+  std::deque<OutgoingMessage> ready_;  // to send
+};
+
+}  // namespace farandole

@@ -1,0 +1,143 @@
+#include "control/relay.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+
+// Members 0 and 1 are on the first host, 2 to 4 on the second. Member 2 leads the second host.
+const std::vector<int> kHosts = {1, 1, 2, 2, 2};
+
+Relay relay_of(int member) { return Relay(place_in_tree(member, kHosts)); }
+
+MemberSet set_of(std::initializer_list<int> members) {
+  MemberSet set;
+  for (const int member : members) set.insert(member);
+  return set;
+}
+
+AnnounceById by_id(std::uint32_t id, std::uint32_t waits = 0) { return {id, {.waits = waits}}; }
+AnnounceAgain again(const std::string& name) { return {{.name = name, .dimensions = {}}, {}}; }
+Report report(std::uint32_t completed) { return {1, completed, 0, 0, 0, 0}; }
+
+// The next message to the parent, decoded.
+Announcements take(Relay& relay) {
+  const auto message = relay.next_message();
+  if (!message) return {};
+  EXPECT_EQ(message->to, relay.parent());
+  return decode_announcements(message->bytes).value();
+}
+
+Bytes message_of(const Announcements& announcements) {
+  MessagePacker packer;
+  for (const auto& item : announcements.items) packer.add(announcements.from, item);
+  return *packer.take();
+}
+
+TEST(Relay, MergesEqualAnnouncementsWhileItWaits) {
+  auto relay = relay_of(2);
+  for (const std::uint32_t id : {1U, 9U}) {
+    relay.add({MemberSet(3), {by_id(id)}});
+    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {by_id(id)}}));
+  }
+  relay.add({MemberSet(4), {by_id(1), by_id(2)}});
+  relay.add({MemberSet(2), {by_id(2), by_id(1)}});
+  EXPECT_FALSE(relay.next_message().has_value());  // not acknowledged yet
+  ASSERT_EQ(relay.acknowledged(), Status());
+  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {by_id(1), by_id(2)}}));
+  EXPECT_FALSE(relay.next_message().has_value());
+}
+
+TEST(Relay, AnnouncementsThatDifferStayApart) {
+  auto relay = relay_of(2);
+  relay.add({MemberSet(3), {by_id(1, 5)}});
+  relay.add({MemberSet(4), {by_id(1, 6)}});
+  relay.add({MemberSet(2), {by_id(1, 5)}});
+  EXPECT_EQ(take(relay), (Announcements{set_of({2, 3}), {by_id(1, 5)}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1, 6)}}));
+}
+
+// Member 4 has announced the id 1 before it announces the same call again, so the coordinator must
+// get them in this order.
+TEST(Relay, OnlyAnnouncementsOfCallsOvertake) {
+  auto relay = relay_of(2);
+  relay.add({MemberSet(3), {again("x")}});
+  relay.add({MemberSet(4), {by_id(1), again("x")}});
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {again("x")}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), again("x")}}));
+}
+
+TEST(Relay, MergesEqualReports) {
+  auto relay = relay_of(2);
+  relay.add({MemberSet(2), {report(7)}});
+  relay.add({MemberSet(3), {report(6)}});
+  relay.add({MemberSet(4), {report(7)}});
+  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {report(7)}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {report(6)}}));
+}
+
+// The coordinator accepts no announcement of a member after its report.
+TEST(Relay, AReportDoesNotOvertake) {
+  auto relay = relay_of(2);
+  relay.add({MemberSet(2), {report(7)}});
+  relay.add({MemberSet(4), {by_id(1), report(7)}});
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(2), {report(7)}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), report(7)}}));
+}
+
+TEST(Relay, AMemberThatSendsOnlyForItselfDoesNotWait) {
+  auto relay = relay_of(3);
+  for (const std::uint32_t id : {1U, 2U}) {
+    relay.add({MemberSet(3), {by_id(id)}});
+    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {by_id(id)}}));
+  }
+}
+
+TEST(Relay, AcknowledgesTheMessagesOfLeaders) {
+  auto root = relay_of(0);
+  const Announcements of_leader{set_of({2, 4}), {by_id(1)}};
+  EXPECT_EQ(root.receive_from_child(2, message_of(of_leader)).value(), of_leader);
+  const auto answer = root.next_message();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->to, 2);
+  EXPECT_TRUE(is_acknowledgement(answer->bytes));
+  const Announcements of_member{MemberSet(1), {by_id(1)}};
+  EXPECT_EQ(root.receive_from_child(1, message_of(of_member)).value(), of_member);
+  EXPECT_FALSE(root.next_message().has_value());
+}
+
+TEST(Relay, PassesTheStreamToEveryChild) {
+  const Bytes stream(3, std::byte{2});
+  std::vector<int> receivers;
+  for (const int member : {0, 1, 2}) {
+    auto relay = relay_of(member);
+    relay.pass_down(stream);
+    while (const auto message = relay.next_message()) {
+      EXPECT_EQ(message->bytes, stream);
+      receivers.push_back(message->to);
+    }
+  }
+  EXPECT_THAT(receivers, ElementsAre(1, 2, 3, 4));
+}
+
+TEST(Relay, WrongMessagesAreErrors) {
+  auto root = relay_of(0);
+  const auto problem_of = [&](int from, const Announcements& announcements) {
+    return root.receive_from_child(from, message_of(announcements)).status();
+  };
+  EXPECT_EQ(
+      problem_of(3, {MemberSet(3), {by_id(1)}}),
+      Status::stop("its sender is neither above nor below this rank in the tree of the group"));
+  for (const auto& members : {set_of({1, 2}), set_of({0}), set_of({2, 700})})
+    EXPECT_EQ(problem_of(2, {members, {by_id(1)}}),
+              Status::stop("it speaks for members that are not below its sender"));
+  EXPECT_EQ(relay_of(2).acknowledged(),
+            Status::stop("it acknowledges a message that was not sent"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,30 @@
+// The tree through which control messages travel in a group whose members are on several hosts. The
+// member with the lowest number on a host is the leader of that host. Members send to their leader.
+// The leaders form a tree with the coordinator (member 0) at its root; a leader has up to 32
+// leaders below it. So a message to the coordinator makes at most two hops on up to 33 hosts, and
+// at most three on up to 1,057.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "control/member_set.h"
+
+namespace farandole {
+
+struct TreeChild {
+  int member;
+  MemberSet below;  // the members for which it sends, with itself
+  bool relays;      // whether it sends for other members, too
+};
+
+// The place of one member.
+struct TreePlace {
+  std::optional<int> parent;        // empty at the coordinator
+  std::vector<TreeChild> children;  // ascending
+};
+
+// Returns the place of a member. `hosts` has the number of each member's host; any numbers will do.
+TreePlace place_in_tree(int member, const std::vector<int>& hosts);
+
+}  // namespace farandole

@@ -1,0 +1,76 @@
+#include "control/tree.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+namespace farandole {
+namespace {
+
+int hops_to_root(int member, const std::vector<int>& hosts) {
+  int hops = 0;
+  for (auto place = place_in_tree(member, hosts); place.parent; ++hops)
+    place = place_in_tree(*place.parent, hosts);
+  return hops;
+}
+
+TEST(Tree, OnOneHostAllMembersSendToTheCoordinator) {
+  const std::vector<int> hosts(5, 7);
+  for (int member = 1; member < 5; ++member) {
+    const auto place = place_in_tree(member, hosts);
+    EXPECT_EQ(place.parent, 0);
+    EXPECT_TRUE(place.children.empty());
+  }
+  const auto root = place_in_tree(0, hosts);
+  EXPECT_FALSE(root.parent.has_value());
+  ASSERT_EQ(root.children.size(), 4U);
+  for (const auto& child : root.children) {
+    EXPECT_EQ(child.below, MemberSet(child.member));
+    EXPECT_FALSE(child.relays);
+  }
+}
+
+TEST(Tree, AGroupOfOneMemberHasNoMessages) {
+  const auto place = place_in_tree(0, {0});
+  EXPECT_FALSE(place.parent.has_value());
+  EXPECT_TRUE(place.children.empty());
+}
+
+// Hosts with members in any order: parents and children fit, every child speaks for exactly the
+// members below it, and no way to the coordinator is too long.
+TEST(Tree, ReachesEveryMemberOnce) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 60; ++round) {
+    const auto members = 1 + random() % 150;
+    const auto host_count = 1 + random() % members;
+    std::vector<int> hosts;
+    for (std::size_t member = 0; member < members; ++member)
+      hosts.push_back(static_cast<int>(random() % host_count) * 3 - 7);
+    const auto used = std::set(hosts.begin(), hosts.end()).size();
+    MemberSet reached(0);
+    for (std::size_t index = 0; index < members; ++index) {
+      const int member = static_cast<int>(index);
+      const auto place = place_in_tree(member, hosts);
+      EXPECT_EQ(place.parent.has_value(), member != 0);
+      EXPECT_LE(hops_to_root(member, hosts), used == 1 ? 1 : used <= 33 ? 2 : 3);
+      MemberSet below(member);
+      for (const auto& child : place.children) {
+        EXPECT_EQ(place_in_tree(child.member, hosts).parent, member);
+        EXPECT_FALSE(reached.contains(child.member));
+        reached.insert(child.member);
+        EXPECT_FALSE(below.intersects(child.below));
+        below.insert(child.below);
+        EXPECT_EQ(child.relays, !place_in_tree(child.member, hosts).children.empty());
+        EXPECT_TRUE(child.below.contains(child.member));
+      }
+      if (member == 0) {
+        EXPECT_EQ(below.count(), static_cast<int>(members));
+      }
+    }
+    EXPECT_EQ(reached.count(), static_cast<int>(members));
+  }
+}
+
+}  // namespace
+}  // namespace farandole
