@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,18 @@ struct StepScratch {
   std::vector<std::int64_t> offsets = {};
 };
 
+class Lane;
+
+// How the members of a group are distributed over several hosts. The members on one host are a host
+// part. The order of the host parts is that of their lowest members.
+struct HostParts {
+  int host = 0;                           // the index of our host part
+  std::vector<std::vector<int>> members;  // by host part: its members, as indices in the group
+  Lane* lane = nullptr;                   // ours; null if our index in the host part is too high
+
+  int hosts() const { return static_cast<int>(members.size()); }
+};
+
 // Owns only the scratch lists and lives as long as the engine's group. Only one thread at a time
 // may use it: the holder of the progress lock.
 struct Group {
@@ -46,6 +59,9 @@ struct Group {
   std::vector<const PeerHeap*> heaps;  // by member, including ours
   Costs costs;                         // the same on all members
   StepScratch scratch = {};            // for the step that is running
+  // Set if the group has members on several hosts. Then all other fields describe only our host
+  // part: `member` is our index in it, and `ranks` are its ranks.
+  std::optional<HostParts> parts = {};
 
   int members() const { return static_cast<int>(ranks.size()); }
 };
