@@ -143,8 +143,10 @@ struct Outcome {
   // member has sent.
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
-  int last_joined = -1;  // join: the rank that joined last, the same on all members
-  int source = -1;       // receive: the rank that has sent
+  // Join: the rank that joined last, the same on all members. Of the ranks that had submitted the
+  // most calls to the group since the last join, it is the highest.
+  int last_joined = -1;
+  int source = -1;  // receive: the rank that has sent
 };
 
 // Why a rank leaves its job. The launcher uses it to find the rank that failed first.

@@ -69,7 +69,8 @@ def join(device: int = -1) -> int:
         device: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        The rank that was the last to join, the same on all ranks.
+        The rank that made the most calls before its join, the same on all ranks. If several ranks
+        made as many, the highest of them.
     """
     call = core.join("", arguments.group_number(global_process_set))
     last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()

@@ -90,7 +90,7 @@ void visit(auto& each, AnnounceAgain& item) {
   visit(each, item.signature);
   visit(each, item.context);
 }
-void visit(auto& each, AnnounceJoin& item) { each(item.time); }
+void visit(auto& each, AnnounceJoin& item) { each(item.calls); }
 void visit(auto& each, Raise& item) {
   each(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
        item.edge_kind);

@@ -50,8 +50,8 @@ struct AnnounceAgain {  // repeats an announcement whose id was forgotten before
   SubmissionContext context;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {      // the member has joined: it submits nothing until all are released
-  std::uint64_t time = 0;  // of the join's submission, in ns of the monotonic clock of the host
+struct AnnounceJoin {       // the member has joined: it submits nothing until all are released
+  std::uint32_t calls = 0;  // how many calls it has submitted to the group since the last release
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
 // Asks for a replan, because the prediction of the sender does not fit what the group does.

@@ -179,7 +179,7 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop(text));
   }
   auto long_list = packed(std::vector<Announcement>{AnnounceJoin{}});
-  long_list.resize(long_list.size() - 1 - sizeof(AnnounceJoin::time));
+  long_list.resize(long_list.size() - 1 - sizeof(AnnounceJoin::calls));
   for (const auto byte :
        bytes_of({5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04}))
     long_list.push_back(byte);

@@ -301,7 +301,7 @@ TEST(Join, AJoinedMemberTakesPartInAllreducesOfTheOthers) {
       members.submit(member, join("j"));
       members.run();
     }
-    expect_everywhere(members, {"j released by 2"});
+    expect_everywhere(members, {"j released by 8"});
   }
 }
 
@@ -325,7 +325,7 @@ TEST(Join, TheLastJoinReleasesAllMembers) {
       members.submit(member, join());
       members.run();
     }
-    expect_everywhere(members, {"join released by 2"});
+    expect_everywhere(members, {"join released by 8"});
     members.submit_everywhere(tensor("a"));
     members.run();
     expect_everywhere(members, {"a"});

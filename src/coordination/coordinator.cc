@@ -147,11 +147,11 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceAgain& item) {
 
 Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
   const auto order_of_join = [this](int number) {
-    return std::pair(member(number).joined_at, number);
+    return std::pair(member(number).calls_before_join, number);
   };
   from.for_each([&](int one) {
     member(one).joined = true;
-    member(one).joined_at = item.time;
+    member(one).calls_before_join = item.calls;
     if (!joined_last_ || order_of_join(one) > order_of_join(*joined_last_)) joined_last_ = one;
   });
   learner_.restart();

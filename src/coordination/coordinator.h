@@ -52,7 +52,7 @@ class Coordinator {
 
   struct Member {
     bool joined = false;
-    std::uint64_t joined_at = 0;  // AnnounceJoin::time
+    std::uint32_t calls_before_join = 0;  // AnnounceJoin::calls
     // How many announcements the member must still repeat, because they used an id that the
     // coordinator had forgotten. Until then the member does not count as joined: it has submitted a
     // call that the coordinator does not know yet.
@@ -95,9 +95,10 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  // The member that joined last, by AnnounceJoin::time; if times are equal, the one with the
-  // highest number. Empty if no member has joined. The order of arrival does not count: joins of
-  // the coordinator's own member arrive without delay, and after a replan all joins arrive again.
+  // The member that joined last: of those that have joined, the one that had submitted the most
+  // calls before its join, and of several such members the one with the highest number. Empty if no
+  // member has joined. Neither clocks nor the order of arrival count: the members may be on several
+  // hosts, and after a replan all joins arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;

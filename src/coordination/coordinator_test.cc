@@ -215,21 +215,21 @@ TEST(Coordinator, ContradictoryReportsAreErrors) {
             Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
 }
 
-// The order of arrival does not count: the member whose join arrives last may have joined first.
+// The order of arrival does not count, but which member has submitted the most calls.
 TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
   struct Case {
-    std::uint64_t times[3];
+    std::uint32_t calls[3];
     std::int32_t last;
   };
   std::uint32_t sequence = 0;
   for (const Case& one : {Case{{9, 7, 5}, 3}, Case{{4, 6, 5}, 5}, Case{{4, 4, 4}, 8}}) {
     for (const int member : {2, 0}) {
-      ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{one.times[member]}}), Status());
+      ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{one.calls[member]}}), Status());
       EXPECT_THAT(take_stream(coordinator), IsEmpty());
     }
-    ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{one.times[1]}}), Status());
+    ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{one.calls[1]}}), Status());
     EXPECT_THAT(take_stream(coordinator),
                 ElementsAre(StreamItem(ReleaseAll{2, ++sequence, one.last})));
   }

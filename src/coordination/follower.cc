@@ -34,14 +34,14 @@ void Follower::submit(CallId call_id, const InternedSignature& interned,
   grace_.restart(now);
   waits_last_ = context.waits;
   if (interned.signature.operation == Operation::kJoin) {
-    const auto time = nanoseconds_of(now);
-    join_ = Join{call_id, {static_cast<std::uint64_t>(time)}};
+    join_ = Join{call_id, {calls_since_release_}};
     if (mode_ != Mode::kLearn)
       raise({});
     else if (!stopped_)
       announcements_.emplace_back(join_->announcement);
     return;
   }
+  ++calls_since_release_;
   const auto slot = in_flight_.add(call_id, interned, context);
   if (mode_ == Mode::kQueue && interned.signature.has_call_error()) raise({});
   if (mode_ == Mode::kQueue || stopped_) return;
@@ -397,7 +397,9 @@ void Follower::completed() {
   ++completed_;
   grace_.restart();
   for (const auto slot : slots_) in_flight_.remove(slot);
-  if (std::holds_alternative<Release>(decision_)) join_.reset();
+  if (!std::holds_alternative<Release>(decision_)) return;
+  join_.reset();
+  calls_since_release_ = 0;
 }
 
 void Follower::watch_for_fusion() {

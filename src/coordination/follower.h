@@ -111,6 +111,7 @@ class Follower {
   std::uint32_t quiescent_points_last_ = 0;  // the highest among the entered submissions
   std::uint32_t waits_last_ = 0;             // `waits` of the last submission
   std::optional<Join> join_;
+  std::uint32_t calls_since_release_ = 0;  // AnnounceJoin::calls
   NameTable names_;
   Plan plan_;
   PlanWalk walk_;

@@ -217,7 +217,7 @@ TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
   ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
                                               Announcement(AnnounceInFull{named("a"), {}}),
-                                              Announcement(AnnounceJoin{})));
+                                              Announcement(AnnounceJoin{1})));
 }
 
 TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
@@ -230,7 +230,7 @@ TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
   EXPECT_THAT(member.take_sent(), IsEmpty());
   ASSERT_EQ(member.feed({Answer{3, 0, 0}}), Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
-                                              Announcement(AnnounceJoin{})));
+                                              Announcement(AnnounceJoin{1})));
 }
 
 // Tests a member that has entered the release, and one that has not.

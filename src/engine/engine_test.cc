@@ -515,8 +515,8 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
   });
 }
 
-// Each rank is the last to join once. When the coordinator joins last, it may not have received the
-// other joins yet.
+// Each rank is the last to join once: it has one batch more. When the coordinator joins last, it may
+// not have received the other joins yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),
@@ -524,7 +524,11 @@ TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   run_job(kRanks, {}, [&](Engine& engine) {
     for (int last = 0; last < kRanks; ++last) {
       std::latch& others = joined[static_cast<std::size_t>(last)];
-      if (engine.topology().rank == last) others.wait();
+      std::vector<float> values(1, 1.0F);
+      if (engine.topology().rank == last) {
+        others.wait();
+        EXPECT_EQ(allreduce(engine, values, "more"), Status());
+      }
       const auto join = engine.submit(join_call());
       if (engine.topology().rank != last) others.count_down();
       EXPECT_EQ(finish(engine, join).last_joined, last);

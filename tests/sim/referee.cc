@@ -132,6 +132,8 @@ void Referee::submitted(int worker, int number) {
   if (participation.outcome != Outcome::kNone)
     report_problem(format_text("worker {} submits call {} twice", worker, number));
   participation = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
+  const auto& call = call_of(number);
+  if (!call.is_join()) ++member_of(call.group, worker).calls;
 }
 
 void Referee::observed(int worker, int number) {
@@ -142,11 +144,13 @@ void Referee::observed(int worker, int number) {
   if (!std::exchange(participation.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
 }
 
-void Referee::joined(int group, int worker, Time now) {
-  auto& board = board_of(group);
-  if (std::pair(now, worker) <= std::pair(board.joined_at, board.joined_last)) return;
-  board.joined_at = now;
-  board.joined_last = worker;
+void Referee::joined(int group, int worker) {
+  auto& last = board_of(group).joined_last;
+  auto& member = member_of(group, worker);
+  if (last.size() == member.joins) last.emplace_back(-1, -1);
+  last[member.joins] = std::max(last[member.joins], {member.calls, worker});
+  ++member.joins;
+  member.calls = 0;
 }
 
 void Referee::entered(int group, int worker, const EnteredDecision& what) {
@@ -239,9 +243,13 @@ void Referee::check_new(int group, const AgreedDecision& what) {
   }
   for (const auto& member : board.members)
     for (const int number : what.calls) check_kind(call_of(number), member.entered->decision, what);
-  for (const auto& member : board.members)
-    if (const auto* release = std::get_if<Release>(&member.entered->decision))
-      check_release(group, *release);
+  bool releases = false;
+  for (const auto& member : board.members) {
+    const auto* release = std::get_if<Release>(&member.entered->decision);
+    releases |= release != nullptr;
+    if (release != nullptr) check_release(group, *release);
+  }
+  board.releases += releases ? 1 : 0;
   check_waits(what);
 }
 
@@ -327,10 +335,11 @@ void Referee::check_own(int worker, int number, const EnteredDecision& entered) 
 }
 
 void Referee::check_release(int group, const Release& release) {
-  if (release.last_rank != board_of(group).joined_last)
+  const auto& board = board_of(group);
+  const int last = board.joined_last.at(board.releases).second;
+  if (release.last_rank != last)
     report_problem(format_text("{} of group {} names rank {}, worker {} was the last to join",
-                               text_of(release.step_number), group, release.last_rank,
-                               board_of(group).joined_last));
+                               text_of(release.step_number), group, release.last_rank, last));
 }
 
 void Referee::check_rejection(int worker, int number, const Rejection& rejection) {

@@ -54,7 +54,7 @@ class Referee {
   // A program sees that a call has ended.
   void observed(int worker, int number);
   // A worker submits a join.
-  void joined(int group, int worker, Time now);
+  void joined(int group, int worker);
   // A member enters its next decision, rolls back its entry, finds that all members have entered
   // alike, or completes the decision.
   void entered(int group, int worker, const EnteredDecision& what);
@@ -86,6 +86,8 @@ class Referee {
     std::size_t completed = 0;               // number of completed decisions
     std::optional<EnteredDecision> entered;  // entered, but neither completed nor rolled back
     std::uint32_t generation_last = 1;       // the last generation among its entries
+    int calls = 0;                           // submitted since its last join
+    std::size_t joins = 0;
   };
   // A decision that all members have entered alike.
   struct AgreedDecision {
@@ -98,8 +100,10 @@ class Referee {
     std::vector<AgreedDecision> agreed;
     // by name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    int joined_last = -1;  // the worker with the latest join; at equal times, the highest worker
-    Time joined_at{};
+    // By release: the worker that had submitted the most calls before its join, and this number. Of
+    // several such workers, the highest one.
+    std::vector<std::pair<int, int>> joined_last;
+    std::size_t releases = 0;
   };
   // The end of a worker.
   struct End {

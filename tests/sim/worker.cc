@@ -580,7 +580,7 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
   membership.in_flight.emplace(record.handle, RunningCall{number, &record});
   membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
   if (call.is_join())
-    dependencies_.referee.joined(call.group, number_, dependencies_.timeline.now());
+    dependencies_.referee.joined(call.group, number_);
 }
 
 // Submits a call that must be rejected.
