@@ -1,0 +1,44 @@
+// Connection: one end of a reliable, ordered stream of bytes to one peer, which never blocks. Code
+// above this room knows only this interface: tcp/ implements it, and tests simulate it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "farandole/status.h"
+#include "network/link.h"
+
+namespace farandole {
+
+// One thread at a time may use a connection. Its destructor closes it.
+//
+// Errors of try_send() and try_receive(): kRebuildGroup if the peer has closed the connection, is
+// gone, or sent bytes that are not from the peer; kStop if a system call fails for another reason.
+// The text has both addresses and the error of the system. An error in one direction is final for
+// that direction: a peer that only stopped sending can still receive.
+//
+// To sleep, poll descriptor() for POLLIN to receive, and for POLLOUT if there are bytes to send or
+// if has_unsent(). Do not sleep while has_received(), because then the bytes have left the kernel.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+
+  // Sends a beginning of `first` and then `second`, as much as fits now, and returns how many bytes
+  // it has taken: 0 if none fit. Bytes that were taken need not be offered again, but some may wait
+  // inside until the next call (has_unsent()); with no bytes, the call only sends those. `first` is
+  // for a short header: it travels together with the payload in `second`.
+  virtual Result<std::size_t> try_send(std::span<const std::byte> first,
+                                       std::span<const std::byte> second) = 0;
+  // Receives into the caller's memory what is there, and returns how many bytes: 0 if none are.
+  virtual Result<std::size_t> try_receive(std::span<std::byte> into) = 0;
+
+  virtual bool has_unsent() const = 0;
+  virtual bool has_received() const = 0;
+  // Borrowed, for poll(). −1 after close(), and if a simulation has none.
+  virtual int descriptor() const = 0;
+  // Tells the peer that the stream ends here, if that can be done at once. Unsent bytes are lost.
+  virtual void close() = 0;
+  virtual const Peer& peer() const = 0;
+};
+
+}  // namespace farandole

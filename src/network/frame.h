@@ -1,0 +1,67 @@
+// Frame: the unit in which ranks on different hosts talk. A header of fixed size says what the
+// frame is and how many bytes of payload follow. Only headers are parsed here: the payload goes
+// directly from the connection to its target memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "farandole/status.h"
+
+namespace farandole {
+
+enum class FrameType : std::uint8_t {
+  kControl = 1,  // messages of the agreement
+  kEnter = 2,    // a lane's first frame of a step: the identity of the step
+  kData = 3,     // a piece of a tensor
+  kStore = 4,    // requests and replies of the Store
+};
+
+struct FrameHeader {
+  FrameType type = FrameType::kControl;
+  std::uint64_t epoch = 0;
+  std::uint32_t group = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t plan = 0;
+  std::uint32_t step = 0;
+  std::uint64_t sequence = 0;  // counts the frames of one direction of a connection
+  std::uint32_t length = 0;    // of the payload, in bytes
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// magic u32 · version u8 · type u8 · flags u16 (0) · epoch u64 · group u32 · generation u32 ·
+// plan u32 · step u32 · sequence u64 · length u32, little-endian.
+inline constexpr std::size_t kFrameHeaderBytes = 44;
+using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+
+// The longest payload of a frame of this type. 0 if there is no such type.
+std::uint32_t payload_bytes_max(FrameType type);
+
+// The length must be within payload_bytes_max().
+FrameHeaderBytes encode_frame_header(const FrameHeader& header);
+
+// Errors: kRebuildGroup if these bytes do not begin a frame of this version, or if the frame has an
+// unknown type, a flag, or a payload above the limit of its type. The text names the field. The
+// connection must then be closed, because the next frame's place is unknown.
+Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
+
+// Collects a header that arrives in pieces:
+//   header.filled(connection.try_receive(header.space()));  if (header.complete()) header.take();
+class FrameHeaderReader {
+ public:
+  // The memory for the rest of the header. Empty once it is complete.
+  std::span<std::byte> space() { return std::span(bytes_).subspan(count_); }
+  void filled(std::size_t count);
+  bool complete() const { return count_ == kFrameHeaderBytes; }
+  // Parses the complete header and begins the next one. Errors: as parse_frame_header().
+  Result<FrameHeader> take();
+
+ private:
+  FrameHeaderBytes bytes_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace farandole

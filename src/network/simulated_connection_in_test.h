@@ -1,0 +1,96 @@
+// SimulatedConnection: two ends of a connection in memory, for tests. A seed decides how many bytes
+// fit at each call, so it moves bytes in pieces of every size, as a network does.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "base/bytes.h"
+#include "network/connection.h"
+
+namespace farandole {
+
+// What both ends share, and what a test can look at and change.
+struct SimulatedWire {
+  explicit SimulatedWire(std::uint64_t seed) : random(seed) {}
+
+  struct Direction {
+    Bytes sent;                // everything that was ever sent, as on the wire
+    std::size_t received = 0;  // how many of these bytes the other end has
+    bool ended = false;
+  };
+
+  std::mt19937_64 random;
+  std::size_t piece_bytes_max = 4096;        // of one call
+  std::size_t unread_bytes_max = 64 * 1024;  // in one direction
+  std::array<Direction, 2> directions;       // from end 0, from end 1
+};
+
+class SimulatedConnection final : public Connection {
+ public:
+  // Both owners share the wire: either end may be destroyed first.
+  SimulatedConnection(std::shared_ptr<SimulatedWire> wire, std::size_t end)
+      : wire_(std::move(wire)), end_(end) {
+    peer_.addresses = end == 0 ? "simulated 0 -> 1" : "simulated 1 -> 0";
+  }
+  ~SimulatedConnection() override { close(); }
+  SimulatedConnection(const SimulatedConnection&) = delete;
+  SimulatedConnection& operator=(const SimulatedConnection&) = delete;
+
+  Result<std::size_t> try_send(std::span<const std::byte> first,
+                               std::span<const std::byte> second) override {
+    auto& out = wire_->directions[end_];
+    if (out.ended || wire_->directions[1 - end_].ended)
+      return Status::rebuild_group("the simulated connection is closed");
+    std::size_t taken = 0;
+    for (const auto part : {first, second}) {
+      const std::size_t room = wire_->unread_bytes_max -
+                               std::min(wire_->unread_bytes_max, out.sent.size() - out.received);
+      const std::size_t count = piece(std::min(part.size(), room));
+      const auto sent = part.first(count);
+      out.sent.insert(out.sent.end(), sent.begin(), sent.end());
+      taken += count;
+      if (count < part.size()) break;
+    }
+    return taken;
+  }
+
+  Result<std::size_t> try_receive(std::span<std::byte> into) override {
+    auto& in = wire_->directions[1 - end_];
+    const std::size_t there = in.sent.size() - in.received;
+    if (there == 0 && in.ended)
+      return Status::rebuild_group("the peer has ended the simulated connection");
+    const std::size_t count = piece(std::min(there, into.size()));
+    std::copy_n(in.sent.begin() + static_cast<std::ptrdiff_t>(in.received), count, into.begin());
+    in.received += count;
+    return count;
+  }
+
+  bool has_unsent() const override { return false; }
+  bool has_received() const override {
+    const auto& in = wire_->directions[1 - end_];
+    return in.received < in.sent.size();
+  }
+  int descriptor() const override { return -1; }
+  void close() override { wire_->directions[end_].ended = true; }
+  const Peer& peer() const override { return peer_; }
+
+ private:
+  // From 0 to `bytes` bytes: all of them in a quarter of all cases, else at most one piece.
+  std::size_t piece(std::size_t bytes) {
+    if (wire_->random() % 4 == 0) return std::min(bytes, wire_->piece_bytes_max);
+    return wire_->random() % (std::min(bytes, wire_->piece_bytes_max) + 1);
+  }
+
+  std::shared_ptr<SimulatedWire> wire_;
+  std::size_t end_;
+  Peer peer_;
+};
+
+}  // namespace farandole
