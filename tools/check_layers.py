@@ -40,7 +40,7 @@ STANDARD_HEADERS = set(
 SYSTEM_HEADER = re.compile(
     r"^((sys|linux|net|netinet|arpa|asm|bits)/[\w/]+|unistd|fcntl|poll|signal|errno|pthread|sched"
     r"|dirent|pwd|grp|time|spawn|termios|pty|dlfcn|netdb|immintrin|arm_neon|x86intrin|cpuid|stdlib|string"
-    r"|stdio|limits|execinfo|syscall|link)\.h$"
+    r"|stdio|limits|execinfo|syscall|link|ifaddrs)\.h$"
 )
 # Headers that a pure room must not reach, not even through our own headers.
 IMPURE_STANDARD_HEADERS = set(

@@ -1,0 +1,88 @@
+// Dialer: makes one connection to a peer that offers several addresses, of which some may not work.
+// It tries them one after another, without waiting for the one before to fail, and keeps the first
+// one at which the peer proves who it is.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/time_point.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "network/tcp/event_set.h"
+#include "network/tcp/socket_address.h"
+#include "network/tcp/tcp_connection.h"
+#include "network/tcp/tls_session.h"
+
+namespace farandole {
+
+struct DialOptions {
+  std::vector<SocketAddress> addresses{};           // the best one first
+  std::optional<SocketAddress> from{};              // an own address, for peers of the same family
+  Link link{};                                      // link.listener is the peer
+  Duration pause = std::chrono::milliseconds(250);  // between two addresses
+  Duration attempt_time_max = std::chrono::seconds(5);
+  int rounds = 3;  // how often each address is tried, with longer and longer pauses in between
+  TcpOptions tcp{};
+};
+
+// One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
+// to next_deadline(). The peer accepts at most one connection of a dialer: once an address is being
+// confirmed, the others are dropped, and only tried again if that one fails.
+class Dialer {
+ public:
+  // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.
+  static Result<std::unique_ptr<Dialer>> start(const TlsContext& context,
+                                               const DialOptions& options, TimePoint now,
+                                               TimePoint deadline);
+
+  // Does all that can be done now. Returns the connection when it stands, and null before. Errors,
+  // which are final: kRebuildGroup if no address works, or at the deadline; the text has the last
+  // error of each address.
+  Result<std::unique_ptr<Connection>> try_connect(TimePoint now);
+
+  int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
+  TimePoint next_deadline() const;
+
+ private:
+  struct Attempt {
+    std::size_t address;  // in addresses_
+    std::unique_ptr<TlsSession> session;
+    TimePoint deadline;
+    bool waits_to_send = true;
+  };
+  struct Target {
+    SocketAddress address;
+    int tries = 0;
+    Status last_error{};
+  };
+  using Attempts = std::list<Attempt>;
+
+  Dialer(const TlsContext& context, const DialOptions& options, EventSet events,
+         TimePoint deadline);
+  void begin_round(TimePoint now);
+  Status begin_next(TimePoint now);
+  Result<std::unique_ptr<Connection>> advance(Attempts::iterator attempt, TimePoint now);
+  void give_up(Attempts::iterator attempt, const Status& why, TimePoint now);
+  void keep_only(Attempts::iterator chosen);
+  Status failure(const char* why) const;
+
+  const TlsContext& context_;
+  DialOptions options_;
+  EventSet events_;
+  TimePoint deadline_;
+  std::vector<Target> targets_;
+  std::deque<std::size_t> waiting_;  // addresses that this round has not tried yet
+  Attempts attempts_;
+  bool confirming_ = false;  // the only attempt waits for the peer's confirmation
+  int rounds_begun_ = 0;
+  TimePoint next_start_;
+  Status failed_;
+};
+
+}  // namespace farandole

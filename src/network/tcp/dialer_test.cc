@@ -1,0 +1,193 @@
+#include "network/tcp/dialer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "base/no_descriptors_in_test.h"
+#include "base/try.h"
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An address at which a socket listens, but nothing answers.
+struct SilentAddress {
+  SilentAddress() {
+    const KernelAddress any = kernel_address_of(address_of("127.0.0.1:0"));
+    socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(socket.get(), any.get(), any.bytes), 0);
+    EXPECT_EQ(::listen(socket.get(), 10), 0);
+  }
+  SocketAddress where() const { return *own_address_of(socket.get()); }
+  Descriptor socket;
+};
+
+SocketAddress dead_address() {
+  const SilentAddress gone;
+  return gone.where();
+}
+
+class DialerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ListenOptions listen;
+    listen.addresses = {address_of("127.0.0.1:0"), address_of("[::1]:0")};
+    listen.acceptance = usual_acceptance();
+    listener_ = *TcpListener::open(*context_, listen);
+    v4_ = listener_->addresses()[0];
+    v6_ = listener_->addresses()[1];
+    options_.link = usual_link();
+    options_.pause = std::chrono::milliseconds(20);
+  }
+
+  // Returns the connection of the dialing end, or its error.
+  Result<std::unique_ptr<Connection>> dial(const TlsContext& context) {
+    FARANDOLE_TRY_ASSIGN(
+        const auto dialer,
+        Dialer::start(context, options_, std::chrono::steady_clock::now(), soon()));
+    for (;;) {
+      FARANDOLE_TRY_ASSIGN(auto connection, dialer->try_connect(std::chrono::steady_clock::now()));
+      accept();
+      if (connection) {
+        while (accepted_.empty()) accept();
+        return connection;
+      }
+      const TimePoint next = std::min(dialer->next_deadline(), listener_->next_deadline());
+      sleep_for({dialer->descriptor(), listener_->descriptor()}, next);
+    }
+  }
+
+  void accept() {
+    auto accepted = listener_->try_accept(std::chrono::steady_clock::now());
+    ASSERT_TRUE(accepted.ok()) << accepted.status().message();
+    if (*accepted) accepted_.push_back(*std::move(accepted));
+  }
+
+  std::unique_ptr<TlsContext> context_ = context_of('s');
+  std::unique_ptr<TcpListener> listener_;
+  SocketAddress v4_;
+  SocketAddress v6_;
+  DialOptions options_;
+  std::vector<std::unique_ptr<Connection>> accepted_;
+};
+
+TEST_F(DialerTest, ConnectsOverBothFamilies) {
+  for (const SocketAddress& where : {v4_, v6_}) {
+    options_.addresses = {where};
+    accepted_.clear();
+    const auto connection = dial(*context_);
+    ASSERT_TRUE(connection.ok()) << connection.status().message();
+    EXPECT_THAT((*connection)->peer().addresses, HasSubstr(where.text()));
+    EXPECT_EQ((*connection)->peer().party, (Party{Role::kWorker, 0}));
+    const Bytes payload = random_bytes(1'000'000, 1);
+    EXPECT_EQ(carry(**connection, *accepted_[0], payload), payload);
+  }
+}
+
+TEST_F(DialerTest, FindsTheAddressThatWorks) {
+  const SilentAddress silent;
+  options_.addresses = {silent.where(), dead_address(), address_of("224.0.0.1:1"), v6_};
+  const auto connection = dial(*context_);
+  ASSERT_TRUE(connection.ok()) << connection.status().message();
+  EXPECT_EQ(accepted_.size(), 1u);
+}
+
+TEST_F(DialerTest, IsAcceptedOnlyOnce) {
+  options_.pause = Duration::zero();  // all addresses at once
+  options_.addresses = {v4_, v6_, v4_, v6_, v4_, v6_};
+  const auto connection = dial(*context_);
+  ASSERT_TRUE(connection.ok()) << connection.status().message();
+  for (int i = 0; i < 50; ++i) {
+    accept();
+    sleep_for({listener_->descriptor()},
+              std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(accepted_.size(), 1u);
+  EXPECT_EQ(listener_->counts().accepted, 1u);
+}
+
+TEST_F(DialerTest, ListsTheErrorOfEachAddress) {
+  const SilentAddress silent;
+  const SocketAddress dead = dead_address();
+  options_.addresses = {silent.where(), dead, address_of("224.0.0.1:1")};
+  options_.attempt_time_max = std::chrono::milliseconds(100);
+  options_.rounds = 2;
+  const Status error = dial(*context_).status();
+  EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(error.message(), HasSubstr("cannot connect to worker 0: no address works; "));
+  EXPECT_THAT(error.message(),
+              HasSubstr(silent.where().text() + " (tried 2 times): no answer within 100 ms; "));
+  EXPECT_THAT(error.message(), HasSubstr(dead.text() + " (tried 2 times): the TCP connection "));
+  EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there); "));
+  EXPECT_THAT(error.message(), HasSubstr("224.0.0.1:1 (tried 2 times): the TCP connection "));
+}
+
+TEST_F(DialerTest, IsRefusedWithAnotherSecret) {
+  options_.addresses = {v4_};
+  options_.rounds = 1;
+  const auto stranger = context_of('t');
+  const Status error = dial(*stranger).status();
+  EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+  EXPECT_TRUE(accepted_.empty());
+}
+
+TEST_F(DialerTest, EndsAtItsDeadline) {
+  const SilentAddress silent;
+  options_.addresses = {silent.where(), dead_address()};
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::seconds(1));
+  EXPECT_EQ(*dialer->try_connect(now), nullptr);
+  EXPECT_EQ(dialer->next_deadline(), now + options_.pause);
+  const Status error = dialer->try_connect(now + std::chrono::seconds(1)).status();
+  EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(error.message(), HasSubstr("there was no connection in time"));
+  EXPECT_THAT(error.message(), HasSubstr("(tried 1 times): no answer yet"));
+  EXPECT_THAT(error.message(), HasSubstr("(tried 0 times): not tried yet"));
+  EXPECT_EQ(dialer->try_connect(now).status(), error);  // it is final
+}
+
+// The peer is proven, but its confirmation does not come: another address gets its turn.
+TEST_F(DialerTest, TriesAgainIfTheConfirmationDoesNotCome) {
+  options_.addresses = {v4_, v6_};
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
+  const TimePoint limit = soon();
+  // The listener answers, and then does not work until the first attempt has expired.
+  while (listener_->next_deadline() == TimePoint::max() &&
+         std::chrono::steady_clock::now() < limit) {
+    ASSERT_TRUE(dialer->try_connect(now).ok());
+    accept();
+  }
+  accept();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(*dialer->try_connect(now), nullptr);
+    sleep_for({dialer->descriptor()},
+              std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+  }
+  const TimePoint later = now + options_.attempt_time_max;
+  EXPECT_EQ(*dialer->try_connect(later), nullptr);
+  std::unique_ptr<Connection> connection;
+  while (!connection && std::chrono::steady_clock::now() < limit) {
+    accept();
+    connection = *dialer->try_connect(later + options_.pause);
+  }
+  ASSERT_TRUE(connection);
+  EXPECT_EQ(dialer->try_connect(later).status().code(), StatusCode::kFixCall);
+}
+
+TEST_F(DialerTest, NeedsAnAddressAndADescriptor) {
+  EXPECT_THAT(dial(*context_).status().message(),
+              HasSubstr("worker 0 offers no address to connect to"));
+  options_.addresses = {v4_};
+  const NoFreeDescriptors none;
+  EXPECT_EQ(dial(*context_).status().code(), StatusCode::kStop);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,35 @@
+// EventSet: the sockets that a listener or a dialer waits for, behind one descriptor that its owner
+// can poll together with others (epoll).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+class EventSet {
+ public:
+  // Errors of all functions: kStop.
+  static Result<EventSet> make();
+
+  // Waits for bytes to receive on the descriptor (borrowed), and, if `to_send`, for room to send. A
+  // descriptor leaves the set when it is closed, or with remove().
+  Status add(int descriptor, std::uint64_t id, bool to_send);
+  Status change(int descriptor, std::uint64_t id, bool to_send);
+  void remove(int descriptor);
+  // Returns the ids of descriptors that are ready now. Does not block.
+  Result<std::vector<std::uint64_t>> ready() const;
+
+  int descriptor() const { return epoll_.get(); }  // borrowed; readable if an id is ready
+
+ private:
+  explicit EventSet(Descriptor epoll) : epoll_(std::move(epoll)) {}
+  Status control(int operation, int descriptor, std::uint64_t id, bool to_send);
+
+  Descriptor epoll_;
+};
+
+}  // namespace farandole

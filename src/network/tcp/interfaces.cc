@@ -1,0 +1,131 @@
+#include "network/tcp/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+
+namespace farandole {
+namespace {
+
+// How names of interfaces begin that containers and virtual machines of this host use. Their
+// addresses are the same on many hosts, or reach this host only.
+constexpr std::array<std::string_view, 14> kVirtualNames{
+    "docker", "br-",   "virbr",  "veth", "cni", "flannel", "cali",
+    "lxc",    "lxdbr", "podman", "vnet", "tun", "tap",     "kube"};
+constexpr int kTiers = 4;
+
+struct Entry {
+  std::string name_beginning{};
+  bool whole_name = false;
+  std::optional<AddressRange> range{};
+
+  bool matches(const InterfaceAddress& candidate) const {
+    if (range) return range->contains(candidate.address);
+    return whole_name ? candidate.interface == name_beginning
+                      : candidate.interface.starts_with(name_beginning);
+  }
+};
+
+// A name of an interface has neither ':' nor '/', and an IPv4 address begins with a digit.
+bool looks_like_address(std::string_view text) {
+  return text.find_first_of(":/") != std::string_view::npos ||
+         text.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+Result<Entry> parse_entry(const std::string& text) {
+  if (text.empty())
+    return Status::fix_call(
+        "an empty text names no network interface; write a name such as eth0, or a range of "
+        "addresses such as 10.0.0.0/8");
+  if (looks_like_address(text)) {
+    FARANDOLE_TRY_ASSIGN(const AddressRange range, AddressRange::parse(text));
+    return Entry{.range = range};
+  }
+  const bool beginning = text.back() == '*';
+  return Entry{.name_beginning = beginning ? text.substr(0, text.size() - 1) : text,
+               .whole_name = !beginning};
+}
+
+Result<std::vector<Entry>> parse_entries(const std::vector<std::string>& texts) {
+  std::vector<Entry> entries;
+  for (const std::string& text : texts) {
+    FARANDOLE_TRY_ASSIGN(Entry entry, parse_entry(text));
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+bool any_matches(const std::vector<Entry>& entries, const InterfaceAddress& candidate) {
+  return std::ranges::any_of(entries, [&](const Entry& entry) { return entry.matches(candidate); });
+}
+
+// Lower is better.
+int tier_of(const InterfaceAddress& candidate) {
+  if (candidate.address.is_loopback()) return 3;
+  if (candidate.address.is_link_local()) return 2;
+  const auto begins = [&](std::string_view name) { return candidate.interface.starts_with(name); };
+  return std::ranges::any_of(kVirtualNames, begins) ? 1 : 0;
+}
+
+Status nothing_chosen(const std::vector<InterfaceAddress>& host, const InterfaceChoice& choice) {
+  std::string all;
+  for (const auto& [interface, address] : host)
+    all += format_text("{}{} {}", all.empty() ? "" : ", ", interface, address.ip_text());
+  const std::string use =
+      choice.use.empty() ? "all interfaces" : make_visible(join_text(choice.use, ", "));
+  const std::string avoid =
+      choice.avoid.empty() ? "" : " without " + make_visible(join_text(choice.avoid, ", "));
+  return Status::fix_call(format_text(
+      "no address of this host is left for the network: chosen were {}{}, and the host has {}; "
+      "choose another interface or range of addresses",
+      use, avoid, all.empty() ? "no address" : all));
+}
+
+}  // namespace
+
+Result<std::vector<InterfaceAddress>> list_interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0)
+    return Status::stop(
+        format_text("cannot list the network interfaces of this host: {}", std::strerror(errno)));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const auto address = socket_address_of(entry->ifa_addr);
+    if (address.ok()) found.push_back({entry->ifa_name, *address});
+  }
+  return found;
+}
+
+Result<std::vector<SocketAddress>> choose_addresses(const std::vector<InterfaceAddress>& host,
+                                                    const InterfaceChoice& choice) {
+  FARANDOLE_TRY_ASSIGN(const auto use, parse_entries(choice.use));
+  FARANDOLE_TRY_ASSIGN(const auto avoid, parse_entries(choice.avoid));
+  std::vector<SocketAddress> chosen;
+  const auto take = [&](const InterfaceAddress& candidate) {
+    if (!any_matches(avoid, candidate) && std::ranges::count(chosen, candidate.address) == 0)
+      chosen.push_back(candidate.address);
+  };
+  for (const Entry& entry : use)
+    for (const InterfaceAddress& candidate : host)
+      if (entry.matches(candidate)) take(candidate);
+  for (int tier = 0; use.empty() && chosen.empty() && tier < kTiers; ++tier)
+    for (const InterfaceAddress& candidate : host)
+      if (tier_of(candidate) == tier) take(candidate);
+  if (chosen.empty()) return nothing_chosen(host, choice);
+  return chosen;
+}
+
+}  // namespace farandole

@@ -1,0 +1,86 @@
+#include "network/tcp/interfaces.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/no_descriptors_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+InterfaceAddress on(const std::string& interface, const std::string& ip) {
+  return {interface, *SocketAddress::parse_ip(ip)};
+}
+
+const std::vector<InterfaceAddress> kHost{
+    on("lo", "127.0.0.1"),        on("lo", "::1"),       on("docker0", "172.17.0.1"),
+    on("eth0", "192.168.1.5"),    on("eth0", "fe80::5"), on("eth0", "fd00::5"),
+    on("ib0", "10.0.0.5"),        on("ib1", "10.0.1.5"), on("veth12ab", "169.254.3.4"),
+    on("virbr0", "192.168.122.1")};
+
+std::vector<std::string> chosen_of(const std::vector<InterfaceAddress>& host,
+                                   const InterfaceChoice& choice) {
+  const auto chosen = choose_addresses(host, choice);
+  if (!chosen.ok()) return {chosen.status().message()};
+  std::vector<std::string> texts;
+  for (const SocketAddress& address : *chosen) texts.push_back(address.ip_text());
+  return texts;
+}
+
+TEST(Interfaces, OrdinaryOnesAreTheDefault) {
+  EXPECT_THAT(chosen_of(kHost, {}), ElementsAre("192.168.1.5", "fd00::5", "10.0.0.5", "10.0.1.5"));
+}
+
+TEST(Interfaces, OthersAreOnlyTakenIfThereIsNothingBetter) {
+  EXPECT_THAT(chosen_of(kHost, {.avoid = {"eth0", "ib*"}}),
+              ElementsAre("172.17.0.1", "192.168.122.1"));
+  EXPECT_THAT(chosen_of(kHost, {.avoid = {"eth*", "ib*", "172.16.0.0/12", "virbr0"}}),
+              ElementsAre("169.254.3.4"));
+  EXPECT_THAT(chosen_of({kHost[0], kHost[1]}, {}), ElementsAre("127.0.0.1", "::1"));
+}
+
+TEST(Interfaces, AreChosenByNameBeginningAndRange) {
+  EXPECT_THAT(chosen_of(kHost, {.use = {"ib1"}}), ElementsAre("10.0.1.5"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"ib*"}}), ElementsAre("10.0.0.5", "10.0.1.5"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"10.0.1.0/24", "ib*"}}),
+              ElementsAre("10.0.1.5", "10.0.0.5"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"fd00::/16"}}), ElementsAre("fd00::5"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"127.0.0.1"}}), ElementsAre("127.0.0.1"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"ib*"}, .avoid = {"10.0.0.5"}}), ElementsAre("10.0.1.5"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"docker0"}}), ElementsAre("172.17.0.1"));
+}
+
+TEST(Interfaces, ErrorsListWhatTheHostHas) {
+  EXPECT_THAT(chosen_of({kHost[0], kHost[3]}, {.use = {"eth1", "ib*"}, .avoid = {"lo"}}),
+              ElementsAre("no address of this host is left for the network: chosen were eth1, ib* "
+                          "without lo, and the host has lo 127.0.0.1, eth0 192.168.1.5; choose "
+                          "another interface or range of addresses"));
+  EXPECT_THAT(chosen_of({}, {})[0], HasSubstr("chosen were all interfaces, and the host has no a"));
+  EXPECT_THAT(chosen_of(kHost, {.use = {"10.0.0.0/40"}})[0], HasSubstr("a number from 0 to 32"));
+  EXPECT_THAT(chosen_of(kHost, {.avoid = {""}})[0], HasSubstr("an empty text names no network"));
+}
+
+TEST(Interfaces, OfThisHostIncludeLoopback) {
+  const auto host = list_interface_addresses();
+  ASSERT_TRUE(host.ok()) << host.status().message();
+  EXPECT_TRUE(std::ranges::any_of(*host, [](const InterfaceAddress& entry) {
+    return entry.interface == "lo" && entry.address.is_loopback();
+  }));
+  EXPECT_TRUE(choose_addresses(*host, {}).ok());
+}
+
+TEST(Interfaces, CannotBeListedWithoutADescriptor) {
+  const NoFreeDescriptors none;
+  EXPECT_THAT(list_interface_addresses().status().message(),
+              HasSubstr("cannot list the network interfaces of this host: Too many open files"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,146 @@
+// For tests of connections: a job with a known secret, and loops that take both ends to the end of
+// their handshakes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "network/simulated_connection_in_test.h"
+#include "network/tcp/dialer.h"
+#include "network/tcp/job_secret.h"
+#include "network/tcp/tcp_listener.h"
+#include "network/tcp/tls_session.h"
+
+namespace farandole {
+
+inline TimePoint soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
+
+inline Bytes bytes_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+// Secrets with the same fill are equal.
+inline JobSecret secret_of(char fill) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const Descriptor from(ends[0]);
+  const Descriptor to(ends[1]);
+  const std::string bytes(kSecretBytes, fill);
+  EXPECT_EQ(::write(to.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(kSecretBytes));
+  auto secret = JobSecret::read_descriptor(from.get(), soon());
+  EXPECT_TRUE(secret.ok()) << secret.status().message();
+  return *std::move(secret);
+}
+
+inline std::unique_ptr<TlsContext> context_of(char fill) {
+  auto context = TlsContext::make(secret_of(fill));
+  EXPECT_TRUE(context.ok()) << context.status().message();
+  return *std::move(context);
+}
+
+// Worker 1 dials worker 0, in epoch 3 of job 7.
+inline Link usual_link() {
+  return {.job = 7,
+          .epoch = 3,
+          .dialer = {Role::kWorker, 1},
+          .listener = {Role::kWorker, 0},
+          .sealed = true};
+}
+
+inline Acceptance usual_acceptance() {
+  return {.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = false};
+}
+
+// Both ends of a handshake over a simulated wire.
+struct TlsPair {
+  TlsPair(std::uint64_t seed, const TlsContext& dialing, const TlsContext& listening,
+          const Link& link = usual_link(), const Acceptance& acceptance = usual_acceptance())
+      : wire(std::make_shared<SimulatedWire>(seed)),
+        dialer(TlsSession::dial(dialing, std::make_unique<SimulatedConnection>(wire, 0), link)),
+        listener(TlsSession::listen(listening, std::make_unique<SimulatedConnection>(wire, 1),
+                                    acceptance)) {}
+
+  // Until both ends are done, or one has failed and the other one has seen it.
+  void shake_hands() {
+    for (int i = 0; i < 10'000 && !(dialer_done && listener_done); ++i) {
+      step(*dialer, dialer_done, dialer_error);
+      if (!dialer_error.ok()) dialer->close();
+      step(*listener, listener_done, listener_error);
+      if (!listener_error.ok()) listener->close();
+    }
+  }
+  bool proven() const {
+    return dialer_done && listener_done && dialer_error.ok() && listener_error.ok();
+  }
+
+  std::shared_ptr<SimulatedWire> wire;
+  std::unique_ptr<TlsSession> dialer;
+  std::unique_ptr<TlsSession> listener;
+  Status dialer_error;
+  Status listener_error;
+
+ private:
+  static void step(TlsSession& session, bool& done, Status& error) {
+    if (done) return;
+    const auto progress = session.try_handshake();
+    if (!progress.ok()) error = progress.status();
+    done = !progress.ok() || *progress == TlsSession::Progress::kDone;
+  }
+
+  bool dialer_done = false;
+  bool listener_done = false;
+};
+
+// Sends all bytes and receives as many at the other end, in turn, and returns what came. An error
+// ends it early.
+inline Bytes carry(Connection& from, Connection& to, std::span<const std::byte> bytes) {
+  Bytes received(bytes.size());
+  std::size_t sent = 0;
+  std::size_t count = 0;
+  const TimePoint limit = soon();
+  while (count < bytes.size() && std::chrono::steady_clock::now() < limit) {
+    const auto more = from.try_send({}, bytes.subspan(sent));
+    if (more.ok()) sent += *more;
+    const auto came = to.try_receive(std::span(received).subspan(count));
+    if (!came.ok()) break;
+    count += *came;
+  }
+  received.resize(count);
+  return received;
+}
+
+inline Bytes random_bytes(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+inline SocketAddress address_of(const std::string& text) {
+  auto address = SocketAddress::parse(text);
+  EXPECT_TRUE(address.ok()) << address.status().message();
+  return *address;
+}
+
+// Sleeps until one of the descriptors is ready or the time has come. Not for long.
+inline void sleep_for(std::initializer_list<int> descriptors, TimePoint until) {
+  std::vector<pollfd> entries;
+  for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(until, soon()) -
+                                                                 std::chrono::steady_clock::now());
+  const int limit_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000));
+  ::poll(entries.data(), entries.size(), limit_ms);
+}
+
+}  // namespace farandole

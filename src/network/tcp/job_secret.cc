@@ -1,0 +1,165 @@
+#include "network/tcp/job_secret.h"
+
+#include <fcntl.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+
+struct JobSecret::Page {
+  std::byte secret[kSecretBytes];
+  bool present;  // false in a child after fork(), because the kernel has cleared the page there
+};
+
+namespace {
+
+Status secret_error(std::string_view call) {
+  return Status::stop(
+      format_text("cannot keep the job's secret: {}: {}", call, std::strerror(errno)));
+}
+
+Status check_secret_file(const std::string& path, int descriptor) {
+  struct stat facts{};
+  if (::fstat(descriptor, &facts) != 0) return secret_error("fstat");
+  const auto wrong = [&](std::string_view what) {
+    return Status::fix_call(format_text(
+        "the file '{}' cannot be the job's secret: {}; it must be a regular file of {} bytes that "
+        "belongs to the user of the job, with mode 0600",
+        path, what, kSecretBytes));
+  };
+  if (!S_ISREG(facts.st_mode)) return wrong("it is not a regular file");
+  if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
+    return wrong(format_text("it belongs to user id {}", facts.st_uid));
+  if ((facts.st_mode & 077U) != 0)
+    return wrong(
+        format_text("others can use it, because its mode is {:04o}", facts.st_mode & 07777U));
+  if (facts.st_size != static_cast<off_t>(kSecretBytes))
+    return wrong(format_text("it has {} bytes", facts.st_size));
+  return {};
+}
+
+Status wait_for_secret(int descriptor, TimePoint deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  pollfd entry{descriptor, POLLIN, 0};
+  const auto limit_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
+  int ready = 0;
+  while ((ready = ::poll(&entry, 1, limit_ms)) < 0 && errno == EINTR) continue;
+  if (ready != 0) return {};  // an error shows in read()
+  return Status::retry("the job's secret has not come in time");
+}
+
+}  // namespace
+
+SecretKey::~SecretKey() { ::OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+JobSecret::JobSecret(JobSecret&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+
+JobSecret::~JobSecret() {
+  if (page_ == nullptr) return;
+  ::OPENSSL_cleanse(page_, sizeof(Page));
+  ::munmap(page_, sizeof(Page));
+}
+
+Result<JobSecret> JobSecret::make_empty() {
+  void* memory =
+      ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return secret_error("mmap");
+  JobSecret made(static_cast<Page*>(memory));
+  if (::madvise(memory, sizeof(Page), MADV_DONTDUMP) != 0) return secret_error("MADV_DONTDUMP");
+  if (::madvise(memory, sizeof(Page), MADV_WIPEONFORK) != 0) return secret_error("MADV_WIPEONFORK");
+  if (::mlock(memory, sizeof(Page)) != 0)
+    return secret_error("mlock (raise `ulimit -l`, or memlock in /etc/security/limits.conf)");
+  return made;
+}
+
+Result<JobSecret> JobSecret::generate() {
+  FARANDOLE_TRY_ASSIGN(JobSecret made, make_empty());
+  // getrandom() returns all of up to 256 bytes at once.
+  if (::getrandom(made.page_->secret, kSecretBytes, 0) != kSecretBytes)
+    return secret_error("getrandom");
+  made.page_->present = true;
+  return made;
+}
+
+Result<JobSecret> JobSecret::read_file(const std::string& path) {
+  // O_NONBLOCK: a pipe of this name must not block us.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid())
+    return Status::fix_call(format_text("cannot open the file '{}' with the job's secret: {}", path,
+                                        std::strerror(errno)));
+  FARANDOLE_TRY(check_secret_file(path, file.get()));
+  return read_descriptor(file.get(), TimePoint::max());
+}
+
+Result<JobSecret> JobSecret::read_descriptor(int descriptor, TimePoint deadline) {
+  FARANDOLE_TRY_ASSIGN(JobSecret made, make_empty());
+  for (std::size_t count = 0; count < kSecretBytes;) {
+    FARANDOLE_TRY(wait_for_secret(descriptor, deadline));
+    const ssize_t more = ::read(descriptor, made.page_->secret + count, kSecretBytes - count);
+    if (more == 0)
+      return Status::fix_call(
+          format_text("the job's secret ends after {} of {} bytes; its sender has failed", count,
+                      kSecretBytes));
+    if (more > 0) count += static_cast<std::size_t>(more);
+    if (more < 0 && errno != EINTR && errno != EAGAIN) return secret_error("read");
+  }
+  made.page_->present = true;
+  return made;
+}
+
+Status JobSecret::check_present() const {
+  if (page_->present) return {};
+  return Status::stop(
+      "the job's secret is not available in a child process after fork(); start a process of its "
+      "own instead");
+}
+
+Status JobSecret::write_to(int descriptor) const {
+  FARANDOLE_TRY(check_present());
+  for (std::size_t count = 0; count < kSecretBytes;) {
+    const ssize_t more = ::write(descriptor, page_->secret + count, kSecretBytes - count);
+    if (more >= 0) count += static_cast<std::size_t>(more);
+    if (more < 0 && errno != EINTR) return secret_error("write");
+  }
+  return {};
+}
+
+Status JobSecret::derive(std::span<const std::byte> purpose, SecretKey& key) const {
+  FARANDOLE_TRY(check_present());
+  const std::unique_ptr<EVP_KDF, decltype(&::EVP_KDF_free)> kdf(
+      ::EVP_KDF_fetch(nullptr, "HKDF", nullptr), &::EVP_KDF_free);
+  const std::unique_ptr<EVP_KDF_CTX, decltype(&::EVP_KDF_CTX_free)> context(
+      ::EVP_KDF_CTX_new(kdf.get()), &::EVP_KDF_CTX_free);
+  char digest[] = "SHA256";
+  const OSSL_PARAM parameters[] = {
+      ::OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+      ::OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, page_->secret, kSecretBytes),
+      ::OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO,
+                                          const_cast<std::byte*>(purpose.data()), purpose.size()),
+      ::OSSL_PARAM_construct_end()};
+  auto* into = reinterpret_cast<unsigned char*>(key.bytes().data());
+  if (context == nullptr || ::EVP_KDF_derive(context.get(), into, kSecretBytes, parameters) <= 0)
+    return Status::stop("OpenSSL cannot derive a key from the job's secret");
+  return {};
+}
+
+}  // namespace farandole

@@ -1,0 +1,67 @@
+// JobSecret: the 32 random bytes that make a process a member of a job. Whoever has them can join
+// the job and read its data, so they never stand in an argument, an environment variable, a log or
+// a core dump.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/time_point.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+inline constexpr std::size_t kSecretBytes = 32;
+
+// A key that is erased from memory in the destructor.
+class SecretKey {
+ public:
+  SecretKey() = default;
+  SecretKey(const SecretKey&) = delete;
+  SecretKey& operator=(const SecretKey&) = delete;
+  ~SecretKey();
+
+  std::span<std::byte, kSecretBytes> bytes() { return bytes_; }
+  std::span<const std::byte, kSecretBytes> bytes() const { return bytes_; }
+
+ private:
+  std::array<std::byte, kSecretBytes> bytes_{};
+};
+
+// Keeps the secret in a page that is locked in memory, left out of core dumps, erased at the end,
+// and empty in children after fork(). Movable. A const JobSecret can be used by any thread.
+class JobSecret {
+ public:
+  // Makes a new secret. Errors of all three functions: kStop if memory cannot be locked or a system
+  // call fails.
+  static Result<JobSecret> generate();
+  // Reads the secret from a file of exactly 32 bytes that belongs to this user (or root) and that
+  // no other user can read or write. Errors: kFixCall if the file is different.
+  static Result<JobSecret> read_file(const std::string& path);
+  // Reads the next 32 bytes of a pipe, socket or file, and no more. Blocks up to the deadline.
+  // Errors: kFixCall if the stream ends before, kRetry at the deadline.
+  static Result<JobSecret> read_descriptor(int descriptor, TimePoint deadline);
+
+  JobSecret(JobSecret&& other) noexcept;
+  JobSecret& operator=(JobSecret&&) = delete;
+  ~JobSecret();
+
+  // Writes the 32 bytes, to hand the secret to another process. May block. Errors: kStop. The
+  // caller ignores SIGPIPE if the descriptor is a pipe.
+  Status write_to(int descriptor) const;
+  // Derives a key (HKDF-SHA256) that depends on the secret and on all bytes of `purpose`. Errors:
+  // kStop in a child process after fork(), where the secret is gone.
+  Status derive(std::span<const std::byte> purpose, SecretKey& key) const;
+
+ private:
+  struct Page;
+  explicit JobSecret(Page* page) : page_(page) {}
+  static Result<JobSecret> make_empty();
+  Status check_present() const;
+
+  Page* page_;  // owned; null after a move
+};
+
+}  // namespace farandole

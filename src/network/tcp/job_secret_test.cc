@@ -1,0 +1,169 @@
+#include "network/tcp/job_secret.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/descriptor.h"
+#include "base/format.h"
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+Bytes key_of(const JobSecret& secret, const std::string& purpose) {
+  SecretKey key;
+  EXPECT_TRUE(secret.derive(bytes_of(purpose), key).ok());
+  return {key.bytes().begin(), key.bytes().end()};
+}
+
+std::pair<Descriptor, Descriptor> make_pipe() {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+// A file in a folder of its own, with a mode.
+struct SecretFile {
+  SecretFile(const std::string& content, mode_t mode) {
+    std::string name = "/tmp/farandole-secret-XXXXXX";
+    folder = ::mkdtemp(name.data());
+    path = folder + "/secret";
+    std::ofstream(path) << content;
+    EXPECT_EQ(::chmod(path.c_str(), mode), 0);
+  }
+  ~SecretFile() { std::filesystem::remove_all(folder); }
+  std::string folder;
+  std::string path;
+};
+
+TEST(JobSecret, IsDifferentEachTime) {
+  const auto one = JobSecret::generate();
+  const auto other = JobSecret::generate();
+  ASSERT_TRUE(one.ok() && other.ok()) << one.status().message();
+  EXPECT_NE(key_of(*one, "a"), key_of(*other, "a"));
+}
+
+TEST(JobSecret, TravelsThroughADescriptor) {
+  auto secret = JobSecret::generate();
+  auto [from, to] = make_pipe();
+  ASSERT_TRUE(secret->write_to(to.get()).ok());
+  ASSERT_EQ(::write(to.get(), "rest", 4), 4);
+  const auto read = JobSecret::read_descriptor(from.get(), soon());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(key_of(*read, "a"), key_of(*secret, "a"));
+  std::array<char, 8> rest{};
+  EXPECT_EQ(::read(from.get(), rest.data(), rest.size()), 4);  // nothing more was taken
+}
+
+TEST(JobSecret, KeysDependOnTheSecretAndOnThePurpose) {
+  const JobSecret secret = secret_of('s');
+  EXPECT_EQ(key_of(secret, "a"), key_of(secret_of('s'), "a"));
+  EXPECT_NE(key_of(secret, "a"), key_of(secret, "b"));
+  EXPECT_NE(key_of(secret, "a"), key_of(secret_of('t'), "a"));
+}
+
+// HKDF-SHA256 without salt (RFC 5869), computed independently with Python's hmac module.
+TEST(JobSecret, KeysAreThoseOfTheStandard) {
+  const Bytes key = key_of(secret_of('s'), "a purpose");
+  std::string text;
+  for (const std::byte byte : key) text += format_text("{:02x}", static_cast<unsigned>(byte));
+  EXPECT_EQ(text, "858dfba35cf16729c820f0526d1d6e27a59a36657dfbbf7ec10a782038a8eabb");
+}
+
+TEST(JobSecret, IsReadFromAPrivateFile) {
+  const SecretFile file(std::string(kSecretBytes, 's'), 0600);
+  const auto read = JobSecret::read_file(file.path);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(key_of(*read, "a"), key_of(secret_of('s'), "a"));
+}
+
+TEST(JobSecret, RejectsOtherFiles) {
+  const auto error_of = [](const std::string& path) {
+    const auto read = JobSecret::read_file(path);
+    EXPECT_EQ(read.status().code(), StatusCode::kFixCall);
+    return read.status().message();
+  };
+  const SecretFile readable(std::string(kSecretBytes, 's'), 0640);
+  EXPECT_THAT(error_of(readable.path), HasSubstr("others can use it, because its mode is 0640"));
+  const SecretFile short_one("short", 0600);
+  EXPECT_THAT(error_of(short_one.path), HasSubstr("it has 5 bytes; it must be a regular file of"));
+  EXPECT_THAT(error_of(short_one.folder), HasSubstr("it is not a regular file"));
+  EXPECT_THAT(error_of(short_one.path + "x"), HasSubstr("cannot open the file"));
+  if (::getuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const SecretFile foreign(std::string(kSecretBytes, 's'), 0600);
+  ASSERT_EQ(::chown(foreign.path.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(error_of(foreign.path), HasSubstr("it belongs to user id 65534"));
+}
+
+TEST(JobSecret, SaysIfTheStreamEndsOrStalls) {
+  auto [from, to] = make_pipe();
+  ASSERT_EQ(::write(to.get(), "half", 4), 4);
+  const auto late = JobSecret::read_descriptor(from.get(), std::chrono::steady_clock::now());
+  EXPECT_EQ(late.status().code(), StatusCode::kRetry);
+  ASSERT_EQ(::write(to.get(), "half", 4), 4);
+  to.reset();
+  const auto cut = JobSecret::read_descriptor(from.get(), soon());
+  EXPECT_THAT(cut.status().message(), HasSubstr("ends after 4 of 32 bytes"));
+  EXPECT_THAT(JobSecret::read_descriptor(from.get() + 1000, soon()).status().message(),
+              HasSubstr("read: Bad file descriptor"));
+  EXPECT_THAT(JobSecret::generate()->write_to(from.get()).message(),
+              HasSubstr("write: Bad file descriptor"));
+}
+
+TEST(JobSecret, IsNotInChildren) {
+  const JobSecret secret = secret_of('s');
+  const pid_t child = ::fork();
+  if (child == 0) {
+    SecretKey key;
+    const bool gone = secret.derive({}, key).code() == StatusCode::kStop &&
+                      secret.write_to(STDOUT_FILENO).code() == StatusCode::kStop;
+    ::_exit(gone ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// The kernel shows the flags of each mapping: lo locked, dd not in core dumps, wf wiped on fork.
+TEST(JobSecret, LiesInAProtectedPage) {
+  const JobSecret secret = secret_of('s');
+  std::ifstream maps("/proc/self/smaps");
+  bool found = false;
+  for (std::string line; std::getline(maps, line);)
+    found =
+        found || (line.starts_with("VmFlags:") && line.find(" lo ") != std::string::npos &&
+                  line.find(" dd ") != std::string::npos && line.find(" wf") != std::string::npos);
+  EXPECT_TRUE(found);
+}
+
+TEST(JobSecret, NeedsMemoryThatCanBeLocked) {
+  const pid_t child = ::fork();  // root may lock memory in any case, so another user tries it
+  if (child == 0) {
+    const rlimit none{0, 0};
+    if (::setrlimit(RLIMIT_MEMLOCK, &none) != 0 || (::getuid() == 0 && ::setuid(65534) != 0))
+      ::_exit(2);
+    const auto made = JobSecret::generate();
+    ::_exit(made.status().message().find("ulimit -l") != std::string::npos ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace farandole

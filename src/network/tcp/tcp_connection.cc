@@ -1,0 +1,132 @@
+#include "network/tcp/tcp_connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+// Errors that come from the network or the peer, so that another connection may work.
+constexpr std::array kNetworkErrors{ECONNREFUSED, ECONNRESET,    ECONNABORTED, EPIPE,    ETIMEDOUT,
+                                    EHOSTUNREACH, EHOSTDOWN,     ENETUNREACH,  ENETDOWN, ENETRESET,
+                                    ENOTCONN,     EADDRNOTAVAIL, EPROTO,       EACCES,   EPERM,
+                                    ENOPROTOOPT,  EINVAL};
+
+Status tcp_error(int error, const std::string& addresses, const char* call) {
+  const std::string text =
+      format_text("the TCP connection {} failed: {}: {}", addresses, call, std::strerror(error));
+  if (error == ECONNREFUSED) return Status::rebuild_group(text + " (no process listens there)");
+  if (std::ranges::count(kNetworkErrors, error) > 0) return Status::rebuild_group(text);
+  return Status::stop(text);
+}
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == EINPROGRESS;
+}
+
+Status set_option(int socket, int level, int option, int value) {
+  if (::setsockopt(socket, level, option, &value, sizeof(value)) == 0) return {};
+  return Status::stop(format_text("setsockopt({}, {}) on a TCP socket failed: {}", option, value,
+                                  std::strerror(errno)));
+}
+
+Status apply_options(int socket, const TcpOptions& options) {
+  constexpr int kProbes = 3;
+  const int silence_ms = static_cast<int>(std::max<std::int64_t>(options.silence_max.count(), 1));
+  const int probe_s = std::max(1, silence_ms / 1000 / (kProbes + 1));
+  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1));
+  FARANDOLE_TRY(set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1));
+  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, probe_s));
+  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, probe_s));
+  FARANDOLE_TRY(set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes));
+  return set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, silence_ms);
+}
+
+std::string addresses_of(int socket, const SocketAddress& peer) {
+  const auto own = own_address_of(socket);
+  return format_text("{} -> {}", own.ok() ? own->text() : "?", peer.text());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpConnection>> TcpConnection::dial(const SocketAddress& to,
+                                                           const std::optional<SocketAddress>& from,
+                                                           const TcpOptions& options) {
+  const int family = to.is_v6 ? AF_INET6 : AF_INET;
+  Descriptor socket =
+      Descriptor::beyond_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid())
+    return Status::stop(format_text("cannot make a TCP socket: {} ({})", std::strerror(errno),
+                                    descriptor_advice()));
+  FARANDOLE_TRY(apply_options(socket.get(), options));
+  if (from && from->is_v6 == to.is_v6) {
+    const KernelAddress own = kernel_address_of(*from);
+    if (::bind(socket.get(), own.get(), own.bytes) != 0)
+      return tcp_error(errno, format_text("{} -> {}", from->text(), to.text()), "bind");
+  }
+  const KernelAddress target = kernel_address_of(to);
+  const bool connected = ::connect(socket.get(), target.get(), target.bytes) == 0;
+  const int error = errno;
+  std::unique_ptr<TcpConnection> made(new TcpConnection(std::move(socket)));
+  made->peer_.addresses = addresses_of(made->descriptor(), to);
+  if (!connected && error != EINPROGRESS && error != EINTR)
+    return tcp_error(error, made->peer_.addresses, "connect");
+  return made;
+}
+
+Result<std::unique_ptr<TcpConnection>> TcpConnection::adopt(Descriptor socket,
+                                                            const TcpOptions& options) {
+  FARANDOLE_TRY(apply_options(socket.get(), options));
+  const auto peer = peer_address_of(socket.get());
+  if (!peer.ok()) return Status::rebuild_group(peer.status().message());
+  std::unique_ptr<TcpConnection> made(new TcpConnection(std::move(socket)));
+  made->peer_.addresses = addresses_of(made->descriptor(), *peer);
+  return made;
+}
+
+Status TcpConnection::error_of(const char* call) const {
+  return tcp_error(errno, peer_.addresses, call);
+}
+
+Result<std::size_t> TcpConnection::try_send(std::span<const std::byte> first,
+                                            std::span<const std::byte> second) {
+  if (first.empty() && second.empty()) return std::size_t{0};
+  std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(first.data()), first.size()},
+                             iovec{const_cast<std::byte*>(second.data()), second.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  for (;;) {
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (would_block(errno)) return std::size_t{0};
+    if (errno != EINTR) return error_of("send");
+  }
+}
+
+Result<std::size_t> TcpConnection::try_receive(std::span<std::byte> into) {
+  if (into.empty()) return std::size_t{0};
+  for (;;) {
+    const ssize_t count = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
+    if (count > 0) return static_cast<std::size_t>(count);
+    if (count == 0)
+      return Status::rebuild_group(
+          format_text("the peer has ended the TCP connection {}", peer_.addresses));
+    if (would_block(errno)) return std::size_t{0};
+    if (errno != EINTR) return error_of("receive");
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,52 @@
+// TcpConnection: the bytes of one TCP socket, in clear. A TlsSession over it proves who the peer is
+// and seals the bytes; only tests use one alone.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "network/tcp/socket_address.h"
+
+namespace farandole {
+
+struct TcpOptions {
+  // The connection fails if the peer's host has not answered for so long (TCP_USER_TIMEOUT, and
+  // keepalive while nothing is sent). A peer that lives but does not receive counts as silent, too:
+  // its window is then closed, and the kernel counts that time.
+  std::chrono::milliseconds silence_max{30'000};
+};
+
+// Has TCP_NODELAY: bytes are sent at once.
+class TcpConnection final : public Connection {
+ public:
+  // Begins to connect, and does not wait: until the connection stands, no bytes can be sent or
+  // received, and the descriptor is not writable. `from` is an own address to use (port 0: any).
+  // Errors: kRebuildGroup if that address cannot be reached; kStop if a system call fails.
+  static Result<std::unique_ptr<TcpConnection>> dial(const SocketAddress& to,
+                                                     const std::optional<SocketAddress>& from,
+                                                     const TcpOptions& options);
+  // Takes a connected socket. Errors: kStop, and kRebuildGroup if the peer is gone already.
+  static Result<std::unique_ptr<TcpConnection>> adopt(Descriptor socket, const TcpOptions& options);
+
+  Result<std::size_t> try_send(std::span<const std::byte> first,
+                               std::span<const std::byte> second) override;
+  Result<std::size_t> try_receive(std::span<std::byte> into) override;
+  bool has_unsent() const override { return false; }
+  bool has_received() const override { return false; }
+  int descriptor() const override { return socket_.get(); }
+  void close() override { socket_.reset(); }
+  const Peer& peer() const override { return peer_; }
+
+ private:
+  explicit TcpConnection(Descriptor socket) : socket_(std::move(socket)) {}
+  Status error_of(const char* call) const;
+
+  Descriptor socket_;
+  Peer peer_;
+};
+
+}  // namespace farandole

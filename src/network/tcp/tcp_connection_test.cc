@@ -1,0 +1,183 @@
+#include "network/tcp/tcp_connection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <string>
+
+#include "base/no_descriptors_in_test.h"
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A listening socket of the loopback interface, without any protocol.
+struct PlainListener {
+  explicit PlainListener(const std::string& address) {
+    const KernelAddress kernel = kernel_address_of(address_of(address));
+    socket = Descriptor(::socket(kernel.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(socket.get(), kernel.get(), kernel.bytes), 0);
+    EXPECT_EQ(::listen(socket.get(), 10), 0);
+  }
+  SocketAddress where() const { return *own_address_of(socket.get()); }
+  Descriptor accept() const {
+    return Descriptor(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+  Descriptor socket;
+};
+
+struct TcpPair {
+  explicit TcpPair(const std::string& address, const TcpOptions& options = {})
+      : listener(address),
+        dialed(*TcpConnection::dial(listener.where(), {}, options)),
+        accepted(*TcpConnection::adopt(listener.accept(), options)) {}
+  PlainListener listener;
+  std::unique_ptr<TcpConnection> dialed;
+  std::unique_ptr<TcpConnection> accepted;
+};
+
+// The error that a connection that is not needed any more ends with.
+Status final_error(Connection& connection) {
+  Bytes into(1 << 16);
+  for (;;) {
+    const auto received = connection.try_receive(into);
+    if (!received.ok()) return received.status();
+    pollfd entry{connection.descriptor(), POLLIN, 0};
+    ::poll(&entry, 1, 1000);
+  }
+}
+
+int option_of(const Connection& connection, int level, int option) {
+  int value = -1;
+  socklen_t bytes = sizeof(value);
+  EXPECT_EQ(::getsockopt(connection.descriptor(), level, option, &value, &bytes), 0);
+  return value;
+}
+
+TEST(TcpConnection, CarriesBytesOverBothFamilies) {
+  for (const std::string address : {"127.0.0.1:0", "[::1]:0"}) {
+    const TcpPair pair(address);
+    const Bytes sent = random_bytes(3'000'000, 1);
+    EXPECT_EQ(carry(*pair.dialed, *pair.accepted, sent), sent);
+    EXPECT_EQ(carry(*pair.accepted, *pair.dialed, sent), sent);
+    const std::string listening = pair.listener.where().text();
+    EXPECT_THAT(pair.dialed->peer().addresses, HasSubstr(" -> " + listening));
+    EXPECT_THAT(pair.accepted->peer().addresses, HasSubstr(listening + " -> "));
+    EXPECT_EQ(pair.dialed->peer().party.role, Role::kUnknown);
+  }
+}
+
+TEST(TcpConnection, SendsTwoPartsInOrder) {
+  const TcpPair pair("127.0.0.1:0");
+  ASSERT_EQ(*pair.dialed->try_send(bytes_of("head"), bytes_of("body")), 8u);
+  EXPECT_EQ(*pair.dialed->try_send({}, {}), 0u);
+  Bytes into(8);
+  while (*pair.accepted->try_receive(into) == 0) continue;
+  EXPECT_EQ(into, bytes_of("headbody"));
+  EXPECT_EQ(*pair.accepted->try_receive(into), 0u);
+  EXPECT_EQ(*pair.accepted->try_receive({}), 0u);
+}
+
+TEST(TcpConnection, SendsAtOnceAndWatchesForSilence) {
+  const TcpPair pair("127.0.0.1:0", {.silence_max = std::chrono::milliseconds(8000)});
+  for (const Connection* end : {pair.dialed.get(), pair.accepted.get()}) {
+    EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_NODELAY), 1);
+    EXPECT_EQ(option_of(*end, SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_KEEPIDLE), 2);
+    EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_KEEPINTVL), 2);
+    EXPECT_EQ(option_of(*end, IPPROTO_TCP, TCP_USER_TIMEOUT), 8000);
+  }
+}
+
+// The kernel counts a closed window as silence, as the header says.
+TEST(TcpConnection, FailsIfThePeerDoesNotReceiveForLong) {
+  const TcpPair pair("127.0.0.1:0", {.silence_max = std::chrono::milliseconds(500)});
+  const Bytes payload(1 << 20);
+  Status error;
+  const TimePoint limit = soon();
+  while (error.ok() && std::chrono::steady_clock::now() < limit) {
+    error = pair.dialed->try_send({}, payload).status();
+    pollfd entry{pair.dialed->descriptor(), POLLOUT, 0};
+    ::poll(&entry, 1, 1000);
+  }
+  EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(error.message(), HasSubstr("Connection timed out"));
+}
+
+TEST(TcpConnection, AHalfClosedPeerStillReceives) {
+  const TcpPair pair("127.0.0.1:0");
+  ASSERT_EQ(*pair.dialed->try_send({}, bytes_of("last")), 4u);
+  ASSERT_EQ(::shutdown(pair.dialed->descriptor(), SHUT_WR), 0);
+  Bytes into(10);
+  while (*pair.accepted->try_receive(into) == 0) continue;
+  EXPECT_EQ(final_error(*pair.accepted).message(),
+            "the peer has ended the TCP connection " + pair.accepted->peer().addresses);
+  const Bytes answer = random_bytes(100'000, 1);
+  EXPECT_EQ(carry(*pair.accepted, *pair.dialed, answer), answer);
+}
+
+TEST(TcpConnection, ReportsAPeerThatIsGone) {
+  const TcpPair pair("127.0.0.1:0");
+  const linger abort{1, 0};  // close() sends a reset
+  ::setsockopt(pair.dialed->descriptor(), SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+  pair.dialed->close();
+  EXPECT_EQ(pair.dialed->descriptor(), -1);
+  const Status received = final_error(*pair.accepted);
+  EXPECT_EQ(received.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(received.message(), HasSubstr("receive: Connection reset by peer"));
+  const Status sent = pair.accepted->try_send({}, bytes_of("x")).status();
+  EXPECT_EQ(sent.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(sent.message(), HasSubstr("send: Broken pipe"));
+  EXPECT_EQ(pair.dialed->try_send({}, bytes_of("x")).status().code(), StatusCode::kStop);
+}
+
+TEST(TcpConnection, SaysThatNobodyListens) {
+  SocketAddress where;
+  {
+    const PlainListener listener("127.0.0.1:0");
+    where = listener.where();
+  }
+  auto dialed = TcpConnection::dial(where, {}, {});
+  const Status error = dialed.ok() ? final_error(**dialed) : dialed.status();
+  EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there)"));
+  EXPECT_THAT(error.message(), HasSubstr(where.text()));
+}
+
+TEST(TcpConnection, CanUseAnOwnAddress) {
+  const PlainListener listener("127.0.0.1:0");
+  const SocketAddress from = address_of("127.0.0.5:0");
+  const auto dialed = TcpConnection::dial(listener.where(), from, {});
+  ASSERT_TRUE(dialed.ok()) << dialed.status().message();
+  EXPECT_THAT((*dialed)->peer().addresses, HasSubstr("127.0.0.5:"));
+  const auto foreign = TcpConnection::dial(listener.where(), address_of("192.0.2.77:0"), {});
+  EXPECT_EQ(foreign.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(foreign.status().message(), HasSubstr("bind: Cannot assign requested address"));
+  EXPECT_TRUE(TcpConnection::dial(listener.where(), address_of("[::1]:0"), {}).ok());
+}
+
+TEST(TcpConnection, ReportsErrorsOfTheSystem) {
+  const auto multicast = TcpConnection::dial(address_of("224.0.0.1:1"), {}, {});
+  EXPECT_EQ(multicast.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(multicast.status().message(), HasSubstr("connect: "));
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const Descriptor other(ends[1]);
+  EXPECT_THAT(TcpConnection::adopt(Descriptor(ends[0]), {}).status().message(),
+              HasSubstr("setsockopt("));
+  Descriptor unconnected(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(TcpConnection::adopt(std::move(unconnected), {}).status().code(),
+            StatusCode::kRebuildGroup);
+  const NoFreeDescriptors none;
+  EXPECT_THAT(TcpConnection::dial(address_of("127.0.0.1:1"), {}, {}).status().message(),
+              HasSubstr("cannot make a TCP socket: Too many open files"));
+}
+
+}  // namespace
+}  // namespace farandole

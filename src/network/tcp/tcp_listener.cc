@@ -1,0 +1,217 @@
+#include "network/tcp/tcp_listener.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/allocation.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kAcceptsAtOnce = 16;        // then the handshakes have their turn
+constexpr int kTriesForAnyPort = 16;      // a port must be free on all addresses
+constexpr std::size_t kV6OwnedBytes = 8;  // a sender usually has a whole /64 network
+
+SocketAddress source_of(SocketAddress address) {
+  if (address.is_v6) std::fill(address.ip.begin() + kV6OwnedBytes, address.ip.end(), 0);
+  return address.with_port(0);
+}
+
+// kRetry: the port is not free.
+Result<Descriptor> listen_at(const SocketAddress& address) {
+  const auto failed = [&](const char* call) {
+    const std::string text =
+        format_text("cannot listen at {}: {}: {}", address.text(), call, std::strerror(errno));
+    if (errno == EADDRINUSE) return Status::retry(text);
+    if (errno == EADDRNOTAVAIL)
+      return Status::fix_call(text + "; choose an address of this host (see `ip address`)");
+    return Status::stop(text);
+  };
+  Descriptor socket = Descriptor::beyond_standard(
+      ::socket(address.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return failed("socket");
+  const int on = 1;
+  // SO_REUSEADDR: old connections of an earlier job do not keep the port.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address.is_v6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  const KernelAddress kernel = kernel_address_of(address);
+  if (::bind(socket.get(), kernel.get(), kernel.bytes) != 0) return failed("bind");
+  if (::listen(socket.get(), kBacklog) != 0) return failed("listen");
+  return socket;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpListener>> TcpListener::open(const TlsContext& context,
+                                                       const ListenOptions& options) {
+  if (options.addresses.empty())
+    return Status::fix_call("there is no address to listen at; choose a network interface");
+  if (options.port_first > options.port_last)
+    return Status::fix_call(
+        format_text("the range of ports {}-{} is empty; write the lower port "
+                    "first",
+                    options.port_first, options.port_last));
+  FARANDOLE_TRY_ASSIGN(EventSet events, EventSet::make());
+  std::unique_ptr<TcpListener> made(new TcpListener(context, options, std::move(events)));
+  FARANDOLE_TRY(made->bind_all());
+  made->reserve_ = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const Descriptor& socket : made->sockets_)
+    FARANDOLE_TRY(made->events_.add(socket.get(), made->next_id_++, false));
+  return made;
+}
+
+Status TcpListener::bind_all() {
+  const bool any = options_.port_last == 0;
+  const int first = any ? 0 : std::max<int>(options_.port_first, 1);
+  const int last = any ? kTriesForAnyPort - 1 : options_.port_last;
+  Status problem;
+  for (int number = first; number <= last; ++number) {
+    problem = bind_at(any ? std::uint16_t{0} : static_cast<std::uint16_t>(number));
+    if (problem.code() != StatusCode::kRetry) return problem;
+  }
+  return Status::stop(format_text(
+      "no port of {}-{} is free: {}; choose a larger range, or end the programs that use it", first,
+      options_.port_last, problem.message()));
+}
+
+Status TcpListener::bind_at(std::uint16_t port) {
+  sockets_.clear();
+  addresses_.clear();
+  for (const SocketAddress& address : options_.addresses) {
+    FARANDOLE_TRY_ASSIGN(Descriptor socket, listen_at(address.with_port(port)));
+    FARANDOLE_TRY_ASSIGN(const SocketAddress bound, own_address_of(socket.get()));
+    port = bound.port;
+    sockets_.push_back(std::move(socket));
+    addresses_.push_back(bound);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Connection>> TcpListener::try_accept(TimePoint now) {
+  FARANDOLE_TRY_ASSIGN(const auto ready, events_.ready());
+  for (const std::uint64_t id : ready) {
+    if (id < sockets_.size()) {
+      accept_from(sockets_[id], now);
+      continue;
+    }
+    const auto found = std::ranges::find(handshakes_, id, &Handshake::id);
+    if (found != handshakes_.end()) FARANDOLE_TRY(advance(found));
+  }
+  expire(now);
+  if (proven_.empty()) return std::unique_ptr<Connection>();
+  auto connection = std::move(proven_.front());
+  proven_.erase(proven_.begin());
+  return connection;
+}
+
+void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    Descriptor accepted = Descriptor::beyond_standard(
+        ::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (accepted.valid()) {
+      begin_handshake(std::move(accepted), now);
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    const bool short_of_room =
+        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    // Any other error belongs to the connection that would have been accepted.
+    if (short_of_room && !make_room_for_descriptor(socket)) return;
+  }
+}
+
+// A connection that cannot be accepted would stay in the queue, and wake us again and again.
+bool TcpListener::make_room_for_descriptor(const Descriptor& socket) {
+  if (!handshakes_.empty()) {
+    evict_one();
+    return true;
+  }
+  if (!reserve_.valid()) return false;
+  reserve_.reset();
+  Descriptor closed(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (closed.valid()) ++counts_.evicted;
+  closed.reset();
+  reserve_ = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return true;
+}
+
+void TcpListener::begin_handshake(Descriptor socket, TimePoint now) {
+  if (handshakes_.size() >= options_.handshakes_max) evict_one();
+  const Status begun = catch_bad_alloc(
+      [] { return "cannot accept a connection"; },
+      [&]() -> Status {
+        FARANDOLE_TRY_ASSIGN(const SocketAddress peer, peer_address_of(socket.get()));
+        FARANDOLE_TRY_ASSIGN(auto wire, TcpConnection::adopt(std::move(socket), options_.tcp));
+        auto session = TlsSession::listen(context_, std::move(wire), options_.acceptance);
+        const std::uint64_t id = next_id_++;
+        FARANDOLE_TRY(events_.add(session->descriptor(), id, false));
+        handshakes_.push_back({.id = id,
+                               .session = std::move(session),
+                               .source = source_of(peer),
+                               .deadline = now + options_.handshake_time_max});
+        return {};
+      });
+  if (begun.ok()) return;
+  ++counts_.rejected;
+  last_rejection_ = begun;
+}
+
+Status TcpListener::advance(Handshakes::iterator handshake) {
+  TlsSession& session = *handshake->session;
+  const auto progress = session.try_handshake();
+  if (!progress.ok()) {
+    reject(handshake, progress.status());
+    return {};
+  }
+  if (*progress == TlsSession::Progress::kDone) {
+    events_.remove(session.descriptor());
+    ++counts_.accepted;
+    proven_.push_back(std::move(handshake->session));
+    handshakes_.erase(handshake);
+    return {};
+  }
+  if (session.has_unsent() == handshake->waits_to_send) return {};
+  handshake->waits_to_send = session.has_unsent();
+  return events_.change(session.descriptor(), handshake->id, handshake->waits_to_send);
+}
+
+void TcpListener::reject(Handshakes::iterator handshake, const Status& why) {
+  ++counts_.rejected;
+  last_rejection_ = why;
+  handshakes_.erase(handshake);
+}
+
+void TcpListener::expire(TimePoint now) {
+  // All have the same time limit, so the oldest one is the first to expire.
+  while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
+    ++counts_.expired;
+    handshakes_.pop_front();
+  }
+}
+
+void TcpListener::evict_one() {
+  std::map<SocketAddress, std::size_t> per_source;
+  for (const Handshake& handshake : handshakes_) ++per_source[handshake.source];
+  const auto most = std::ranges::max_element(
+      per_source, {}, [](const auto& source_and_count) { return source_and_count.second; });
+  if (most == per_source.end()) return;
+  ++counts_.evicted;
+  handshakes_.erase(std::ranges::find(handshakes_, most->first, &Handshake::source));
+}
+
+TimePoint TcpListener::next_deadline() const {
+  return handshakes_.empty() ? TimePoint::max() : handshakes_.front().deadline;
+}
+
+}  // namespace farandole

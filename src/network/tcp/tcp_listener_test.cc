@@ -1,0 +1,251 @@
+#include "network/tcp/tcp_listener.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/no_descriptors_in_test.h"
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct ListeningJob {
+  explicit ListeningJob(const std::vector<std::string>& addresses = {"127.0.0.1:0"}) {
+    for (const std::string& address : addresses) options.addresses.push_back(address_of(address));
+    options.acceptance = usual_acceptance();
+  }
+  void open() {
+    auto opened = TcpListener::open(*context, options);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    listener = *std::move(opened);
+  }
+
+  std::unique_ptr<TlsContext> context = context_of('s');
+  ListenOptions options;
+  std::unique_ptr<TcpListener> listener;
+};
+
+// Accepts while the dialing end shakes hands. Both are null after an error of the dialing end.
+struct MemberPair {
+  std::unique_ptr<TlsSession> dialed;
+  std::unique_ptr<Connection> accepted;
+  Status error;
+};
+
+MemberPair join(TcpListener& listener, const TlsContext& context, const SocketAddress& where,
+                const Link& link = usual_link()) {
+  MemberPair pair;
+  auto wire = TcpConnection::dial(where, {}, {});
+  EXPECT_TRUE(wire.ok()) << wire.status().message();
+  pair.dialed = TlsSession::dial(context, *std::move(wire), link);
+  const TimePoint limit = soon();
+  for (bool done = false; !(done && pair.accepted) && std::chrono::steady_clock::now() < limit;) {
+    const auto progress = pair.dialed->try_handshake();
+    if (!progress.ok()) return {nullptr, nullptr, progress.status()};
+    done = *progress == TlsSession::Progress::kDone;
+    auto accepted = listener.try_accept(std::chrono::steady_clock::now());
+    EXPECT_TRUE(accepted.ok()) << accepted.status().message();
+    if (*accepted) pair.accepted = *std::move(accepted);
+    if (!(done && pair.accepted))
+      sleep_for({listener.descriptor(), pair.dialed->descriptor()},
+                std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+  }
+  return pair;
+}
+
+// A stranger who connects and sends these bytes, but never receives.
+Descriptor stranger_at(const SocketAddress& where, const std::string& text = "",
+                       const char* from = nullptr) {
+  const KernelAddress kernel = kernel_address_of(where);
+  Descriptor socket(::socket(kernel.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (from != nullptr) {
+    const KernelAddress own = kernel_address_of(address_of(from));
+    EXPECT_EQ(::bind(socket.get(), own.get(), own.bytes), 0);
+  }
+  EXPECT_EQ(::connect(socket.get(), kernel.get(), kernel.bytes), 0);
+  EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(text.size()));
+  return socket;
+}
+
+// Lets the listener work until the condition holds.
+template <class Condition>
+void work_until(TcpListener& listener, Condition holds) {
+  const TimePoint limit = soon();
+  while (!holds() && std::chrono::steady_clock::now() < limit) {
+    const auto accepted = listener.try_accept(std::chrono::steady_clock::now());
+    ASSERT_TRUE(accepted.ok()) << accepted.status().message();
+    EXPECT_EQ(*accepted, nullptr);
+    if (!holds())
+      sleep_for({listener.descriptor()},
+                std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(holds());
+}
+
+TEST(TcpListener, AcceptsMembersOnAllItsAddresses) {
+  ListeningJob job({"127.0.0.1:0", "[::1]:0", "127.0.0.2:0"});
+  job.open();
+  ASSERT_EQ(job.listener->addresses().size(), 3u);
+  for (const SocketAddress& where : job.listener->addresses()) {
+    EXPECT_EQ(where.port, job.listener->addresses()[0].port);
+    EXPECT_NE(where.port, 0);
+    auto pair = join(*job.listener, *job.context, where);
+    ASSERT_TRUE(pair.accepted) << pair.error.message();
+    EXPECT_EQ(pair.accepted->peer().party, (Party{Role::kWorker, 1}));
+    EXPECT_EQ(pair.accepted->peer().epoch, 3u);
+    const Bytes payload = random_bytes(2'000'000, 1);
+    EXPECT_EQ(carry(*pair.dialed, *pair.accepted, payload), payload);
+    EXPECT_EQ(carry(*pair.accepted, *pair.dialed, payload), payload);
+  }
+  EXPECT_EQ(job.listener->counts().accepted, 3u);
+  EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
+}
+
+TEST(TcpListener, RefusesOtherSecretsAndLinks) {
+  ListeningJob job;
+  job.open();
+  const auto stranger = context_of('t');
+  const SocketAddress where = job.listener->addresses()[0];
+  EXPECT_FALSE(join(*job.listener, *stranger, where).error.ok());
+  Link old = usual_link();
+  old.epoch = 2;
+  EXPECT_FALSE(join(*job.listener, *job.context, where, old).error.ok());
+  EXPECT_EQ(job.listener->counts().accepted, 0u);
+  EXPECT_EQ(job.listener->counts().rejected, 2u);
+  EXPECT_THAT(job.listener->last_rejection().message(), HasSubstr("rejected a connection (127.0."));
+}
+
+TEST(TcpListener, ClosesStrangersWithoutAWord) {
+  ListeningJob job;
+  job.open();
+  const Descriptor http = stranger_at(job.listener->addresses()[0], "GET / HTTP/1.1\r\n\r\n");
+  work_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
+  char answer = 0;
+  EXPECT_LE(::recv(http.get(), &answer, 1, 0), 0);
+}
+
+TEST(TcpListener, GivesUpOnSlowStrangers) {
+  ListeningJob job;
+  job.open();
+  const Descriptor idle = stranger_at(job.listener->addresses()[0]);
+  const Descriptor dribbling = stranger_at(job.listener->addresses()[0], "\x16\x03");
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto try_at = [&](TimePoint time) { EXPECT_EQ(*job.listener->try_accept(time), nullptr); };
+  const TimePoint limit = soon();
+  for (int waiting = 0; waiting < 2 && std::chrono::steady_clock::now() < limit;) {
+    try_at(now);
+    waiting = job.listener->next_deadline() == TimePoint::max() ? 0 : 2;
+  }
+  try_at(now);
+  EXPECT_EQ(job.listener->next_deadline(), now + std::chrono::seconds(5));
+  // Each byte of the dribbling one comes in time, but the handshake as a whole has a deadline.
+  ASSERT_EQ(::send(dribbling.get(), "\x01", 1, MSG_NOSIGNAL), 1);
+  try_at(now + std::chrono::seconds(4));
+  EXPECT_EQ(job.listener->counts().expired, 0u);
+  try_at(now + std::chrono::seconds(5));
+  EXPECT_EQ(job.listener->counts().expired, 2u);
+  EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
+}
+
+TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
+  ListeningJob job({"127.0.0.1:0"});
+  job.options.handshakes_max = 8;
+  job.open();
+  const SocketAddress where = job.listener->addresses()[0];
+  std::vector<Descriptor> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(stranger_at(where, "", "127.0.0.9:0"));
+  auto pair = join(*job.listener, *job.context, where);
+  ASSERT_TRUE(pair.accepted) << pair.error.message();
+  EXPECT_EQ(job.listener->counts().expired, 0u);  // nobody had to wait for a deadline
+  work_until(*job.listener, [&] { return job.listener->counts().evicted >= 192; });
+  EXPECT_LE(job.listener->counts().evicted, 193u);
+  EXPECT_EQ(job.listener->counts().rejected, 0u);
+}
+
+// Strangers of one source are pushed out before a member that has only begun.
+TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
+  ListeningJob job;
+  job.options.handshakes_max = 4;
+  job.open();
+  const SocketAddress where = job.listener->addresses()[0];
+  auto wire = TcpConnection::dial(where, address_of("127.0.0.3:0"), {});
+  const auto member = TlsSession::dial(*job.context, *std::move(wire), usual_link());
+  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  std::vector<Descriptor> idle;
+  for (int i = 0; i < 20; ++i) idle.push_back(stranger_at(where, "", "127.0.0.9:0"));
+  work_until(*job.listener, [&] { return job.listener->counts().evicted == 17; });
+  std::unique_ptr<Connection> accepted;
+  const TimePoint limit = soon();
+  while (!accepted && std::chrono::steady_clock::now() < limit) {
+    ASSERT_TRUE(member->try_handshake().ok());
+    accepted = *job.listener->try_accept(std::chrono::steady_clock::now());
+  }
+  EXPECT_EQ(job.listener->counts().evicted, 17u);
+}
+
+TEST(TcpListener, KeepsWorkingWithoutFreeDescriptors) {
+  ListeningJob job;
+  job.open();
+  const SocketAddress where = job.listener->addresses()[0];
+  const Descriptor idle = stranger_at(where);
+  const Descriptor other = stranger_at(where);
+  const Descriptor third = stranger_at(where);
+  {
+    const NoFreeDescriptors none;
+    work_until(*job.listener, [&] { return job.listener->counts().evicted == 3; });
+    char answer = 0;
+    EXPECT_LE(::recv(third.get(), &answer, 1, 0), 0);
+  }
+  EXPECT_TRUE(join(*job.listener, *job.context, where).accepted);
+}
+
+TEST(TcpListener, TakesTheFirstFreePortOfTheRange) {
+  ListeningJob first;
+  first.open();
+  const std::uint16_t taken = first.listener->addresses()[0].port;
+  ListeningJob second;
+  second.options.port_first = second.options.port_last = taken;
+  const auto none = TcpListener::open(*second.context, second.options);
+  EXPECT_EQ(none.status().code(), StatusCode::kStop);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("no port of " + std::to_string(taken) + "-" + std::to_string(taken) +
+                        " is free: cannot listen at 127.0.0.1:"));
+  if (taken > 65'500) GTEST_SKIP() << "the range would end above the last port";
+  second.options.port_last = static_cast<std::uint16_t>(taken + 30);
+  second.open();
+  EXPECT_GT(second.listener->addresses()[0].port, taken);
+}
+
+TEST(TcpListener, RejectsWhatItCannotListenAt) {
+  const auto error_of = [](ListeningJob& job) {
+    return TcpListener::open(*job.context, job.options).status();
+  };
+  ListeningJob nowhere{std::vector<std::string>()};
+  EXPECT_THAT(error_of(nowhere).message(), HasSubstr("there is no address to listen at"));
+  ListeningJob backwards;
+  backwards.options.port_first = 10;
+  backwards.options.port_last = 9;
+  EXPECT_THAT(error_of(backwards).message(), HasSubstr("the range of ports 10-9 is empty"));
+  ListeningJob foreign({"192.0.2.77:0"});
+  EXPECT_EQ(error_of(foreign).code(), StatusCode::kFixCall);
+  EXPECT_THAT(error_of(foreign).message(), HasSubstr("choose an address of this host"));
+  ListeningJob usual;
+  Descriptor last_free(::dup(0));
+  const NoFreeDescriptors none;
+  EXPECT_EQ(error_of(usual).code(), StatusCode::kStop);
+  last_free.reset();  // for the epoll, but not for the socket
+  EXPECT_THAT(error_of(usual).message(),
+              HasSubstr("cannot listen at 127.0.0.1:0: socket: Too many"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,426 @@
+#include "network/tcp/tls_session.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/allocation.h"
+#include "base/check.h"
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that TLS seals at once
+// A handshake has about 400 bytes. The limit bounds what a stranger can make us keep.
+constexpr std::size_t kHandshakeBytesMax = 4096;
+constexpr std::byte kConfirmation{1};
+
+std::string openssl_errors() {
+  std::string text;
+  while (const unsigned long code = ::ERR_get_error()) {
+    const char* reason = ::ERR_reason_error_string(code);
+    if (!text.empty()) text += ", ";
+    text += reason == nullptr ? std::to_string(code) : std::string(reason);
+  }
+  return text.empty() ? "no reason given" : text;
+}
+
+int length_of(std::size_t bytes) {
+  return static_cast<int>(std::min<std::size_t>(bytes, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+// OpenSSL calls these with pointers to the session. No exception may pass through OpenSSL.
+struct TlsSession::Callbacks {
+  static TlsSession& of(BIO* wire) { return *static_cast<TlsSession*>(::BIO_get_data(wire)); }
+
+  static int read(BIO* wire, char* into, int length) noexcept {
+    ::BIO_clear_retry_flags(wire);
+    const auto target = std::as_writable_bytes(std::span(into, static_cast<std::size_t>(length)));
+    const int count = of(wire).read_wire(target);
+    if (count != 0) return count;
+    ::BIO_set_retry_read(wire);
+    return -1;
+  }
+
+  static int write(BIO* wire, const char* from, int length) noexcept {
+    ::BIO_clear_retry_flags(wire);
+    const auto source = std::as_bytes(std::span(from, static_cast<std::size_t>(length)));
+    return of(wire).write_wire(source);
+  }
+
+  static long control(BIO* /*wire*/, int command, long /*number*/, void* /*pointer*/) noexcept {
+    return command == BIO_CTRL_FLUSH ? 1 : 0;  // nothing else applies to a wire
+  }
+
+  static int use_session(SSL* ssl, const EVP_MD* /*digest*/, const unsigned char** identity,
+                         std::size_t* identity_bytes, SSL_SESSION** session) noexcept {
+    auto& self = *static_cast<TlsSession*>(SSL_get_app_data(ssl));
+    *identity = reinterpret_cast<const unsigned char*>(self.identity_.data());
+    *identity_bytes = self.identity_.size();
+    *session = self.session_of(self.link_);
+    return *session == nullptr ? 0 : 1;
+  }
+
+  // A stranger's identity gets no session. Then OpenSSL ends the handshake, because there is no
+  // certificate.
+  static int find_session(SSL* ssl, const unsigned char* identity, std::size_t identity_bytes,
+                          SSL_SESSION** session) noexcept {
+    auto& self = *static_cast<TlsSession*>(SSL_get_app_data(ssl));
+    *session = nullptr;
+    const auto link = parse_identity(std::as_bytes(std::span(identity, identity_bytes)));
+    if (!link.ok() || !self.accepts(*link)) return 1;
+    self.link_ = *link;
+    *session = self.session_of(*link);
+    return 1;
+  }
+};
+
+TlsContext::TlsContext(JobSecret secret, SSL_CTX* settings, BIO_METHOD* wire_method)
+    : secret_(std::move(secret)), settings_(settings), wire_method_(wire_method) {}
+
+TlsContext::~TlsContext() {
+  ::BIO_meth_free(wire_method_);
+  ::SSL_CTX_free(settings_);
+}
+
+Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
+  using Callbacks = TlsSession::Callbacks;
+  SSL_CTX* settings = ::SSL_CTX_new(::TLS_method());
+  BIO_METHOD* method = ::BIO_meth_new(::BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "wire");
+  std::unique_ptr<TlsContext> made(new TlsContext(std::move(secret), settings, method));
+  const bool allocated = settings != nullptr && method != nullptr;
+  if (!allocated || ::SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) != 1 ||
+      ::SSL_CTX_set_max_proto_version(settings, TLS1_3_VERSION) != 1 ||
+      ::SSL_CTX_set_ciphersuites(settings, "TLS_AES_128_GCM_SHA256") != 1 ||
+      ::SSL_CTX_set1_groups_list(settings, "X25519") != 1 ||
+      ::SSL_CTX_set_num_tickets(settings, 0) != 1)
+    return Status::stop("OpenSSL cannot set up TLS 1.3: " + openssl_errors());
+  ::BIO_meth_set_read(method, Callbacks::read);
+  ::BIO_meth_set_write(method, Callbacks::write);
+  ::BIO_meth_set_ctrl(method, Callbacks::control);
+  ::SSL_CTX_set_psk_use_session_callback(settings, Callbacks::use_session);
+  ::SSL_CTX_set_psk_find_session_callback(settings, Callbacks::find_session);
+  ::SSL_CTX_set_session_cache_mode(settings, SSL_SESS_CACHE_OFF);
+  ::SSL_CTX_clear_options(settings, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+  ::SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);  // an unknown identity is not a ticket either
+  ::SSL_CTX_set_mode(settings, SSL_MODE_ENABLE_PARTIAL_WRITE);
+  return made;
+}
+
+TlsSession::TlsSession(const TlsContext& context, std::unique_ptr<Connection> wire, Side side)
+    : context_(context), wire_(std::move(wire)), side_(side) {
+  peer_.addresses = wire_->peer().addresses;
+  ssl_ = ::SSL_new(context.settings_);
+  BIO* bio = ::BIO_new(context.wire_method_);
+  if (ssl_ == nullptr || bio == nullptr) throw std::bad_alloc();
+  ::BIO_set_data(bio, this);
+  ::BIO_set_init(bio, 1);
+  ::SSL_set_bio(ssl_, bio, bio);  // takes ownership of the BIO
+  SSL_set_app_data(ssl_, this);
+}
+
+TlsSession::~TlsSession() {
+  close();
+  ::SSL_free(ssl_);
+}
+
+std::unique_ptr<TlsSession> TlsSession::dial(const TlsContext& context,
+                                             std::unique_ptr<Connection> wire, const Link& link) {
+  std::unique_ptr<TlsSession> made(new TlsSession(context, std::move(wire), Side::kDialing));
+  made->link_ = link;
+  made->identity_ = identity_of(link);
+  made->peer_.party = link.listener;
+  made->peer_.epoch = link.epoch;
+  made->may_write_ = true;
+  // If a certificate came instead of a proof, it would be rejected, because none is trusted.
+  ::SSL_set_verify(made->ssl_, SSL_VERIFY_PEER, nullptr);
+  ::SSL_set_connect_state(made->ssl_);
+  return made;
+}
+
+std::unique_ptr<TlsSession> TlsSession::listen(const TlsContext& context,
+                                               std::unique_ptr<Connection> wire,
+                                               const Acceptance& acceptance) {
+  std::unique_ptr<TlsSession> made(new TlsSession(context, std::move(wire), Side::kListening));
+  made->acceptance_ = acceptance;
+  ::SSL_set_accept_state(made->ssl_);
+  return made;
+}
+
+bool TlsSession::accepts(const Link& link) const {
+  return link.job == acceptance_.job && link.epoch == acceptance_.epoch &&
+         link.listener == acceptance_.self && (link.sealed || acceptance_.open_too);
+}
+
+// Returns null if there is no memory, or no secret any more; then the handshake fails.
+SSL_SESSION* TlsSession::session_of(const Link& link) {
+  SecretKey key;
+  const Status derived =
+      catch_bad_alloc([] { return "cannot derive a key"; },
+                      [&] { return context_.secret_.derive(identity_of(link), key); });
+  if (!derived.ok()) {
+    wire_failure_ = derived;
+    return nullptr;
+  }
+  constexpr std::array<unsigned char, 2> kAes128GcmSha256{0x13, 0x01};
+  const SSL_CIPHER* cipher = ::SSL_CIPHER_find(ssl_, kAes128GcmSha256.data());
+  SSL_SESSION* session = ::SSL_SESSION_new();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(key.bytes().data());
+  if (session != nullptr && cipher != nullptr &&
+      ::SSL_SESSION_set1_master_key(session, bytes, kSecretBytes) == 1 &&
+      ::SSL_SESSION_set_cipher(session, cipher) == 1 &&
+      ::SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1)
+    return session;
+  ::SSL_SESSION_free(session);
+  return nullptr;
+}
+
+int TlsSession::read_wire(std::span<std::byte> into) {
+  if (progress_ != Progress::kDone) {
+    into = into.first(std::min(into.size(), kHandshakeBytesMax - handshake_bytes_));
+    if (into.empty()) {
+      wire_failure_ = Status::rebuild_group(
+          format_text("the other end ({}) sent more than {} bytes before it has proven who it is",
+                      peer_.addresses, kHandshakeBytesMax));
+      return -1;
+    }
+  }
+  const auto count =
+      catch_bad_alloc([] { return "cannot receive"; }, [&] { return wire_->try_receive(into); });
+  if (!count.ok()) {
+    wire_failure_ = count.status();
+    return -1;
+  }
+  if (progress_ != Progress::kDone) handshake_bytes_ += *count;
+  return length_of(*count);
+}
+
+// Takes all bytes: what the wire does not take now is kept. So OpenSSL never has to repeat a write
+// with the same bytes. try_send() gives OpenSSL nothing while bytes are kept.
+int TlsSession::write_wire(std::span<const std::byte> bytes) {
+  std::size_t sent = 0;
+  if (may_write_ && !has_unsent()) {
+    const auto count =
+        catch_bad_alloc([] { return "cannot send"; }, [&] { return wire_->try_send({}, bytes); });
+    if (!count.ok()) {
+      wire_failure_ = count.status();
+      return -1;
+    }
+    sent = *count;
+  }
+  const Status kept = catch_bad_alloc(
+      [] { return "cannot send"; },
+      [&] {
+        unsent_.insert(unsent_.end(), bytes.begin() + static_cast<std::ptrdiff_t>(sent),
+                       bytes.end());
+        return Status();
+      });
+  if (kept.ok()) return length_of(bytes.size());
+  wire_failure_ = kept;
+  return -1;
+}
+
+Status TlsSession::flush() {
+  while (unsent_from_ < unsent_.size()) {
+    const auto rest = std::span(unsent_).subspan(unsent_from_);
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send({}, rest));
+    if (count == 0) return {};
+    unsent_from_ += count;
+  }
+  unsent_.clear();
+  unsent_from_ = 0;
+  return {};
+}
+
+Status TlsSession::handshake_error() const {
+  if (wire_failure_.code() == StatusCode::kStop) return wire_failure_;
+  if (!wire_failure_.ok()) {
+    // The listening end does not say why it closes a connection. If our first bytes were never
+    // sent, there was no connection yet.
+    const bool was_connected = side_ == Side::kDialing && unsent_.empty();
+    return Status::rebuild_group(
+        wire_failure_.message() +
+        (was_connected ? "; if it is a process of this job, it has another secret or epoch, or "
+                         "too many others connect to it"
+                       : ""));
+  }
+  if (side_ == Side::kListening)
+    return Status::rebuild_group(format_text(
+        "rejected a connection ({}) from a process that has not proven to belong to this job and "
+        "epoch: {}",
+        peer_.addresses, openssl_errors()));
+  return Status::rebuild_group(format_text(
+      "the process at the other end ({}) has not proven to be {} of this job and epoch: {}; "
+      "perhaps another program uses that address, or it has another secret",
+      peer_.addresses, name_of(link_.listener), openssl_errors()));
+}
+
+Status TlsSession::broken_error(const char* doing) const {
+  return Status::rebuild_group(
+      format_text("{} {} ({}) failed: {}; the bytes on the way were changed, or an end is broken",
+                  doing, name_of(peer_.party), peer_.addresses, openssl_errors()));
+}
+
+Result<TlsSession::Progress> TlsSession::try_handshake() {
+  FARANDOLE_TRY(handshake_failure_);
+  if (progress_ == Progress::kDone) return progress_;
+  auto result = advance_handshake();
+  if (!result.ok()) handshake_failure_ = result.status();
+  return result;
+}
+
+Result<TlsSession::Progress> TlsSession::advance_handshake() {
+  ::ERR_clear_error();
+  if (!handshake_sent_) {
+    const int done = ::SSL_do_handshake(ssl_);
+    if (done != 1 && ::SSL_get_error(ssl_, done) != SSL_ERROR_WANT_READ) return handshake_error();
+    // OpenSSL sets this once the peer has proven that it knows the key of the link.
+    if (::SSL_session_reused(ssl_) == 1) may_write_ = true;
+    handshake_sent_ = done == 1;
+    if (handshake_sent_) check_proof();
+  }
+  if (may_write_) FARANDOLE_TRY(flush());
+  if (!handshake_sent_) return Progress::kWaiting;
+  return confirm();
+}
+
+// The last step: one sealed byte from the listening end to the dialing end.
+Result<TlsSession::Progress> TlsSession::confirm() {
+  std::byte confirmation = kConfirmation;
+  std::size_t count = 0;
+  if (side_ == Side::kListening) {
+    if (!std::exchange(confirmation_sent_, true) &&
+        ::SSL_write_ex(ssl_, &confirmation, 1, &count) != 1)
+      return handshake_error();
+    FARANDOLE_TRY(flush());
+    if (has_unsent()) return Progress::kWaiting;
+  } else {
+    const int done = ::SSL_read_ex(ssl_, &confirmation, 1, &count);
+    if (done != 1 && ::SSL_get_error(ssl_, done) == SSL_ERROR_WANT_READ)
+      return Progress::kConfirming;
+    if (done != 1 || confirmation != kConfirmation) return handshake_error();
+  }
+  finish_handshake();
+  return Progress::kDone;
+}
+
+// Without the key of the link there must be no connection, whatever OpenSSL thinks of it.
+void TlsSession::check_proof() const {
+  const SSL_CIPHER* cipher = ::SSL_get_current_cipher(ssl_);
+  const bool proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
+                      cipher != nullptr &&
+                      ::SSL_CIPHER_get_id(cipher) == TLS1_3_CK_AES_128_GCM_SHA256;
+  CHECK(proven, "OpenSSL has finished a handshake without the key of the link");
+}
+
+void TlsSession::finish_handshake() {
+  progress_ = Progress::kDone;
+  peer_.party = side_ == Side::kDialing ? link_.listener : link_.dialer;
+  peer_.epoch = link_.epoch;
+  identity_ = {};
+  if (link_.sealed) {
+    // Only now, because after the handshake of an open link the wire's bytes are the caller's.
+    ::SSL_set_read_ahead(ssl_, 1);
+  } else {
+    ::SSL_free(std::exchange(ssl_, nullptr));
+  }
+}
+
+bool TlsSession::has_unsent() const {
+  // Until the peer is proven, the listening end keeps what it has to say.
+  const bool sealed_waits = may_write_ && !unsent_.empty();
+  return sealed_waits || (ssl_ == nullptr && wire_->has_unsent());
+}
+
+bool TlsSession::has_received() const {
+  if (ssl_ == nullptr) return wire_->has_received();
+  return may_have_received_ && ::SSL_has_pending(ssl_) == 1;
+}
+
+// A key must not seal without end. Making the next one costs a few microseconds.
+Status TlsSession::change_key_if_due() {
+  if (sealed_bytes_ < bytes_per_key_) return {};
+  sealed_bytes_ = 0;
+  if (::SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) return {};
+  return broken_error("changing the key to");
+}
+
+// Seals records until all bytes are sealed, or the wire takes no more.
+Result<std::size_t> TlsSession::seal(std::span<const std::byte> bytes) {
+  std::size_t sealed = 0;
+  while (sealed < bytes.size() && !has_unsent()) {
+    FARANDOLE_TRY(change_key_if_due());
+    const auto record = bytes.subspan(sealed, std::min(kRecordBytes, bytes.size() - sealed));
+    std::size_t count = 0;
+    ::ERR_clear_error();
+    if (::SSL_write_ex(ssl_, record.data(), record.size(), &count) != 1) {
+      if (!wire_failure_.ok()) return wire_failure_;
+      return broken_error("sending to");
+    }
+    sealed += count;
+    sealed_bytes_ += count;
+  }
+  return sealed;
+}
+
+Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
+                                         std::span<const std::byte> second) {
+  CHECK(progress_ == Progress::kDone, "bytes can be sent only after the handshake");
+  FARANDOLE_TRY(flush());
+  if (ssl_ == nullptr) return wire_->try_send(first, second);
+  if (has_unsent()) return std::size_t{0};
+  if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
+  // A record has its own cost, so a short header shares its record with the payload.
+  if (first.size() >= kRecordBytes) return seal(first);
+  const std::size_t joined_payload = std::min(second.size(), kRecordBytes - first.size());
+  joined_.assign(first.begin(), first.end());
+  joined_.insert(joined_.end(), second.begin(),
+                 second.begin() + static_cast<std::ptrdiff_t>(joined_payload));
+  FARANDOLE_TRY_ASSIGN(const std::size_t joined, seal(joined_));
+  if (joined < joined_.size() || has_unsent()) return joined;
+  FARANDOLE_TRY_ASSIGN(const std::size_t rest, seal(second.subspan(joined_payload)));
+  return joined + rest;
+}
+
+Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
+  CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
+  if (ssl_ == nullptr) return wire_->try_receive(into);
+  FARANDOLE_TRY(receive_failure_);
+  std::size_t received = 0;
+  may_have_received_ = true;
+  while (received < into.size() && receive_failure_.ok()) {
+    std::size_t count = 0;
+    ::ERR_clear_error();
+    const int done = ::SSL_read_ex(ssl_, into.data() + received, into.size() - received, &count);
+    received += count;
+    if (done == 1) continue;
+    may_have_received_ = false;
+    const int error = ::SSL_get_error(ssl_, done);
+    if (error == SSL_ERROR_WANT_READ) break;
+    if (error == SSL_ERROR_ZERO_RETURN)
+      receive_failure_ = Status::rebuild_group(
+          format_text("{} has closed the connection ({})", name_of(peer_.party), peer_.addresses));
+    else
+      receive_failure_ = wire_failure_.ok() ? broken_error("receiving from") : wire_failure_;
+  }
+  if (received > 0 || receive_failure_.ok()) return received;
+  return receive_failure_;
+}
+
+void TlsSession::close() {
+  if (std::exchange(closed_, true)) return;
+  if (ssl_ != nullptr && progress_ == Progress::kDone && !has_unsent()) ::SSL_shutdown(ssl_);
+  ::ERR_clear_error();
+  wire_->close();
+}
+
+}  // namespace farandole

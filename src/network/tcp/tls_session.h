@@ -1,0 +1,142 @@
+// TlsSession: proves to each end of a connection who the other one is, and seals the bytes. It is a
+// Connection over another Connection, so the same code runs over TCP and over simulated bytes.
+//
+// TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and a key
+// that both ends derive from the job's secret and their Link. There are no certificates, tickets or
+// early data. The listening end sends nothing before the dialing end has proven that it has the
+// key, so a stranger sees only that the connection is closed. At the end of the handshake, the
+// listening end sends one sealed byte, by which the dialing end knows that it was accepted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/bytes.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "network/link.h"
+#include "network/tcp/job_secret.h"
+
+using SSL = struct ssl_st;
+using SSL_CTX = struct ssl_ctx_st;
+using BIO_METHOD = struct bio_method_st;
+using SSL_SESSION = struct ssl_session_st;
+
+namespace farandole {
+
+// What a listening end accepts: links of its job and epoch that are dialed to it.
+struct Acceptance {
+  std::uint64_t job = 0;
+  std::uint64_t epoch = 0;
+  Party self;
+  bool open_too = false;  // also links that are not sealed
+};
+
+// The settings that all sessions of a process share, and the job's secret. Any thread may use it.
+// It must outlive its sessions.
+class TlsContext {
+ public:
+  // Errors: kStop if OpenSSL cannot do what we need.
+  static Result<std::unique_ptr<TlsContext>> make(JobSecret secret);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+ private:
+  friend class TlsSession;
+  TlsContext(JobSecret secret, SSL_CTX* settings, BIO_METHOD* wire_method);
+
+  JobSecret secret_;
+  SSL_CTX* settings_;        // owned
+  BIO_METHOD* wire_method_;  // owned
+};
+
+class TlsSession final : public Connection {
+ public:
+  enum class Progress : std::uint8_t {
+    kWaiting,     // for bytes of the peer, or until unsent bytes fit
+    kConfirming,  // the peer is proven; its confirmation has not come. Only the dialing end has
+                  // this
+    kDone,
+  };
+
+  // How many bytes are sealed with one key before the next one is made: RFC 8446, 5.5, allows about
+  // 2^24.5 records of 16 KiB.
+  static constexpr std::uint64_t kBytesPerKey = std::uint64_t{1} << 36U;
+
+  static std::unique_ptr<TlsSession> dial(const TlsContext& context,
+                                          std::unique_ptr<Connection> wire, const Link& link);
+  static std::unique_ptr<TlsSession> listen(const TlsContext& context,
+                                            std::unique_ptr<Connection> wire,
+                                            const Acceptance& acceptance);
+  ~TlsSession() override;
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+
+  // Continues the handshake as far as it can now. Bytes can be sent and received when it has
+  // returned kDone. Errors: those of the wire; kRebuildGroup if the peer does not have the same
+  // secret, is not the one of the link, or sent something else than a handshake. Errors are final.
+  Result<Progress> try_handshake();
+  const Link& link() const { return link_; }  // for the listening end: valid after kDone
+
+  Result<std::size_t> try_send(std::span<const std::byte> first,
+                               std::span<const std::byte> second) override;
+  Result<std::size_t> try_receive(std::span<std::byte> into) override;
+  bool has_unsent() const override;
+  bool has_received() const override;
+  int descriptor() const override { return wire_->descriptor(); }
+  void close() override;
+  const Peer& peer() const override { return peer_; }
+
+  void set_bytes_per_key(std::uint64_t bytes) { bytes_per_key_ = bytes; }  // for tests
+
+ private:
+  friend class TlsContext;
+  struct Callbacks;  // what OpenSSL calls
+  enum class Side : std::uint8_t { kDialing, kListening };
+
+  TlsSession(const TlsContext& context, std::unique_ptr<Connection> wire, Side side);
+  Result<Progress> advance_handshake();
+  Result<Progress> confirm();
+  void finish_handshake();
+  void check_proof() const;
+  Status handshake_error() const;
+  Status broken_error(const char* doing) const;
+
+  SSL_SESSION* session_of(const Link& link);
+  bool accepts(const Link& link) const;
+  // The two ends of the wire, as OpenSSL sees it. −1: failed (wire_failure_), 0: nothing now.
+  int read_wire(std::span<std::byte> into);
+  int write_wire(std::span<const std::byte> bytes);
+  Status flush();
+  Result<std::size_t> seal(std::span<const std::byte> bytes);
+  Status change_key_if_due();
+
+  const TlsContext& context_;
+  std::unique_ptr<Connection> wire_;
+  Side side_;
+  Acceptance acceptance_;
+  Link link_;
+  Bytes identity_;
+  Peer peer_;
+  SSL* ssl_ = nullptr;  // owned; null once an open link is proven
+  Progress progress_ = Progress::kWaiting;
+  bool handshake_sent_ = false;     // the dialing end has nothing more to send
+  bool confirmation_sent_ = false;  // by the listening end
+  bool may_write_ = false;          // the listening end stays silent until the peer is proven
+  bool closed_ = false;
+  bool may_have_received_ = false;   // there may be a whole record in OpenSSL's buffer
+  std::size_t handshake_bytes_ = 0;  // received so far
+  std::uint64_t bytes_per_key_ = kBytesPerKey;
+  std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
+  Bytes unsent_;                    // sealed bytes that the wire has not taken
+  std::size_t unsent_from_ = 0;
+  Bytes joined_;         // a header with the beginning of its payload, to be one record
+  Status wire_failure_;  // of the wire, met inside OpenSSL
+  Status receive_failure_;
+  Status handshake_failure_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,404 @@
+#include "network/tcp/tls_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "network/frame.h"
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kLarge = 700'000;
+
+// The bytes that a dialing end sends until it is accepted and has sent `payload`.
+Bytes recorded_stream(const TlsContext& context, const Bytes& payload) {
+  TlsPair pair(1, context, context);
+  pair.shake_hands();
+  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
+  return pair.wire->directions[0].sent;
+}
+
+struct Outcome {
+  bool proven = false;
+  Status error;
+  std::size_t answered_bytes = 0;
+};
+
+// Sends these bytes to a listening end, and then nothing, or the end of the stream.
+Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
+                         const Acceptance& acceptance = usual_acceptance()) {
+  const auto wire = std::make_shared<SimulatedWire>(1);
+  const auto listener =
+      TlsSession::listen(context, std::make_unique<SimulatedConnection>(wire, 1), acceptance);
+  wire->directions[0].sent.assign(bytes.begin(), bytes.end());
+  wire->directions[0].ended = then_end;
+  Outcome outcome;
+  for (int quiet = 0; quiet < 100 && !outcome.proven && outcome.error.ok();) {
+    const std::size_t before = wire->directions[0].received;
+    const auto progress = listener->try_handshake();
+    if (!progress.ok()) outcome.error = progress.status();
+    outcome.proven = progress.ok() && *progress == TlsSession::Progress::kDone;
+    quiet = before == wire->directions[0].received ? quiet + 1 : 0;
+  }
+  outcome.answered_bytes = wire->directions[1].sent.size();
+  return outcome;
+}
+
+TEST(TlsSession, BothEndsKnowWhoTheOtherOneIs) {
+  const auto context = context_of('s');
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    TlsPair pair(seed, *context, *context);
+    pair.wire->piece_bytes_max = seed == 0 ? 1 : 50 * seed;
+    pair.shake_hands();
+    ASSERT_TRUE(pair.proven()) << seed << pair.dialer_error.message()
+                               << pair.listener_error.message();
+    EXPECT_EQ(pair.listener->link(), usual_link());
+    EXPECT_EQ(pair.listener->peer().party, usual_link().dialer);
+    EXPECT_EQ(pair.dialer->peer().party, usual_link().listener);
+    EXPECT_EQ(pair.listener->peer().epoch, 3u);
+    EXPECT_EQ(pair.dialer->peer().addresses, "simulated 0 -> 1");
+  }
+}
+
+TEST(TlsSession, CarriesBothDirectionsAtOnce) {
+  const auto context = context_of('s');
+  for (const std::size_t piece : {7u, 1000u, 17'000u, 1'000'000u}) {
+    TlsPair pair(piece, *context, *context);
+    pair.wire->piece_bytes_max = piece;
+    pair.shake_hands();
+    const std::size_t bytes = piece < 100 ? 40'000 : kLarge;
+    const std::array<Bytes, 2> sent{random_bytes(bytes, 1), random_bytes(bytes, 2)};
+    const std::array<TlsSession*, 2> ends{pair.dialer.get(), pair.listener.get()};
+    std::array<Bytes, 2> received;
+    std::array<std::size_t, 2> offered{};
+    while (received[0].size() < bytes || received[1].size() < bytes) {
+      for (const std::size_t i : {0u, 1u}) {
+        // A header and a payload, cut at any place.
+        const auto rest = std::span(sent[i]).subspan(offered[i]);
+        const auto first = rest.first(std::min<std::size_t>(rest.size(), pair.wire->random() % 99));
+        const auto more = ends[i]->try_send(first, rest.subspan(first.size()));
+        ASSERT_TRUE(more.ok()) << more.status().message();
+        offered[i] += *more;
+        Bytes came(pair.wire->random() % 50'000);
+        const auto count = ends[1 - i]->try_receive(came);
+        ASSERT_TRUE(count.ok()) << count.status().message();
+        received[i].insert(received[i].end(), came.begin(),
+                           came.begin() + static_cast<std::ptrdiff_t>(*count));
+      }
+    }
+    EXPECT_EQ(received[0], sent[0]);
+    EXPECT_EQ(received[1], sent[1]);
+  }
+}
+
+TEST(TlsSession, ShowsNoPayloadOnTheWire) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  const Bytes payload(200'000, std::byte{0x5a});  // 0.0 and other gradients are such patterns, too
+  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
+  const Bytes& wire = pair.wire->directions[0].sent;
+  EXPECT_EQ(std::ranges::search(wire, std::span(payload).first(4)).size(), 0u);
+}
+
+TEST(TlsSession, AHeaderSharesItsRecordWithThePayload) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  pair.wire->piece_bytes_max = 1 << 20;
+  const std::size_t before = pair.wire->directions[0].sent.size();
+  ASSERT_EQ(*pair.dialer->try_send(random_bytes(kFrameHeaderBytes, 1), random_bytes(1000, 2)),
+            kFrameHeaderBytes + 1000);
+  while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
+  // A record adds 22 bytes: its header, its type and the proof that nothing was changed.
+  EXPECT_EQ(pair.wire->directions[0].sent.size() - before, kFrameHeaderBytes + 1000 + 22);
+}
+
+TEST(TlsSession, LongPartsAreSentInOrder) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  pair.wire->piece_bytes_max = pair.wire->unread_bytes_max = 1 << 20;
+  const Bytes first = random_bytes(40'000, 1);
+  const Bytes second = random_bytes(40'000, 2);
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  std::size_t sent = 0;
+  Bytes received(both.size());
+  for (std::size_t count = 0; count < both.size();) {
+    const auto rest_of_first = std::span(first).subspan(std::min(sent, first.size()));
+    const auto rest_of_second = std::span(second).subspan(sent - std::min(sent, first.size()));
+    sent += *pair.dialer->try_send(rest_of_first, rest_of_second);
+    count += *pair.listener->try_receive(std::span(received).subspan(count));
+  }
+  EXPECT_EQ(received, both);
+}
+
+TEST(TlsSession, ChangesItsKeyInTime) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  pair.dialer->set_bytes_per_key(20'000);
+  pair.listener->set_bytes_per_key(1);
+  const Bytes payload = random_bytes(kLarge, 1);
+  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
+  EXPECT_EQ(carry(*pair.listener, *pair.dialer, payload), payload);
+}
+
+TEST(TlsSession, SaysWhetherBytesAreInside) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  EXPECT_FALSE(pair.listener->has_received());
+  const Bytes payload = random_bytes(1000, 1);
+  ASSERT_EQ(*pair.dialer->try_send({}, payload), payload.size());
+  while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
+  Bytes part(1);
+  while (*pair.listener->try_receive(part) == 0) continue;
+  EXPECT_TRUE(pair.listener->has_received());  // the rest of the record
+  Bytes rest(payload.size());
+  EXPECT_EQ(*pair.listener->try_receive(rest), payload.size() - 1);
+  EXPECT_FALSE(pair.listener->has_received());
+}
+
+TEST(TlsSession, RefusesAnotherSecret) {
+  const auto ours = context_of('s');
+  const auto theirs = context_of('t');
+  TlsPair pair(1, *theirs, *ours);
+  pair.shake_hands();
+  EXPECT_EQ(pair.listener_error.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(pair.listener_error.message(), HasSubstr("simulated 1 -> 0"));
+  EXPECT_EQ(pair.dialer_error.code(), StatusCode::kRebuildGroup);
+  EXPECT_TRUE(pair.wire->directions[1].sent.empty());
+}
+
+TEST(TlsSession, RefusesAnyOtherLink) {
+  const auto context = context_of('s');
+  std::vector<Link> others(6, usual_link());
+  others[0].job = 8;
+  others[1].epoch = 2;
+  others[2].epoch = 4;
+  others[3].listener.number = 1;
+  others[4].listener.role = Role::kLauncher;
+  others[5].sealed = false;
+  for (const Link& other : others) {
+    TlsPair pair(1, *context, *context, other);
+    pair.shake_hands();
+    EXPECT_EQ(pair.listener_error.code(), StatusCode::kRebuildGroup);
+    EXPECT_EQ(pair.dialer_error.code(), StatusCode::kRebuildGroup);
+    EXPECT_TRUE(pair.wire->directions[1].sent.empty());
+  }
+}
+
+// The other end has the secret, but a name that it was not given a key for.
+TEST(TlsSession, AProofIsForOneLinkOnly) {
+  const auto context = context_of('s');
+  const Bytes stream = recorded_stream(*context, bytes_of("payload"));
+  const Bytes name = identity_of(usual_link());
+  Link renamed = usual_link();
+  renamed.dialer.number = 2;
+  Bytes changed = stream;
+  const auto place = std::ranges::search(changed, name);
+  ASSERT_EQ(place.size(), name.size());
+  std::ranges::copy(identity_of(renamed), place.begin());
+  const Outcome outcome = send_as_stranger(*context, changed, false);
+  EXPECT_FALSE(outcome.error.ok());
+  EXPECT_EQ(outcome.answered_bytes, 0u);
+}
+
+TEST(TlsSession, RefusesAReplayedStream) {
+  const auto context = context_of('s');
+  const Bytes stream = recorded_stream(*context, random_bytes(1000, 1));
+  Acceptance next_epoch = usual_acceptance();
+  next_epoch.epoch = 4;
+  Acceptance other_job = usual_acceptance();
+  other_job.job = 8;
+  Acceptance other_rank = usual_acceptance();
+  other_rank.self.number = 1;
+  for (const Acceptance& acceptance : {usual_acceptance(), next_epoch, other_job, other_rank}) {
+    const Outcome outcome = send_as_stranger(*context, stream, false, acceptance);
+    EXPECT_FALSE(outcome.proven);
+    EXPECT_FALSE(outcome.error.ok());
+    const bool was_meant = identity_of({.job = acceptance.job,
+                                        .epoch = acceptance.epoch,
+                                        .dialer = usual_link().dialer,
+                                        .listener = acceptance.self}) == identity_of(usual_link());
+    EXPECT_EQ(outcome.answered_bytes > 0, was_meant);
+  }
+}
+
+TEST(TlsSession, RefusesAStreamThatIsCutAnywhere) {
+  const auto context = context_of('s');
+  const Bytes stream = recorded_stream(*context, {});
+  ASSERT_LT(stream.size(), 500u);
+  for (std::size_t length = 0; length < stream.size(); ++length) {
+    const auto begin = std::span(stream).first(length);
+    const Outcome ended = send_as_stranger(*context, begin, true);
+    EXPECT_FALSE(ended.proven) << length;
+    EXPECT_FALSE(ended.error.ok()) << length;
+    const Outcome stalled = send_as_stranger(*context, begin, false);
+    EXPECT_FALSE(stalled.proven) << length;
+  }
+}
+
+TEST(TlsSession, AnswersNoStranger) {
+  const auto context = context_of('s');
+  std::vector<Bytes> streams{bytes_of("GET / HTTP/1.1\r\n\r\n"), bytes_of("SSH-2.0-Open\r\n"),
+                             Bytes(5000, std::byte{0}), Bytes(5000, std::byte{0xff})};
+  for (std::uint64_t seed = 0; seed < 200; ++seed) streams.push_back(random_bytes(5000, seed));
+  for (const Bytes& stream : streams) {
+    const Outcome outcome = send_as_stranger(*context, stream, false);
+    EXPECT_EQ(outcome.error.code(), StatusCode::kRebuildGroup);
+    EXPECT_EQ(outcome.answered_bytes, 0u);
+  }
+}
+
+TEST(TlsSession, RefusesChangedHandshakes) {
+  const auto context = context_of('s');
+  const Bytes stream = recorded_stream(*context, {});
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000; ++i) {
+    Bytes changed = stream;
+    changed[random() % changed.size()] ^= static_cast<std::byte>(1U << random() % 8);
+    EXPECT_FALSE(send_as_stranger(*context, changed, true).proven);
+  }
+}
+
+TEST(TlsSession, LimitsTheBytesOfAStranger) {
+  const auto context = context_of('s');
+  // A ClientHello that claims to have 65,535 bytes, in records of 16,384.
+  Bytes stream{std::byte{22}, std::byte{3}, std::byte{1},   std::byte{0x40}, std::byte{0},
+               std::byte{1},  std::byte{0}, std::byte{255}, std::byte{255}};
+  stream.resize(100'000);
+  const auto wire = std::make_shared<SimulatedWire>(1);
+  const auto listener = TlsSession::listen(*context, std::make_unique<SimulatedConnection>(wire, 1),
+                                           usual_acceptance());
+  wire->directions[0].sent = stream;
+  while (listener->try_handshake().ok()) continue;
+  EXPECT_LE(wire->directions[0].received, 4096u);
+  EXPECT_EQ(listener->try_handshake().status().code(), StatusCode::kRebuildGroup);  // it is final
+}
+
+TEST(TlsSession, ADialerRefusesAServerWithoutTheKey) {
+  const auto context = context_of('s');
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const auto wire = std::make_shared<SimulatedWire>(seed);
+    const auto dialer =
+        TlsSession::dial(*context, std::make_unique<SimulatedConnection>(wire, 0), usual_link());
+    wire->directions[1].sent = random_bytes(5000, seed);
+    Status error;
+    while (error.ok()) error = dialer->try_handshake().status();
+    EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(error.message(), AnyOf(HasSubstr("has not proven to be worker 0"),
+                                       HasSubstr("sent more than 4096 bytes")));
+  }
+}
+
+TEST(TlsSession, NoticesChangedBytes) {
+  const auto context = context_of('s');
+  for (std::size_t place = 0; place < 60; ++place) {
+    TlsPair pair(place, *context, *context);
+    pair.shake_hands();
+    const std::size_t before = pair.wire->directions[0].sent.size();
+    ASSERT_TRUE(pair.dialer->try_send({}, random_bytes(38, 1)).ok());
+    while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
+    pair.wire->directions[0].sent[before + place] ^= std::byte{1};
+    pair.dialer->close();
+    Bytes into(100);
+    auto received = pair.listener->try_receive(into);
+    while (received.ok() && *received == 0) received = pair.listener->try_receive(into);
+    ASSERT_FALSE(received.ok()) << place;
+    EXPECT_EQ(received.status().code(), StatusCode::kRebuildGroup);
+    EXPECT_EQ(pair.listener->try_receive(into).status(), received.status());
+  }
+}
+
+TEST(TlsSession, TellsAnEndFromACut) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  ASSERT_TRUE(pair.dialer->try_send({}, bytes_of("last")).ok());
+  while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
+  pair.wire->piece_bytes_max = 1 << 20;
+  pair.dialer->close();
+  pair.dialer->close();  // changes nothing
+  Bytes into(100);
+  std::size_t count = 0;
+  while (count == 0) count = *pair.listener->try_receive(into);
+  EXPECT_EQ(count, 4u);
+  auto end = pair.listener->try_receive(into);
+  while (end.ok()) end = pair.listener->try_receive(into);
+  EXPECT_THAT(end.status().message(),
+              AnyOf(HasSubstr("worker 1 has closed the connection"),
+                    HasSubstr("the peer has ended the simulated connection")));
+
+  TlsPair cut(2, *context, *context);
+  cut.shake_hands();
+  cut.wire->directions[0].ended = true;
+  while (end.ok() || end.status().message().find("simulated") == std::string::npos)
+    end = cut.listener->try_receive(into);
+  EXPECT_THAT(end.status().message(), HasSubstr("the peer has ended the simulated connection"));
+  EXPECT_EQ(cut.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
+}
+
+TEST(TlsSession, AnOpenLinkIsProvenAndThenInClear) {
+  const auto context = context_of('s');
+  Link link = usual_link();
+  link.sealed = false;
+  Acceptance acceptance = usual_acceptance();
+  acceptance.open_too = true;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    TlsPair pair(seed, *context, *context, link, acceptance);
+    pair.wire->piece_bytes_max = 1 + 100 * seed;
+    pair.shake_hands();
+    ASSERT_TRUE(pair.proven()) << pair.listener_error.message();
+    EXPECT_EQ(pair.listener->link(), link);
+    const Bytes there = random_bytes(5000, seed);
+    EXPECT_EQ(carry(*pair.dialer, *pair.listener, there), there);
+    EXPECT_EQ(carry(*pair.listener, *pair.dialer, there), there);
+    const Bytes& wire = pair.wire->directions[0].sent;
+    EXPECT_EQ(Bytes(wire.end() - 5000, wire.end()), there);
+    EXPECT_FALSE(pair.listener->has_received());
+    EXPECT_FALSE(pair.listener->has_unsent());
+  }
+  TlsPair stranger(1, *context_of('t'), *context, link, acceptance);
+  stranger.shake_hands();
+  EXPECT_FALSE(stranger.listener_error.ok());
+}
+
+TEST(TlsSession, NeedsTheSecretOfThisProcess) {
+  auto context = context_of('s');
+  // As after fork(): the secret is gone, and a handshake fails instead of using an empty one.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    TlsPair pair(1, *context, *context);
+    pair.shake_hands();
+    ::_exit(pair.dialer_error.code() == StatusCode::kStop && !pair.listener_error.ok() ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(TlsSessionDeathTest, CarriesNothingBeforeTheHandshake) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  Bytes into(1);
+  EXPECT_DEATH((void)pair.dialer->try_send({}, into), "only after the handshake");
+  EXPECT_DEATH((void)pair.dialer->try_receive(into), "only after the handshake");
+}
+
+}  // namespace
+}  // namespace farandole
