@@ -20,9 +20,12 @@ struct FrameRule {
 
 constexpr std::array kFrameRules{
     FrameRule{FrameType::kControl, 64U << 10U},
-    FrameRule{FrameType::kEnter, 4U << 10U},
+    FrameRule{FrameType::kEnter, (64U << 10U) + 8U},
     FrameRule{FrameType::kData, 64U << 20U},
     FrameRule{FrameType::kStore, 16U << 20U},
+    FrameRule{FrameType::kGroupEnd, 1U << 10U},
+    FrameRule{FrameType::kDeath, 1U << 10U},
+    FrameRule{FrameType::kGoodbye, 0},
 };
 
 Status frame_error(std::string_view what) {
@@ -34,13 +37,15 @@ Status frame_error(std::string_view what) {
 
 }  // namespace
 
-std::uint32_t payload_bytes_max(FrameType type) {
+std::optional<std::uint32_t> payload_bytes_max(FrameType type) {
   const auto* rule = std::ranges::find(kFrameRules, type, &FrameRule::type);
-  return rule == kFrameRules.end() ? 0 : rule->payload_bytes_max;
+  if (rule == kFrameRules.end()) return std::nullopt;
+  return rule->payload_bytes_max;
 }
 
 FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
-  CHECK(header.length <= payload_bytes_max(header.type), "the receiver rejects a longer payload");
+  CHECK(header.length <= payload_bytes_max(header.type).value(),
+        "the receiver rejects a longer payload");
   ByteWriter writer;
   writer.put(kFrameMagic);
   writer.put(kFrameVersion);
@@ -78,12 +83,12 @@ Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBy
   header.sequence = reader.get<std::uint64_t>();
   header.length = reader.get<std::uint32_t>();
   CHECK(reader.ok() && reader.at_end(), "the header has a fixed size");
-  const std::uint32_t limit = payload_bytes_max(header.type);
-  if (limit == 0) return frame_error(format_text("its type is {}", static_cast<int>(header.type)));
+  const auto limit = payload_bytes_max(header.type);
+  if (!limit) return frame_error(format_text("its type is {}", static_cast<int>(header.type)));
   if (flags != 0) return frame_error(format_text("its flags are {:#06x}", flags));
-  if (header.length > limit)
+  if (header.length > *limit)
     return frame_error(format_text("its payload has {} bytes; the limit for type {} is {}",
-                                   header.length, static_cast<int>(header.type), limit));
+                                   header.length, static_cast<int>(header.type), *limit));
   return header;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -14,10 +15,13 @@
 namespace farandole {
 
 enum class FrameType : std::uint8_t {
-  kControl = 1,  // messages of the agreement
-  kEnter = 2,    // a lane's first frame of a step: the identity of the step
-  kData = 3,     // a piece of a tensor
-  kStore = 4,    // requests and replies of the Store
+  kControl = 1,   // messages of the agreement
+  kEnter = 2,     // all members on the sender's host have entered a step
+  kData = 3,      // a piece of a tensor
+  kStore = 4,     // requests and replies of the Store
+  kGroupEnd = 5,  // a group has ended on the sender's host, because a rank has left
+  kDeath = 6,     // a rank has died
+  kGoodbye = 7,   // the sender leaves, and sends nothing more
 };
 
 struct FrameHeader {
@@ -37,8 +41,8 @@ struct FrameHeader {
 inline constexpr std::size_t kFrameHeaderBytes = 44;
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 
-// The longest payload of a frame of this type. 0 if there is no such type.
-std::uint32_t payload_bytes_max(FrameType type);
+// The longest payload of a frame of this type. Empty if there is no such type.
+std::optional<std::uint32_t> payload_bytes_max(FrameType type);
 
 // The length must be within payload_bytes_max().
 FrameHeaderBytes encode_frame_header(const FrameHeader& header);

@@ -1,0 +1,38 @@
+// Two channels that are connected with each other by a simulated connection.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "channels/peer_channel.h"
+#include "network/simulated_connection_in_test.h"
+
+namespace farandole {
+
+struct ChannelPair {
+  explicit ChannelPair(std::uint64_t seed, std::size_t piece_bytes_max = 4096)
+      : wire(std::make_shared<SimulatedWire>(seed)) {
+    wire->piece_bytes_max = piece_bytes_max;
+    left.attach(std::make_unique<SimulatedConnection>(wire, 0));
+    right.attach(std::make_unique<SimulatedConnection>(wire, 1));
+  }
+
+  // Advances both ends until neither moves anything in many rounds: a simulated connection may take
+  // no byte at some calls.
+  void run() {
+    for (int idle = 0; idle < 50; ++idle) {
+      for (auto* const end : {&left, &right}) {
+        const auto moved = end->advance();
+        ASSERT_EQ(moved.status(), Status());
+        if (*moved) idle = 0;
+      }
+    }
+  }
+
+  std::shared_ptr<SimulatedWire> wire;
+  PeerChannel left{7};
+  PeerChannel right{7};
+};
+
+}  // namespace farandole

@@ -1,0 +1,238 @@
+#include "channels/channels.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "base/thread_setup.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+TimePoint time_now() { return std::chrono::steady_clock::now(); }
+
+// How long stop() sleeps at most between two rounds.
+constexpr std::chrono::milliseconds kStopPause(20);
+
+}  // namespace
+
+Channels::Channels(const TlsContext& context, std::unique_ptr<TcpListener> listener,
+                   Doorbells& doorbells, const Options& options)
+    : context_(context), listener_(std::move(listener)), doorbells_(doorbells), options_(options) {}
+
+Channels::~Channels() { stop({}); }
+
+Status Channels::start() {
+  stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  epoll_ = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
+  if (!stop_event_.valid() || !epoll_.valid())
+    return Status::stop(format_text("cannot make an {} ({}); raise `ulimit -n`",
+                                    stop_event_.valid() ? "epoll" : "eventfd",
+                                    std::strerror(errno)));
+  epoll_event interest{.events = EPOLLIN, .data = {.fd = stop_event_.get()}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), &interest) != 0)
+    return Status::stop(
+        format_text("cannot watch the network (epoll_ctl: {})", std::strerror(errno)));
+  try {
+    thread_ = std::thread(&Channels::run, this);
+  } catch (const std::system_error& error) {
+    return Status::stop(
+        format_text("cannot start the network thread ({}); raise `ulimit -u` or the pids limit of "
+                    "the container",
+                    error.what()));
+  }
+  return {};
+}
+
+// This thread must not allocate memory, because it could not report a failure.
+void Channels::run() {
+  begin_own_thread("farandole-net");
+  for (;;) {
+    epoll_event ready{};
+    const int count = ::epoll_wait(epoll_.get(), &ready, 1, -1);
+    if (count != 1) {
+      CHECK(errno == EINTR, "epoll_wait fails for no other reason on a valid descriptor");
+      continue;
+    }
+    if (ready.data.fd == stop_event_.get()) return;
+    doorbells_.ring_self();
+  }
+}
+
+void Channels::stop(Duration limit) {
+  const TimePoint deadline = time_now() + limit;
+  const auto is_busy = [](const auto& one) {
+    const auto& [rank, entry] = one;
+    return !entry.failed && entry.channel->connection() != nullptr &&
+           (entry.channel->wants_to_send() || !entry.channel->peer_said_goodbye());
+  };
+  while (std::ranges::any_of(entries_, is_busy) && time_now() < deadline) {
+    if (advance()) continue;
+    std::vector<pollfd> sockets;
+    for (const auto& [rank, entry] : entries_)
+      if (is_busy(std::pair<const int, const Entry&>(rank, entry)))
+        sockets.push_back(
+            {.fd = entry.channel->connection()->descriptor(), .events = POLLIN, .revents = 0});
+    ::poll(sockets.data(), sockets.size(), static_cast<int>(kStopPause.count()));
+  }
+  for (auto& [rank, entry] : entries_)
+    if (auto* const connection = entry.channel->connection()) connection->close();
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
+    CHECK(errno == EINTR, "an eventfd can be incremented");
+  thread_.join();
+}
+
+PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now) {
+  const auto [found, is_new] = entries_.try_emplace(rank);
+  Entry& entry = found->second;
+  if (!is_new) return *entry.channel;
+  entry.channel = std::make_unique<PeerChannel>(options_.epoch);
+  entry.connect_deadline = now + options_.connect_timeout;
+  ++connecting_;
+  if (options_.rank > rank) return *entry.channel;
+  const auto party = [](int of_rank) {
+    return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
+  };
+  const DialOptions dial{.addresses = addresses,
+                         .link = {.job = options_.job,
+                                  .epoch = options_.epoch,
+                                  .dialer = party(options_.rank),
+                                  .listener = party(rank),
+                                  .sealed = options_.sealed},
+                         .tcp = options_.tcp};
+  auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);
+  if (dialer.ok())
+    entry.dialer = *std::move(dialer);
+  else
+    fail(rank, entry, dialer.status().message());
+  return *entry.channel;
+}
+
+std::vector<PeerChannel*> Channels::all() {
+  std::vector<PeerChannel*> channels;
+  for (auto& [rank, entry] : entries_)
+    if (!entry.failed) channels.push_back(entry.channel.get());
+  return channels;
+}
+
+bool Channels::advance() {
+  bool progress = is_connecting() && connect(time_now());
+  for (auto& [rank, entry] : entries_) {
+    if (entry.failed) continue;
+    const auto moved = entry.channel->advance();
+    if (!moved.ok()) fail(rank, entry, moved.status().message());
+    progress |= !moved.ok() || *moved;
+  }
+  return progress;
+}
+
+bool Channels::connect(TimePoint now) {
+  bool progress = accept(now);
+  for (auto& [rank, entry] : entries_) {
+    if (entry.failed || entry.channel->connection() != nullptr) continue;
+    progress |= dial(rank, entry, now);
+    if (!entry.failed && entry.channel->connection() == nullptr && !entry.dialer &&
+        now >= entry.connect_deadline)
+      fail(rank, entry,
+           format_text(
+               "rank {} has not connected to rank {} within {} s", rank, options_.rank,
+               std::chrono::duration_cast<std::chrono::seconds>(options_.connect_timeout).count()));
+  }
+  return progress;
+}
+
+bool Channels::accept(TimePoint now) {
+  bool progress = false;
+  for (;;) {
+    auto connection = listener_->try_accept(now);
+    if (!connection.ok() || *connection == nullptr) return progress;
+    const Party& party = (*connection)->peer().party;
+    const auto found = entries_.find(static_cast<int>(party.number));
+    // A rank whose channel we do not need yet, such as of a group that we have not made yet, dials
+    // early. Both ranks make a group together, so our need follows.
+    if (found == entries_.end()) {
+      auto& entry = entries_[static_cast<int>(party.number)];
+      entry.channel = std::make_unique<PeerChannel>(options_.epoch);
+      ++connecting_;
+      attach(entry, *std::move(connection));
+    } else if (found->second.channel->connection() == nullptr && !found->second.failed) {
+      attach(found->second, *std::move(connection));
+    }
+    progress = true;
+  }
+}
+
+bool Channels::dial(int rank, Entry& entry, TimePoint now) {
+  if (!entry.dialer) return false;
+  auto connection = entry.dialer->try_connect(now);
+  if (!connection.ok()) {
+    fail(rank, entry, connection.status().message());
+    return true;
+  }
+  if (*connection == nullptr) return false;
+  attach(entry, *std::move(connection));
+  return true;
+}
+
+void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
+  entry.channel->attach(std::move(connection));
+  entry.dialer.reset();
+  --connecting_;
+}
+
+void Channels::fail(int rank, Entry& entry, std::string text) {
+  if (entry.channel->connection() == nullptr) --connecting_;
+  entry.failed = true;
+  entry.dialer.reset();
+  failures_.push_back({rank, std::move(text)});
+}
+
+// A descriptor that is closed leaves the epoll by itself, so a new one may have its number.
+void Channels::watch_once(int descriptor, std::uint32_t events) const {
+  if (descriptor < 0) return;
+  epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &interest) == 0) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest);
+}
+
+void Channels::arm() {
+  if (is_connecting()) watch_once(listener_->descriptor(), EPOLLIN);
+  for (const auto& [rank, entry] : entries_) {
+    if (entry.failed) continue;
+    if (entry.dialer) watch_once(entry.dialer->descriptor(), EPOLLIN);
+    const auto* const connection = entry.channel->connection();
+    const std::uint32_t events = (entry.channel->wants_to_receive() ? std::uint32_t{EPOLLIN} : 0U) |
+                                 (entry.channel->wants_to_send() ? std::uint32_t{EPOLLOUT} : 0U);
+    if (connection != nullptr && events != 0) watch_once(connection->descriptor(), events);
+  }
+}
+
+TimePoint Channels::deadline() const {
+  TimePoint earliest = TimePoint::max();
+  if (!is_connecting()) return earliest;
+  earliest = listener_->next_deadline();
+  for (const auto& [rank, entry] : entries_) {
+    if (entry.failed || entry.channel->connection() != nullptr) continue;
+    earliest =
+        std::min(earliest, entry.dialer ? entry.dialer->next_deadline() : entry.connect_deadline);
+  }
+  return earliest;
+}
+
+void Channels::abandon_after_fork() {
+  stop_event_.reset();
+  epoll_.reset();
+}
+
+}  // namespace farandole

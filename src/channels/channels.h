@@ -1,0 +1,103 @@
+// Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
+// frames, and wakes this rank's sleeping thread when something arrives.
+//
+// Of two ranks, the lower one dials. Both need the channel, because lanes of a group join the same
+// members on both sides.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/time_point.h"
+#include "channels/peer_channel.h"
+#include "network/tcp/dialer.h"
+#include "network/tcp/tcp_listener.h"
+#include "transport/shm/doorbells.h"
+
+namespace farandole {
+
+class Channels {
+ public:
+  struct Options {
+    int rank = 0;
+    std::uint64_t job = 0;
+    std::uint64_t epoch = 0;
+    bool sealed = true;  // false: data travels in clear
+    // How long connecting to a rank may take.
+    std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
+    TcpOptions tcp{};
+  };
+  // A channel that can no longer be used.
+  struct Failure {
+    int rank = 0;
+    std::string text = {};
+  };
+
+  // `context` and `doorbells` are borrowed. The listener accepts this rank's links of the epoch.
+  Channels(const TlsContext& context, std::unique_ptr<TcpListener> listener, Doorbells& doorbells,
+           const Options& options);
+  ~Channels();
+  Channels(const Channels&) = delete;
+  Channels& operator=(const Channels&) = delete;
+
+  // Starts the thread "farandole-net". Errors: kStop.
+  Status start();
+  // Ends the thread, and closes the connections. Before, sends everything and waits for the peers'
+  // goodbyes, but at most for `limit`.
+  void stop(Duration limit);
+  // For a forked child, which has no such thread: closes this object's descriptors.
+  void abandon_after_fork();
+
+  // The functions from here to arm() are for the holder of the progress lock.
+  // Returns the channel to a rank at these addresses. Begins to connect if it is new.
+  PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now);
+  // Moves what it can. Returns whether it moved anything. Never blocks.
+  bool advance();
+  // The failures since the last call. A rank that has said goodbye does not fail.
+  std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
+  std::vector<PeerChannel*> all();
+
+  // Before this rank sleeps: from now on, whatever makes advance() useful rings this rank's bell
+  // once. Call it after prepare_sleep() of the doorbells and a last advance().
+  void arm();
+  // advance() must be called again at this time at the latest.
+  TimePoint deadline() const;
+
+ private:
+  struct Entry {
+    std::unique_ptr<PeerChannel> channel;
+    std::unique_ptr<Dialer> dialer = {};
+    TimePoint connect_deadline{};  // for a channel that waits to be dialed
+    bool failed = false;
+  };
+
+  bool is_connecting() const { return connecting_ > 0; }
+  bool connect(TimePoint now);
+  bool accept(TimePoint now);
+  bool dial(int rank, Entry& entry, TimePoint now);
+  void attach(Entry& entry, std::unique_ptr<Connection> connection);
+  void fail(int rank, Entry& entry, std::string text);
+  void watch_once(int descriptor, std::uint32_t events) const;
+  void run();
+
+  const TlsContext& context_;
+  std::unique_ptr<TcpListener> listener_;
+  Doorbells& doorbells_;
+  const Options options_;
+  std::map<int, Entry> entries_;  // by rank
+  int connecting_ = 0;            // channels without a connection
+  std::vector<Failure> failures_;
+  Descriptor epoll_;  // the sockets, each armed for one event
+  Descriptor stop_event_;
+  std::thread thread_;
+};
+
+}  // namespace farandole

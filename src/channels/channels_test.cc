@@ -1,0 +1,181 @@
+#include "channels/channels.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <latch>
+#include <thread>
+
+#include "network/tcp/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kSize = 2;
+constexpr std::chrono::seconds kHangGuard(60);
+
+// One rank, alone on its host.
+class Rank {
+ public:
+  Rank(const TlsContext& context, int rank, bool sealed = true)
+      : doorbells_(memory_.data(), rank, kSize),
+        options_{.rank = rank, .job = 7, .epoch = 3, .sealed = sealed} {
+    ListenOptions listen{.addresses = {address_of("127.0.0.1:0")},
+                         .acceptance = {.job = 7,
+                                        .epoch = 3,
+                                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
+                                        .open_too = !sealed}};
+    auto listener = TcpListener::open(context, listen);
+    EXPECT_EQ(listener.status(), Status());
+    addresses_ = (*listener)->addresses();
+    channels_.emplace(context, *std::move(listener), doorbells_, options_);
+    EXPECT_EQ(channels_->start(), Status());
+  }
+
+  const std::vector<SocketAddress>& addresses() const { return addresses_; }
+  Channels& channels() { return *channels_; }
+  PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses) {
+    return channels_->to(rank, addresses, std::chrono::steady_clock::now());
+  }
+  void end() { channels_.reset(); }
+
+  // Drives the channels until `done`, and sleeps in between as the engine does.
+  void drive(const std::function<bool()>& done) {
+    const auto limit = std::chrono::steady_clock::now() + kHangGuard;
+    while (!done()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      if (channels_->advance()) continue;
+      const auto ticket = doorbells_.prepare_sleep();
+      if (channels_->advance() || done()) {
+        doorbells_.cancel_sleep();
+        continue;
+      }
+      channels_->arm();
+      const auto until = std::min(channels_->deadline(), limit);
+      doorbells_.sleep(ticket, until - std::chrono::steady_clock::now());
+    }
+  }
+
+ private:
+  alignas(kFlagLineBytes) std::array<std::byte, 4096> memory_{};
+  Doorbells doorbells_;
+  Channels::Options options_;
+  std::vector<SocketAddress> addresses_;
+  std::optional<Channels> channels_;
+};
+
+// Sends a message there and back, many times, so that both ranks often sleep.
+void play_ping_pong(bool sealed) {
+  constexpr int kRounds = 200;
+  const auto context = context_of('a');
+  Rank first(*context, 0, sealed);
+  Rank second(*context, 1, sealed);
+  std::jthread other([&] {
+    auto& channel = second.to(0, first.addresses());
+    for (int round = 0; round < kRounds; ++round) {
+      std::optional<Bytes> message;
+      second.drive([&] { return (message = channel.next_message(0)).has_value(); });
+      channel.send_message(0, *message);
+    }
+    channel.say_goodbye();
+    second.channels().stop(kHangGuard);
+  });
+  auto& channel = first.to(1, second.addresses());
+  for (int round = 0; round < kRounds; ++round) {
+    const Bytes sent = random_bytes(static_cast<std::size_t>(round), 5);
+    channel.send_message(0, sent);
+    std::optional<Bytes> message;
+    first.drive([&] { return (message = channel.next_message(0)).has_value(); });
+    EXPECT_EQ(message, sent);
+  }
+  channel.say_goodbye();
+  first.channels().stop(kHangGuard);
+  EXPECT_THAT(first.channels().take_failures(), IsEmpty());
+}
+
+TEST(Channels, ASleepingRankWakesForItsSocketsSealedOrNot) {
+  for (const bool sealed : {true, false}) play_ping_pong(sealed);
+}
+
+TEST(Channels, MovesDataBothWays) {
+  constexpr StepIdentity kStep{.generation = 1, .sequence = 1};
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  const Bytes data[] = {random_bytes(10'000'000, 1), random_bytes(9'000'001, 2)};
+  Bytes target[] = {Bytes(data[1].size()), Bytes(data[0].size())};
+  const auto exchange = [&](Rank& self, Rank& peer, std::size_t number) {
+    auto& channel = self.to(static_cast<int>(1 - number), peer.addresses());
+    channel.begin(0, kStep);
+    channel.send(0, data[number]);
+    channel.receive(0, target[number]);
+    self.drive([&] {
+      return channel.sent(0) == data[number].size() && channel.received(0) == target[number].size();
+    });
+    channel.say_goodbye();
+    self.channels().stop(kHangGuard);
+  };
+  {
+    std::jthread other([&] { exchange(second, first, 1); });
+    exchange(first, second, 0);
+  }
+  EXPECT_EQ(target[0], data[1]);
+  EXPECT_EQ(target[1], data[0]);
+}
+
+TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  auto& channel = first.to(1, second.addresses());
+  auto& back = second.to(0, first.addresses());
+  channel.send_message(0, Bytes(1));
+  {
+    std::jthread other([&] {
+      second.drive([&] { return back.next_message(0).has_value(); });
+      second.end();
+    });
+    std::vector<Channels::Failure> failures;
+    first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+    ASSERT_EQ(failures.size(), 1U);
+    EXPECT_EQ(failures.front().rank, 1);
+    EXPECT_THAT(failures.front().text, HasSubstr("127.0.0.1"));
+  }
+  EXPECT_THAT(first.channels().all(), IsEmpty());
+}
+
+TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
+  const auto context = context_of('a');
+  std::vector<SocketAddress> nobody;
+  {
+    Rank ended(*context, 1);
+    nobody = ended.addresses();
+  }
+  Rank first(*context, 0);
+  first.to(1, nobody);
+  std::vector<Channels::Failure> failures;
+  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+  EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
+}
+
+TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
+  const auto context = context_of('a');
+  const auto strange = context_of('b');
+  Rank first(*strange, 0);
+  Rank second(*context, 1);
+  second.to(0, first.addresses());
+  first.to(1, second.addresses());
+  std::jthread other([&](std::stop_token stop) {
+    while (!stop.stop_requested()) second.channels().advance();
+  });
+  std::vector<Channels::Failure> failures;
+  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+  EXPECT_EQ(failures.front().rank, 1);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,342 @@
+#include "channels/peer_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "base/try.h"
+#include "collective/lane.h"
+
+namespace farandole {
+namespace {
+
+// How many bytes a data frame has at most. Short frames wait for at most one data frame.
+constexpr std::size_t kDataBytesMax = 256 * 1024;
+// How many bytes one advance() moves in each direction, about.
+constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
+
+Bytes with_rank(int rank, const std::string& reason) {
+  ByteWriter writer;
+  writer.put(std::int32_t{rank});
+  writer.put_text(reason);
+  return writer.take();
+}
+
+// The distance from one step to another: negative if `step` is older.
+std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
+  if (step.generation != from.generation)
+    return std::int64_t{step.generation} - std::int64_t{from.generation};
+  return static_cast<std::int32_t>(step.sequence - from.sequence);
+}
+
+}  // namespace
+
+void PeerChannel::queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload) {
+  if (said_goodbye_) return;
+  FrameHeader header{.type = type,
+                     .epoch = epoch_,
+                     .group = group,
+                     .generation = step.generation,
+                     .step = step.sequence,
+                     .length = static_cast<std::uint32_t>(payload.size())};
+  short_frames_.push_back({header, std::move(payload)});
+}
+
+void PeerChannel::send_message(GroupId group, Bytes message) {
+  queue(FrameType::kControl, group, {.generation = 0}, std::move(message));
+}
+
+std::optional<Bytes> PeerChannel::next_message(GroupId group) {
+  auto& messages = streams_[group].messages;
+  if (messages.empty()) return std::nullopt;
+  auto message = std::move(messages.front());
+  messages.pop_front();
+  return message;
+}
+
+void PeerChannel::send_entry(GroupId group, const StepIdentity& step,
+                             std::span<const std::byte> note) {
+  ByteWriter writer;
+  writer.put(step.id);
+  Bytes payload = writer.take();
+  payload.insert(payload.end(), note.begin(), note.end());
+  queue(FrameType::kEnter, group, step, std::move(payload));
+}
+
+auto PeerChannel::entry(GroupId group, const StepIdentity& step) const -> const Entry* {
+  const auto stream = streams_.find(group);
+  if (stream == streams_.end()) return nullptr;
+  const auto& entry = stream->second.entries[step.sequence % 2];
+  const bool is_it =
+      entry.step.generation == step.generation && entry.step.sequence == step.sequence;
+  return is_it ? &entry : nullptr;
+}
+
+void PeerChannel::begin(GroupId group, const StepIdentity& step) {
+  auto& stream = streams_[group];
+  CHECK(stream.to_send.empty() && stream.to_receive.empty(), "the data of a step has moved");
+  stream.step = step;
+  stream.sent = 0;
+  stream.received = 0;
+  held_ = false;
+}
+
+void PeerChannel::send(GroupId group, std::span<const std::byte> bytes) {
+  auto& stream = streams_[group];
+  if (!bytes.empty()) stream.to_send.push_back(bytes);
+}
+
+void PeerChannel::receive(GroupId group, std::span<std::byte> into) {
+  auto& stream = streams_[group];
+  if (!into.empty()) stream.to_receive.push_back(into);
+  held_ = false;
+}
+
+std::uint64_t PeerChannel::sent(GroupId group) const {
+  const auto stream = streams_.find(group);
+  return stream == streams_.end() ? 0 : stream->second.sent;
+}
+
+std::uint64_t PeerChannel::received(GroupId group) const {
+  const auto stream = streams_.find(group);
+  return stream == streams_.end() ? 0 : stream->second.received;
+}
+
+bool PeerChannel::end_group(GroupId group) {
+  auto& stream = streams_[group];
+  const bool is_half_sent = outgoing_ && !outgoing_->borrowed.empty() &&
+                            outgoing_->header.group == group && outgoing_done_ > 0;
+  if (outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group)
+    outgoing_.reset();
+  stream = {};
+  stream.ended = true;
+  held_ = false;
+  return !is_half_sent;
+}
+
+void PeerChannel::send(const GroupEnd& end) {
+  queue(FrameType::kGroupEnd, end.group, {.generation = 0, .sequence = end.completed},
+        with_rank(end.rank, end.reason));
+}
+
+void PeerChannel::send(const Death& death) {
+  queue(FrameType::kDeath, 0, {.generation = 0}, with_rank(death.rank, death.reason));
+}
+
+std::optional<GroupEnd> PeerChannel::next_group_end() {
+  if (group_ends_.empty()) return std::nullopt;
+  auto end = std::move(group_ends_.front());
+  group_ends_.pop_front();
+  return end;
+}
+
+std::optional<Death> PeerChannel::next_death() {
+  if (deaths_.empty()) return std::nullopt;
+  auto death = std::move(deaths_.front());
+  deaths_.pop_front();
+  return death;
+}
+
+void PeerChannel::say_goodbye() {
+  queue(FrameType::kGoodbye, 0, {.generation = 0}, {});
+  said_goodbye_ = true;
+}
+
+bool PeerChannel::wants_to_send() const {
+  if (peer_has_ended_) return false;
+  if (outgoing_ || !short_frames_.empty() || (connection_ && connection_->has_unsent()))
+    return true;
+  return std::ranges::any_of(streams_, [](const auto& one) { return !one.second.to_send.empty(); });
+}
+
+Result<bool> PeerChannel::advance() {
+  if (!connection_ || peer_has_ended_) return false;
+  FARANDOLE_TRY_ASSIGN(const bool received, receive_some());
+  if (peer_has_ended_) return received;
+  auto sent = send_some();
+  // The peer has closed the connection. What it sent before may still be there, such as its
+  // goodbye.
+  if (!sent.ok() && peer_said_goodbye_) {
+    peer_has_ended_ = true;
+    return true;
+  }
+  if (!sent.ok()) return sent.status();
+  return received || *sent;
+}
+
+// Chooses the next frame to send; false if there is none. Groups with data take turns.
+bool PeerChannel::choose_outgoing() {
+  outgoing_done_ = 0;
+  if (!short_frames_.empty()) {
+    outgoing_ = std::move(short_frames_.front());
+    short_frames_.pop_front();
+  } else {
+    const auto has_data = [](const auto& one) { return !one.second.to_send.empty(); };
+    auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
+    if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
+    if (next == streams_.end()) return false;
+    auto& [group, stream] = *next;
+    last_group_sent_ = group;
+    const auto bytes =
+        stream.to_send.front().first(std::min(kDataBytesMax, stream.to_send.front().size()));
+    FrameHeader header{.type = FrameType::kData,
+                       .epoch = epoch_,
+                       .group = group,
+                       .generation = stream.step.generation,
+                       .step = stream.step.sequence,
+                       .length = static_cast<std::uint32_t>(bytes.size())};
+    outgoing_ = Outgoing{header, {}, bytes};
+  }
+  outgoing_->header.sequence = ++frames_sent_;
+  outgoing_header_ = encode_frame_header(outgoing_->header);
+  return true;
+}
+
+Result<bool> PeerChannel::send_some() {
+  bool progress = false;
+  for (std::size_t moved = 0; moved < kBytesPerRound;) {
+    if (!outgoing_ && !choose_outgoing()) break;
+    const auto payload = outgoing_->borrowed.empty()
+                             ? std::span<const std::byte>(outgoing_->payload)
+                             : outgoing_->borrowed;
+    const auto header_done = std::min(outgoing_done_, kFrameHeaderBytes);
+    FARANDOLE_TRY_ASSIGN(
+        const std::size_t count,
+        connection_->try_send(std::span<const std::byte>(outgoing_header_).subspan(header_done),
+                              payload.subspan(outgoing_done_ - header_done)));
+    if (count == 0) return progress;
+    progress = true;
+    moved += count;
+    const std::size_t payload_before = outgoing_done_ - header_done;
+    outgoing_done_ += count;
+    const std::size_t payload_now = outgoing_done_ - std::min(outgoing_done_, kFrameHeaderBytes);
+    if (!outgoing_->borrowed.empty()) {
+      auto& stream = streams_[outgoing_->header.group];
+      const std::size_t taken = payload_now - payload_before;
+      stream.sent += taken;
+      auto& front = stream.to_send.front();
+      front = front.subspan(taken);
+      if (front.empty()) stream.to_send.pop_front();
+    }
+    if (outgoing_done_ == kFrameHeaderBytes + payload.size()) outgoing_.reset();
+  }
+  if (!outgoing_ && connection_->has_unsent()) {
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, {}));
+    progress |= count > 0;
+  }
+  return progress;
+}
+
+Result<bool> PeerChannel::receive_some() {
+  std::size_t moved = 0;
+  while (moved < kBytesPerRound && !held_) {
+    auto count = incoming_ ? receive_payload() : receive_header();
+    if (!count.ok() && peer_said_goodbye_) {
+      peer_has_ended_ = true;
+      return true;
+    }
+    if (!count.ok()) return count.status();
+    if (*count == 0 && !(incoming_ && incoming_done_ == incoming_->length)) break;
+    moved += *count;
+    if (incoming_ && incoming_done_ == incoming_->length) FARANDOLE_TRY(finish_frame());
+  }
+  return moved > 0;
+}
+
+Result<std::size_t> PeerChannel::receive_header() {
+  FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_receive(header_reader_.space()));
+  header_reader_.filled(count);
+  if (!header_reader_.complete()) return count;
+  FARANDOLE_TRY_ASSIGN(incoming_, header_reader_.take());
+  incoming_done_ = 0;
+  ++frames_received_;
+  if (incoming_->epoch != epoch_ || incoming_->sequence != frames_received_)
+    return Status::stop(format_text("a frame has epoch {} and number {} instead of {} and {}",
+                                    incoming_->epoch, incoming_->sequence, epoch_,
+                                    frames_received_));
+  if (incoming_->type != FrameType::kData) payload_.resize(incoming_->length);
+  return count;
+}
+
+Result<std::size_t> PeerChannel::receive_payload() {
+  std::size_t count = 0;
+  if (incoming_->type == FrameType::kData) {
+    FARANDOLE_TRY_ASSIGN(count, receive_data(streams_[incoming_->group]));
+  } else if (incoming_done_ < payload_.size()) {
+    FARANDOLE_TRY_ASSIGN(count,
+                         connection_->try_receive(std::span(payload_).subspan(incoming_done_)));
+  }
+  incoming_done_ += count;
+  return count;
+}
+
+// The data of an ended group is thrown away.
+Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
+  const std::size_t left = incoming_->length - incoming_done_;
+  if (left == 0) return std::size_t{0};
+  if (stream.ended) {
+    std::array<std::byte, 4096> thrown_away;
+    return connection_->try_receive(
+        std::span(thrown_away).first(std::min(left, thrown_away.size())));
+  }
+  FARANDOLE_TRY(check_data(stream));
+  const bool has_begun =
+      stream.step.generation == incoming_->generation && stream.step.sequence == incoming_->step;
+  held_ = !has_begun || stream.to_receive.empty();
+  if (held_) return std::size_t{0};
+  auto& front = stream.to_receive.front();
+  FARANDOLE_TRY_ASSIGN(const std::size_t count,
+                       connection_->try_receive(front.first(std::min(left, front.size()))));
+  stream.received += count;
+  front = front.subspan(count);
+  if (front.empty()) stream.to_receive.pop_front();
+  return count;
+}
+
+Status PeerChannel::check_data(const Stream& stream) const {
+  const StepIdentity of_frame{.generation = incoming_->generation, .sequence = incoming_->step};
+  if (stream.step.generation == 0 || distance(stream.step, of_frame) >= 0) return {};
+  return Status::stop(format_text(
+      "data of step {} of generation {} comes in step {} of generation {}", incoming_->step,
+      incoming_->generation, stream.step.sequence, stream.step.generation));
+}
+
+Status PeerChannel::finish_frame() {
+  const FrameHeader frame = *std::exchange(incoming_, std::nullopt);
+  auto& stream = streams_[frame.group];
+  ByteReader reader(payload_);
+  switch (frame.type) {
+    case FrameType::kData:
+      return {};
+    case FrameType::kControl:
+      if (!stream.ended) stream.messages.push_back(std::exchange(payload_, {}));
+      return {};
+    case FrameType::kEnter: {
+      const StepIdentity step{frame.generation, frame.step, reader.get<std::uint64_t>()};
+      if (!reader.ok()) return Status::stop("an entry of a lane is too short");
+      if (!stream.ended)
+        stream.entries[frame.step % 2] = {
+            step, Bytes(payload_.begin() + sizeof(step.id), payload_.end())};
+      return {};
+    }
+    case FrameType::kGroupEnd: {
+      const int rank = reader.get<std::int32_t>();
+      group_ends_.push_back({frame.group, frame.step, rank, reader.get_text()});
+      return reader.ok() ? Status() : Status::stop("the end of a group is too short");
+    }
+    case FrameType::kDeath: {
+      const int rank = reader.get<std::int32_t>();
+      deaths_.push_back({rank, reader.get_text()});
+      return reader.ok() ? Status() : Status::stop("the report of a death is too short");
+    }
+    case FrameType::kGoodbye:
+      peer_said_goodbye_ = true;
+      return {};
+    case FrameType::kStore:
+      break;
+  }
+  return Status::stop("a frame of the Store came from a rank");
+}
+
+}  // namespace farandole

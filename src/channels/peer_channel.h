@@ -1,0 +1,150 @@
+// PeerChannel: all frames between this rank and one rank on another host. It carries the data and
+// the entries of lanes, the control messages of groups, and the end of groups.
+//
+// Short frames go before data: when a data frame begins, everything short that was queued before
+// has been sent. A data frame for which there is no memory yet stays in the connection and holds up
+// what comes after it. This causes no deadlock: data of a step is sent only after the sender's host
+// has sent its entries of that step, and they were short frames, so they are ahead of it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "collective/group.h"
+#include "farandole/engine.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "network/frame.h"
+
+namespace farandole {
+
+// Says that a group has ended on the sender's host, because a rank has left in an orderly way.
+struct GroupEnd {
+  std::uint32_t group = 0;
+  std::uint32_t completed = 0;  // the last sequence that the members on that host have completed
+  int rank = 0;                 // the rank that has left
+  std::string reason = {};
+  friend bool operator==(const GroupEnd&, const GroupEnd&) = default;
+};
+
+// Says that the epoch is over for all ranks, because a rank has died.
+struct Death {
+  int rank = 0;
+  std::string reason = {};
+  friend bool operator==(const Death&, const Death&) = default;
+};
+
+// Only one thread at a time may use it: the holder of the progress lock. No function blocks.
+class PeerChannel {
+ public:
+  // Both ends must have the same epoch.
+  explicit PeerChannel(std::uint64_t epoch) : epoch_(epoch) {}
+  PeerChannel(const PeerChannel&) = delete;
+  PeerChannel& operator=(const PeerChannel&) = delete;
+
+  // Until a connection is attached, everything that is sent waits.
+  void attach(std::unique_ptr<Connection> connection) { connection_ = std::move(connection); }
+  Connection* connection() const { return connection_.get(); }  // null until attach()
+
+  // Sends and receives what it can, but at most about 1 MiB. Returns whether it moved anything.
+  // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
+  // without a goodbye; kStop if a frame makes no sense.
+  Result<bool> advance();
+  bool wants_to_send() const;
+  // False while a frame waits for memory: then there is nothing to receive until this rank goes on.
+  bool wants_to_receive() const { return connection_ && !held_ && !peer_has_ended_; }
+
+  // Control messages of a group.
+  void send_message(GroupId group, Bytes message);
+  std::optional<Bytes> next_message(GroupId group);
+
+  // What Lane does; see collective/lane.h. entry() is empty unless the peer's entry has exactly
+  // this generation and sequence.
+  struct Entry {
+    StepIdentity step;
+    Bytes note;
+  };
+  void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
+  const Entry* entry(GroupId group, const StepIdentity& step) const;
+  void begin(GroupId group, const StepIdentity& step);
+  void send(GroupId group, std::span<const std::byte> bytes);
+  void receive(GroupId group, std::span<std::byte> into);
+  std::uint64_t sent(GroupId group) const;
+  std::uint64_t received(GroupId group) const;
+
+  // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
+  // false if a frame with such memory is half sent: then the channel can no longer be used.
+  bool end_group(GroupId group);
+
+  void send(const GroupEnd& end);
+  void send(const Death& death);
+  std::optional<GroupEnd> next_group_end();
+  std::optional<Death> next_death();
+
+  // Says that this rank sends nothing more, because it leaves in an orderly way.
+  void say_goodbye();
+  bool peer_said_goodbye() const { return peer_said_goodbye_; }
+  // Whether the peer has closed the connection after its goodbye.
+  bool peer_has_ended() const { return peer_has_ended_; }
+
+ private:
+  struct Stream {                        // of one group
+    StepIdentity step{.generation = 0};  // whose data moves; the generation is 0 if there is none
+    std::deque<std::span<const std::byte>> to_send = {};
+    std::deque<std::span<std::byte>> to_receive = {};
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::array<Entry, 2> entries = {};  // of the peer, by sequence modulo 2
+    std::deque<Bytes> messages = {};
+    bool ended = false;
+  };
+  struct Outgoing {
+    FrameHeader header;
+    Bytes payload = {};                        // of a short frame
+    std::span<const std::byte> borrowed = {};  // of a data frame
+  };
+
+  void queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload);
+  bool choose_outgoing();
+  Result<bool> send_some();
+  Result<bool> receive_some();
+  Result<std::size_t> receive_header();
+  Result<std::size_t> receive_payload();
+  Result<std::size_t> receive_data(Stream& stream);
+  Status finish_frame();
+  Status take_entry(Stream& stream);
+  Status check_data(const Stream& stream) const;
+
+  std::uint64_t epoch_;
+  std::unique_ptr<Connection> connection_;
+  std::map<GroupId, Stream> streams_;
+  std::deque<GroupEnd> group_ends_;
+  std::deque<Death> deaths_;
+
+  std::deque<Outgoing> short_frames_;  // not begun
+  std::optional<Outgoing> outgoing_;   // begun, or about to begin
+  FrameHeaderBytes outgoing_header_{};
+  std::size_t outgoing_done_ = 0;  // bytes of header and payload
+  std::uint64_t frames_sent_ = 0;
+  GroupId last_group_sent_ = 0;  // of a data frame
+
+  FrameHeaderReader header_reader_;
+  std::optional<FrameHeader> incoming_;
+  Bytes payload_;                  // of a short frame
+  std::size_t incoming_done_ = 0;  // bytes of the payload
+  std::uint64_t frames_received_ = 0;
+  bool held_ = false;
+  bool said_goodbye_ = false;
+  bool peer_said_goodbye_ = false;
+  bool peer_has_ended_ = false;
+};
+
+}  // namespace farandole

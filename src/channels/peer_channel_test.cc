@@ -1,0 +1,266 @@
+#include "channels/peer_channel.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "channels/channel_pair_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr StepIdentity kStep{.generation = 2, .sequence = 9, .id = 77};
+
+Bytes random_bytes(std::mt19937& random, std::size_t count) {
+  Bytes bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST(PeerChannel, CarriesTheMessagesOfEachGroupInOrder) {
+  std::mt19937 random(1);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ChannelPair pair(seed, seed % 2 == 0 ? 1 : 4096);
+    std::map<GroupId, std::vector<Bytes>> sent;
+    for (int count = 0; count < 30; ++count) {
+      const auto group = static_cast<GroupId>(random() % 3);
+      sent[group].push_back(random_bytes(random, random() % 300));
+      pair.left.send_message(group, sent[group].back());
+    }
+    pair.run();
+    for (GroupId group = 0; group < 3; ++group) {
+      for (const auto& message : sent[group]) EXPECT_EQ(pair.right.next_message(group), message);
+      EXPECT_EQ(pair.right.next_message(group), std::nullopt);
+    }
+  }
+}
+
+TEST(PeerChannel, WhatIsSentBeforeTheConnectionWaits) {
+  auto wire = std::make_shared<SimulatedWire>(1);
+  PeerChannel left(7);
+  PeerChannel right(7);
+  right.attach(std::make_unique<SimulatedConnection>(wire, 1));
+  left.send_message(0, Bytes(5));
+  EXPECT_FALSE(left.advance().value());
+  EXPECT_TRUE(left.wants_to_send());
+  left.attach(std::make_unique<SimulatedConnection>(wire, 0));
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_EQ(left.advance().status(), Status());
+    ASSERT_EQ(right.advance().status(), Status());
+  }
+  EXPECT_EQ(right.next_message(0), Bytes(5));
+  EXPECT_FALSE(left.wants_to_send());
+}
+
+TEST(PeerChannel, AnEntryIsKeptUntilTheNextOneOfItsSlot) {
+  ChannelPair pair(1);
+  const Bytes note(10, std::byte{3});
+  pair.left.send_entry(1, kStep, note);
+  pair.run();
+  ASSERT_NE(pair.right.entry(1, kStep), nullptr);
+  EXPECT_EQ(pair.right.entry(1, kStep)->step.id, kStep.id);
+  EXPECT_EQ(pair.right.entry(1, kStep)->note, note);
+  EXPECT_EQ(pair.right.entry(2, kStep), nullptr);
+  EXPECT_EQ(pair.right.entry(1, {.generation = 3, .sequence = 9}), nullptr);
+  pair.left.send_entry(1, {.generation = 2, .sequence = 10}, {});
+  pair.run();
+  EXPECT_NE(pair.right.entry(1, kStep), nullptr);
+  pair.left.send_entry(1, {.generation = 3, .sequence = 9}, {});
+  pair.run();
+  EXPECT_EQ(pair.right.entry(1, kStep), nullptr);
+  EXPECT_NE(pair.right.entry(1, {.generation = 3, .sequence = 9}), nullptr);
+}
+
+// Several groups move data in both directions, in pieces of any size, and short frames beside it.
+TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
+  constexpr GroupId kGroups = 3;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    ChannelPair pair(seed, seed % 3 == 0 ? 7 : 100'000);
+    pair.wire->unread_bytes_max = 200'000;
+    std::vector<Bytes> sent;
+    std::vector<Bytes> received;
+    for (GroupId group = 0; group < 2 * kGroups; ++group) {
+      sent.push_back(random_bytes(random, random() % (seed % 3 == 0 ? 2000 : 700'000)));
+      received.emplace_back(sent.back().size());
+    }
+    PeerChannel* const ends[] = {&pair.left, &pair.right};
+    for (GroupId group = 0; group < 2 * kGroups; ++group) {
+      auto& from = *ends[group % 2];
+      auto& to = *ends[1 - group % 2];
+      const GroupId id = group / 2;
+      if (group % 2 == 0)
+        for (auto* const end : ends) end->begin(id, kStep);
+      for (std::size_t begin = 0; begin < sent[group].size();) {
+        const auto count = std::min<std::size_t>(1 + random() % 90'000, sent[group].size() - begin);
+        from.send(id, std::span(sent[group]).subspan(begin, count));
+        begin += count;
+      }
+      for (std::size_t begin = 0; begin < sent[group].size();) {
+        const auto count = std::min<std::size_t>(1 + random() % 90'000, sent[group].size() - begin);
+        to.receive(id, std::span(received[group]).subspan(begin, count));
+        begin += count;
+      }
+    }
+    pair.left.send_message(1, Bytes(3));
+    pair.run();
+    EXPECT_EQ(received, sent) << seed;
+    for (GroupId group = 0; group < kGroups; ++group) {
+      EXPECT_EQ(pair.left.sent(group), sent[2 * group].size());
+      EXPECT_EQ(pair.left.received(group), sent[2 * group + 1].size());
+    }
+    EXPECT_EQ(pair.right.next_message(1), Bytes(3));
+  }
+}
+
+TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
+  ChannelPair pair(3);
+  const Bytes data(1000, std::byte{9});
+  Bytes target(1000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  pair.run();
+  EXPECT_FALSE(pair.right.wants_to_receive());  // so this rank may sleep
+  pair.left.send_message(0, Bytes(2));
+  pair.run();
+  EXPECT_EQ(pair.right.next_message(0), std::nullopt);  // it is behind the data
+  pair.right.begin(0, kStep);
+  pair.run();
+  EXPECT_EQ(pair.right.received(0), 0U);
+  pair.right.receive(0, std::span(target).first(400));
+  pair.run();
+  EXPECT_EQ(pair.right.received(0), 400U);
+  pair.right.receive(0, std::span(target).subspan(400));
+  pair.run();
+  EXPECT_EQ(target, data);
+  EXPECT_EQ(pair.right.next_message(0), Bytes(2));
+}
+
+// Otherwise lanes could wait for each other: see peer_channel.h.
+TEST(PeerChannel, ShortFramesGoBeforeDataThatHasNotBegun) {
+  ChannelPair pair(5);
+  const Bytes data(100'000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  pair.left.send_entry(1, kStep, {});
+  pair.run();
+  EXPECT_NE(pair.right.entry(1, kStep), nullptr);
+  EXPECT_EQ(pair.right.received(0), 0U);
+}
+
+TEST(PeerChannel, TheDataOfAnEndedGroupIsThrownAway) {
+  ChannelPair pair(6);
+  const Bytes data(50'000, std::byte{9});
+  Bytes target(50'000);
+  pair.left.begin(0, kStep);
+  pair.right.begin(0, kStep);
+  pair.right.receive(0, std::span(target).first(10));
+  pair.left.send(0, data);
+  pair.left.send_message(1, Bytes(4));
+  EXPECT_TRUE(pair.right.end_group(0));
+  pair.run();
+  EXPECT_EQ(pair.left.sent(0), data.size());
+  EXPECT_EQ(target, Bytes(50'000));
+  EXPECT_EQ(pair.right.next_message(1), Bytes(4));
+}
+
+TEST(PeerChannel, AHalfSentFrameOfAnEndedGroupIsReported) {
+  ChannelPair pair(6, 100);
+  const Bytes data(200'000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  while (pair.left.sent(0) == 0) ASSERT_EQ(pair.left.advance().status(), Status());
+  EXPECT_FALSE(pair.left.end_group(0));
+  ChannelPair other(6);
+  other.left.begin(0, kStep);
+  other.left.send(0, data);
+  EXPECT_TRUE(other.left.end_group(0));
+  other.left.send_message(1, Bytes(4));
+  other.run();
+  EXPECT_EQ(other.right.next_message(1), Bytes(4));
+}
+
+TEST(PeerChannel, TellsAboutEndsAndDeaths) {
+  ChannelPair pair(8);
+  const GroupEnd end{.group = 3, .completed = 12, .rank = 5, .reason = "it has finished"};
+  const Death death{.rank = 4, .reason = "killed by signal 9"};
+  pair.left.send(end);
+  pair.left.send(death);
+  pair.run();
+  EXPECT_EQ(pair.right.next_group_end(), end);
+  EXPECT_EQ(pair.right.next_group_end(), std::nullopt);
+  EXPECT_EQ(pair.right.next_death(), death);
+  EXPECT_EQ(pair.right.next_death(), std::nullopt);
+}
+
+TEST(PeerChannel, AnEndWithoutAGoodbyeIsAnError) {
+  for (const bool polite : {false, true}) {
+    ChannelPair pair(9);
+    if (polite) pair.left.say_goodbye();
+    pair.left.send_message(0, Bytes(1));  // dropped after a goodbye
+    pair.run();
+    pair.wire->directions[0].ended = true;
+    Status status;
+    for (int round = 0; round < 50 && status.ok() && !pair.right.peer_has_ended(); ++round)
+      status = pair.right.advance().status();
+    EXPECT_EQ(status.ok(), polite);
+    EXPECT_EQ(pair.right.peer_said_goodbye(), polite);
+    EXPECT_EQ(pair.right.next_message(0).has_value(), !polite);
+  }
+}
+
+Status error_of(const std::function<void(ChannelPair&)>& change) {
+  ChannelPair pair(10);
+  change(pair);
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_EQ(pair.left.advance().status(), Status());
+    if (const auto status = pair.right.advance().status(); !status.ok()) return status;
+  }
+  return {};
+}
+
+// Sends bytes as they would come from a peer.
+void forge(ChannelPair& pair, const FrameHeader& header, const Bytes& payload) {
+  auto& sent = pair.wire->directions[0].sent;
+  const auto bytes = encode_frame_header(header);
+  sent.insert(sent.end(), bytes.begin(), bytes.end());
+  sent.insert(sent.end(), payload.begin(), payload.end());
+}
+
+TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
+  const auto forged = [](FrameHeader header, Bytes payload) {
+    return error_of([&](ChannelPair& pair) {
+      header.length = static_cast<std::uint32_t>(payload.size());
+      forge(pair, header, payload);
+    });
+  };
+  EXPECT_EQ(forged({.type = FrameType::kControl, .epoch = 6, .sequence = 1}, {}),
+            Status::stop("a frame has epoch 6 and number 1 instead of 7 and 1"));
+  EXPECT_EQ(forged({.type = FrameType::kControl, .epoch = 7, .sequence = 2}, {}),
+            Status::stop("a frame has epoch 7 and number 2 instead of 7 and 1"));
+  EXPECT_EQ(forged({.type = FrameType::kEnter, .epoch = 7, .sequence = 1}, Bytes(7)),
+            Status::stop("an entry of a lane is too short"));
+  EXPECT_EQ(forged({.type = FrameType::kGroupEnd, .epoch = 7, .sequence = 1}, Bytes(6)),
+            Status::stop("the end of a group is too short"));
+  EXPECT_EQ(forged({.type = FrameType::kDeath, .epoch = 7, .sequence = 1}, Bytes(3)),
+            Status::stop("the report of a death is too short"));
+  EXPECT_EQ(forged({.type = FrameType::kStore, .epoch = 7, .sequence = 1}, Bytes(3)),
+            Status::stop("a frame of the Store came from a rank"));
+  EXPECT_EQ(error_of([](ChannelPair& pair) {
+              pair.right.begin(0, kStep);
+              forge(pair,
+                    {.type = FrameType::kData,
+                     .epoch = 7,
+                     .generation = 2,
+                     .step = 8,
+                     .sequence = 1,
+                     .length = 1},
+                    Bytes(1));
+            }),
+            Status::stop("data of step 8 of generation 2 comes in step 9 of generation 2"));
+}
+
+}  // namespace
+}  // namespace farandole
