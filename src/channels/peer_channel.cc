@@ -64,13 +64,10 @@ void PeerChannel::send_entry(GroupId group, const StepIdentity& step,
   queue(FrameType::kEnter, group, step, std::move(payload));
 }
 
-auto PeerChannel::entry(GroupId group, const StepIdentity& step) const -> const Entry* {
+const PeerEntries::Entry* PeerChannel::entry(GroupId group, const StepIdentity& step) const {
   const auto stream = streams_.find(group);
   if (stream == streams_.end()) return nullptr;
-  const auto& entry = stream->second.entries[step.sequence % 2];
-  const bool is_it =
-      entry.step.generation == step.generation && entry.step.sequence == step.sequence;
-  return is_it ? &entry : nullptr;
+  return stream->second.entries.find(step.generation, step.sequence);
 }
 
 void PeerChannel::begin(GroupId group, const StepIdentity& step) {
@@ -316,8 +313,7 @@ Status PeerChannel::finish_frame() {
       const StepIdentity step{frame.generation, frame.step, reader.get<std::uint64_t>()};
       if (!reader.ok()) return Status::stop("an entry of a lane is too short");
       if (!stream.ended)
-        stream.entries[frame.step % 2] = {
-            step, Bytes(payload_.begin() + sizeof(step.id), payload_.end())};
+        stream.entries.take(step, Bytes(payload_.begin() + sizeof(step.id), payload_.end()));
       return {};
     }
     case FrameType::kGroupEnd: {

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "channels/peer_entries.h"
 #include "collective/group.h"
 #include "farandole/engine.h"
 #include "farandole/status.h"
@@ -68,12 +69,8 @@ class PeerChannel {
 
   // What Lane does; see collective/lane.h. entry() is empty unless the peer's entry has exactly
   // this generation and sequence.
-  struct Entry {
-    StepIdentity step;
-    Bytes note;
-  };
   void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
-  const Entry* entry(GroupId group, const StepIdentity& step) const;
+  const PeerEntries::Entry* entry(GroupId group, const StepIdentity& step) const;
   void begin(GroupId group, const StepIdentity& step);
   void send(GroupId group, std::span<const std::byte> bytes);
   void receive(GroupId group, std::span<std::byte> into);
@@ -102,7 +99,7 @@ class PeerChannel {
     std::deque<std::span<std::byte>> to_receive = {};
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    std::array<Entry, 2> entries = {};  // of the peer, by sequence modulo 2
+    PeerEntries entries = {};
     std::deque<Bytes> messages = {};
     bool ended = false;
   };

@@ -73,6 +73,16 @@ TEST(PeerChannel, AnEntryIsKeptUntilTheNextOneOfItsSlot) {
   EXPECT_NE(pair.right.entry(1, {.generation = 3, .sequence = 9}), nullptr);
 }
 
+// Cuts bytes into pieces of random sizes.
+template <class Byte, class Take>
+void in_pieces(std::mt19937& random, std::span<Byte> bytes, Take take) {
+  while (!bytes.empty()) {
+    const auto count = std::min<std::size_t>(1 + random() % 90'000, bytes.size());
+    take(bytes.first(count));
+    bytes = bytes.subspan(count);
+  }
+}
+
 // Several groups move data in both directions, in pieces of any size, and short frames beside it.
 TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
   constexpr GroupId kGroups = 3;
@@ -80,29 +90,23 @@ TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
     std::mt19937 random(static_cast<unsigned>(seed));
     ChannelPair pair(seed, seed % 3 == 0 ? 7 : 100'000);
     pair.wire->unread_bytes_max = 200'000;
-    std::vector<Bytes> sent;
+    std::vector<Bytes> sent;  // by group and end
     std::vector<Bytes> received;
-    for (GroupId group = 0; group < 2 * kGroups; ++group) {
+    for (GroupId stream = 0; stream < 2 * kGroups; ++stream) {
       sent.push_back(random_bytes(random, random() % (seed % 3 == 0 ? 2000 : 700'000)));
       received.emplace_back(sent.back().size());
     }
     PeerChannel* const ends[] = {&pair.left, &pair.right};
-    for (GroupId group = 0; group < 2 * kGroups; ++group) {
-      auto& from = *ends[group % 2];
-      auto& to = *ends[1 - group % 2];
-      const GroupId id = group / 2;
-      if (group % 2 == 0)
-        for (auto* const end : ends) end->begin(id, kStep);
-      for (std::size_t begin = 0; begin < sent[group].size();) {
-        const auto count = std::min<std::size_t>(1 + random() % 90'000, sent[group].size() - begin);
-        from.send(id, std::span(sent[group]).subspan(begin, count));
-        begin += count;
-      }
-      for (std::size_t begin = 0; begin < sent[group].size();) {
-        const auto count = std::min<std::size_t>(1 + random() % 90'000, sent[group].size() - begin);
-        to.receive(id, std::span(received[group]).subspan(begin, count));
-        begin += count;
-      }
+    for (GroupId stream = 0; stream < 2 * kGroups; ++stream) {
+      const GroupId group = stream / 2;
+      auto& from = *ends[stream % 2];
+      auto& to = *ends[1 - stream % 2];
+      if (&from == &pair.left)
+        for (auto* const end : ends) end->begin(group, kStep);
+      in_pieces(random, std::span<const std::byte>(sent[stream]),
+                [&](auto piece) { from.send(group, piece); });
+      in_pieces(random, std::span<std::byte>(received[stream]),
+                [&](auto piece) { to.receive(group, piece); });
     }
     pair.left.send_message(1, Bytes(3));
     pair.run();

@@ -1,0 +1,41 @@
+// PeerEntries: the last entries that another host has sent in one group. Two are enough: a host
+// enters step k only after it has completed step k − 1, which needs our entry of step k − 1. So
+// while we are in step k, the newest entry of another host is of step k + 1.
+//
+// After a replan, a sequence is entered again under a newer generation. The new entry may come
+// while we still expect the old one. Then it replaces the old one, because the members' reports
+// have shown that not all had entered alike, so the old step will be rolled back here, too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "base/bytes.h"
+#include "collective/group.h"
+
+namespace farandole {
+
+class PeerEntries {
+ public:
+  struct Entry {
+    StepIdentity step{.generation = 0};  // the generation is 0 if there is no entry
+    Bytes note = {};
+  };
+
+  // Keeps an entry that has come.
+  void take(const StepIdentity& step, Bytes note) { slot(step.sequence) = {step, std::move(note)}; }
+  // Returns the entry of this generation and sequence; null if it has not come.
+  const Entry* find(std::uint32_t generation, std::uint32_t sequence) const {
+    const Entry& entry = entries_[sequence % entries_.size()];
+    const bool is_it = entry.step.generation == generation && entry.step.sequence == sequence;
+    return is_it ? &entry : nullptr;
+  }
+
+ private:
+  Entry& slot(std::uint32_t sequence) { return entries_[sequence % entries_.size()]; }
+
+  std::array<Entry, 2> entries_ = {};
+};
+
+}  // namespace farandole
