@@ -124,6 +124,8 @@ class BasicFlagBoard {
   // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase);
+  // The same for one member. Like the other checks, it publishes for whom we wait.
+  bool has_reached(int member, std::uint32_t phase);
 
   // True if a member has left the job or a rank has died, so that the group ends. If false, the
   // memory that other members exposed for the current step was still exposed when we last read it.
@@ -300,6 +302,11 @@ std::uint32_t BasicFlagBoard<Atomics, Slots>::phase(int member) const {
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) {
   return all_done([&](int other) { return this->phase(other) >= phase; });
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::has_reached(int member, std::uint32_t phase) {
+  return all_done([&](int other) { return other != member || this->phase(other) >= phase; });
 }
 
 template <class Atomics, std::uint32_t Slots>
