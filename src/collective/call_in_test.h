@@ -52,6 +52,8 @@ struct CallInTest {
   std::vector<bool> joined = {};                       // if empty, no member has joined
   // by member: whether its memory lies in a heap, where the others can see it; if empty, none does
   std::vector<bool> in_heap = {};
+  // The host parts of the group, which decide the order of sums; if empty, all are on one host.
+  std::vector<std::vector<int>> hosts = {};
   bool in_place = false;  // ignored if the operation has no in-place form
   unsigned seed = 0;
 
@@ -66,7 +68,8 @@ struct CallInTest {
            std::string(row_of(reduction.dtype).name) + ", " + std::string(name_of(reduction.op)) +
            ", seed " + std::to_string(seed) + ", " + std::to_string(rows[0]) + " rows of " +
            std::to_string(row_elements) + " elements" + (in_place ? ", in place" : "") +
-           (joined.empty() ? "" : ", some have joined") + (in_heap.empty() ? "" : ", heap");
+           (joined.empty() ? "" : ", some have joined") + (in_heap.empty() ? "" : ", heap") +
+           (hosts.empty() ? "" : ", " + std::to_string(hosts.size()) + " hosts");
   }
 };
 
@@ -113,7 +116,37 @@ struct PreparedCall {
       call.reduction.divisor = static_cast<int>(pointers.size());
     reduced_.resize(static_cast<std::size_t>(rows * call.row_bytes()));
     const std::array outputs = {reduced_.data()};
-    reduce(call.reduction, pointers, outputs, rows * call.row_elements);
+    if (sums_by_host())
+      reduce_by_host(rows * call.row_elements);
+    else
+      reduce(call.reduction, pointers, outputs, rows * call.row_elements);
+  }
+
+  bool sums_by_host() const { return !call.hosts.empty(); }
+
+  // Each host rounds its sum to the type of the tensor.
+  void reduce_by_host(std::int64_t count) {
+    Reduction on_host = call.reduction;
+    if (on_host.op == ReduceOp::kAverage || on_host.op == ReduceOp::kAverageOfPresent)
+      on_host.op = ReduceOp::kSum;
+    on_host.postscale = 1;
+    Reduction between_hosts = call.reduction;
+    between_hosts.prescale = 1;
+    std::vector<Buffer> sums;
+    for (const std::vector<int>& members : call.hosts) {
+      std::vector<const std::byte*> pointers;
+      for (const int member : members)
+        if (!call.has_joined(static_cast<std::size_t>(member)))
+          pointers.push_back(inputs[static_cast<std::size_t>(member)].data());
+      if (pointers.empty()) continue;
+      sums.emplace_back(reduced_.size());
+      const std::array outputs = {sums.back().data()};
+      reduce(on_host, pointers, outputs, count);
+    }
+    std::vector<const std::byte*> pointers;
+    for (const Buffer& sum : sums) pointers.push_back(sum.data());
+    const std::array outputs = {reduced_.data()};
+    reduce(between_hosts, pointers, outputs, count);
   }
 
   Buffer part(const Buffer& whole, std::int64_t first_row, std::int64_t rows) const {
@@ -236,7 +269,8 @@ class MemberCallInTest {
     const CallInTest& call = prepared_.call;
     const std::int64_t rows = call.rows[member_];
     const bool joined = call.has_joined(member_);
-    const bool reads = !joined && (!row_of(call.operation).rooted || call.root == group.member);
+    const bool reads = !joined && (!row_of(call.operation).rooted ||
+                                   static_cast<std::size_t>(call.root) == member_);
     return choose(
         group, identity,
         {.operation = call.operation,

@@ -26,6 +26,7 @@ std::int64_t bytes_of(const CollectiveCall& call) {
 }  // namespace
 
 CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call) {
+  if (group.parts) return group.parts->start_step(group, identity, std::move(call));
   const std::int64_t bytes = bytes_of(call);
   const Reduction reduction = {.dtype = call.dtype,
                                .op = call.reduce_op,
@@ -79,12 +80,18 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
 }
 
 Progress advance(CollectiveStep& step) {
-  return std::visit([](auto& algorithm) { return algorithm.advance(); }, step);
+  const auto advance_one = [](auto& algorithm) {
+    if constexpr (requires { algorithm->advance(); })
+      return algorithm->advance();  // a StepBetweenHosts
+    else
+      return algorithm.advance();
+  };
+  return std::visit(advance_one, step);
 }
 
 std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
                                                            const CollectiveCall& call) {
-  if (call.joined || group.members() == 1) return {};
+  if (call.joined || group.members() == 1 || group.parts) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
   // A broadcast uses only the count of elements; operations on rows use only the rows. If a caller
   // sets both, they give the same size, except in a fused allreduce, where the rows are those of

@@ -1,8 +1,10 @@
 // Group: what an algorithm needs to know about the members of its group.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,7 +38,11 @@ struct StepScratch {
   std::vector<std::int64_t> offsets = {};
 };
 
+struct CollectiveCall;
+struct Group;
 class Lane;
+class StepBetweenHosts;
+struct StepIdentity;
 
 // How the members of a group are distributed over several hosts. The members on one host are a host
 // part. The order of the host parts is that of their lowest members.
@@ -44,9 +50,29 @@ struct HostParts {
   int host = 0;                           // the index of our host part
   std::vector<std::vector<int>> members;  // by host part: its members, as indices in the group
   Lane* lane = nullptr;                   // ours; null if our index in the host part is too high
+  // start_step() of the room hosts, which has the algorithms for such groups.
+  std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
+                                                  CollectiveCall&&) = nullptr;
 
   int hosts() const { return static_cast<int>(members.size()); }
+  int members_on(int index) const {
+    return static_cast<int>(members[static_cast<std::size_t>(index)].size());
+  }
+  int lanes() const;          // as many as the smallest host part has members
+  int group_members() const;  // the members of all host parts
 };
+
+inline int HostParts::lanes() const {
+  int fewest = members_on(0);
+  for (int index = 1; index < hosts(); ++index) fewest = std::min(fewest, members_on(index));
+  return fewest;
+}
+
+inline int HostParts::group_members() const {
+  int sum = 0;
+  for (int index = 0; index < hosts(); ++index) sum += members_on(index);
+  return sum;
+}
 
 // Owns only the scratch lists and lives as long as the engine's group. Only one thread at a time
 // may use it: the holder of the progress lock.
@@ -86,6 +112,16 @@ enum class Progress : std::uint8_t {
   // all have entered this step, but with different identities; no member writes anything in it
   kMisprediction,
   kMismatch,  // an entry is invalid; nothing was written
+};
+
+// A running step of a group that has members on several hosts. It keeps the promises of
+// CollectiveStep.
+class StepBetweenHosts {
+ public:
+  virtual ~StepBetweenHosts() = default;
+
+  // Does a bounded amount of work; see Progress.
+  virtual Progress advance() = 0;
 };
 
 }  // namespace farandole
