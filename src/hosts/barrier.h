@@ -1,0 +1,29 @@
+// HostsBarrier: a barrier of a group that has members on several hosts. The notes alone complete
+// it: 2 waits and one one-way latency.
+#pragma once
+
+#include <vector>
+
+#include "hosts/notes.h"
+
+namespace farandole {
+
+class HostsBarrier final : public StepBetweenHosts {
+ public:
+  HostsBarrier(const Group& group, const StepIdentity& identity)
+      : notes_(group, identity, std::vector<std::int64_t>(group.parts->members.size(), 0)) {}
+
+  Progress advance() override {
+    const Progress noted = notes_.advance(*this);
+    return noted != Progress::kDone || notes_.are_valid() ? noted : Progress::kMismatch;
+  }
+
+ private:
+  friend class HostNotes;  // calls these two functions
+  std::int64_t show() const { return 0; }
+  std::optional<NoteHeader> write_note(std::span<std::byte>) const { return NoteHeader{}; }
+
+  HostNotes notes_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,124 @@
+// Compares every operation of groups on several hosts with a plain reference, for all dtypes and
+// reduce ops, for several shapes of the host parts and networks.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collective/staging.h"
+#include "hosts/hosts_in_test.h"
+#include "hosts/notes.h"
+#include "hosts/start_step.h"
+
+namespace farandole {
+namespace {
+
+struct Shape {
+  const char* name;
+  HostMembers parts;
+};
+
+const std::vector<Shape> kShapes = {
+    {"2_2", {{0, 1}, {2, 3}}},
+    {"3_1", {{0, 1, 2}, {3}}},
+    {"1_1", {{0}, {1}}},
+    {"1_1_1", {{0}, {1}, {2}}},
+    {"1_1_1_1", {{0}, {1}, {2}, {3}}},
+    {"2_2_2", {{0, 1}, {2, 3}, {4, 5}}},
+    {"3_3", {{0, 1, 2}, {3, 4, 5}}},
+    {"interleaved", {{0, 3, 6}, {1, 4}, {2, 5}}},
+};
+
+int members_of(const HostMembers& parts) { return HostParts{.members = parts}.group_members(); }
+
+std::vector<OperationRow> operations() {
+  std::vector<OperationRow> rows = operations_with_steps();
+  std::erase_if(rows, [](const OperationRow& row) {
+    return row.operation != Operation::kAllreduce && row.operation != Operation::kReducescatter &&
+           row.operation != Operation::kBarrier;
+  });
+  return rows;
+}
+
+class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow, Shape>> {
+ protected:
+  Operation operation() const { return std::get<0>(GetParam()).operation; }
+  const HostMembers& parts() const { return std::get<1>(GetParam()).parts; }
+  int members() const { return members_of(parts()); }
+
+  bool is_supported(DType dtype, ReduceOp op) const {
+    HostsInTest cluster(parts());
+    return is_defined(operation(), dtype, op) &&
+           supports(cluster.group(0), operation(), dtype, op).ok();
+  }
+  std::vector<ReduceOp> reduce_ops(DType dtype) const {
+    std::vector<ReduceOp> ops = {ReduceOp::kSum};
+    if (row_of(operation()).reduces)
+      for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
+                                ReduceOp::kProduct, ReduceOp::kAverageOfPresent, ReduceOp::kAdasum})
+        ops.push_back(op);
+    std::erase_if(ops, [&](ReduceOp op) { return !is_supported(dtype, op); });
+    return ops;
+  }
+  void add(DType dtype, ReduceOp op, std::int64_t bytes) {
+    CallInTest call = {.operation = operation(),
+                       .reduction = {.dtype = dtype, .op = op},
+                       .row_elements = 1 + random_below(random_, 3)};
+    call.hosts = parts();
+    const std::int64_t rows = rounds_for(bytes, call.row_bytes());
+    calls_.emplace_back(random_call(random_, call, members(), rows));
+  }
+  void run(NetworkOptions options) {
+    HostsInTest cluster(parts(), options);
+    run_in_random_order(cluster, calls_, static_cast<unsigned>(random_()));
+  }
+
+  std::mt19937 random_{7};
+  std::vector<PreparedCall> calls_;
+};
+
+TEST_P(HostsConformance, every_dtype_and_reduction) {
+  for (const DTypeRow& row : kDTypes)
+    for (const ReduceOp op : reduce_ops(row.dtype))
+      for (const std::int64_t bytes : {0, 1, 100, 3000}) add(row.dtype, op, bytes);
+  run({});
+}
+
+TEST_P(HostsConformance, every_dtype_and_reduction_in_windows) {
+  for (const DTypeRow& row : kDTypes)
+    for (const ReduceOp op : reduce_ops(row.dtype)) add(row.dtype, op, 20'000);
+  run({.bytes_at_once = 5000, .wire_bytes = 3000});
+}
+
+TEST_P(HostsConformance, sizes_around_the_limit_of_notes) {
+  const std::int64_t most = note_data_bytes_max(static_cast<int>(parts().size()));
+  for (const std::int64_t bytes : {most - 1, most, most + 1})
+    add(DType::kUInt8, ReduceOp::kSum, bytes);
+  for (const std::int64_t bytes : {most - 4, most, most + 4})
+    add(DType::kFloat32, ReduceOp::kSum, bytes);
+  run({});
+}
+
+TEST_P(HostsConformance, several_windows) {
+  const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  for (const std::int64_t bytes : {slot / 3, slot + 77, 2 * slot + 1, std::int64_t{50'000}, slot})
+    add(kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype, ReduceOp::kSum, bytes);
+  run({.bytes_at_once = 300'000, .wire_bytes = 500'000});
+}
+
+TEST_P(HostsConformance, one_byte_at_a_time) {
+  for (const std::int64_t bytes : {100, 17'000, 33'000}) add(DType::kInt16, ReduceOp::kSum, bytes);
+  run({.bytes_at_once = 1, .wire_bytes = 50});
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
+                         ::testing::Combine(::testing::ValuesIn(operations()),
+                                            ::testing::ValuesIn(kShapes)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::get<1>(test.param).name;
+                         });
+
+}  // namespace
+}  // namespace farandole

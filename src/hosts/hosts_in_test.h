@@ -1,0 +1,132 @@
+// For tests: the members of one group on several hosts, in one process and one thread, with lanes
+// in memory. The members are advanced in a random order from a seed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "collective/call_in_test.h"
+#include "collective/group_in_test.h"
+#include "hosts/lanes_in_test.h"
+#include "hosts/start_step.h"
+
+namespace farandole {
+
+using HostMembers = std::vector<std::vector<int>>;  // the members of each host part
+
+class HostsInTest {
+ public:
+  explicit HostsInTest(HostMembers parts, NetworkOptions options = {})
+      : parts_(std::move(parts)), network_(hosts(), lanes_of(parts_), options) {
+    for (int host = 0; host < hosts(); ++host) {
+      const auto& members = parts_[static_cast<std::size_t>(host)];
+      hosts_.push_back(std::make_unique<GroupInTest>(static_cast<int>(members.size())));
+      for (std::size_t index = 0; index < members.size(); ++index) {
+        const auto member = static_cast<std::size_t>(members[index]);
+        places_.resize(std::max(places_.size(), member + 1));
+        places_[member] = {host, static_cast<int>(index)};
+        group(members[index]).parts = {.host = host,
+                                       .members = parts_,
+                                       .lane = network_.lane(host, static_cast<int>(index)),
+                                       .start_step = start_step};
+      }
+    }
+  }
+
+  int hosts() const { return static_cast<int>(parts_.size()); }
+  int members() const { return static_cast<int>(places_.size()); }
+  const HostMembers& parts() const { return parts_; }
+  int host_of(int member) const { return place(member).first; }
+  // A member of the whole group.
+  Group& group(int member) { return host(member).group(place(member).second); }
+  SharedHeap& heap(int member) { return host(member).heap(place(member).second); }
+  // Whether the member makes and reads the notes of its host.
+  bool makes_note(int member) const { return place(member).second == 0; }
+  LanesInTest& network() { return network_; }
+
+ private:
+  static int lanes_of(const HostMembers& parts) { return HostParts{.members = parts}.lanes(); }
+  const std::pair<int, int>& place(int member) const {
+    return places_[static_cast<std::size_t>(member)];
+  }
+  GroupInTest& host(int member) { return *hosts_[static_cast<std::size_t>(place(member).first)]; }
+
+  HostMembers parts_;
+  LanesInTest network_;
+  std::vector<std::unique_ptr<GroupInTest>> hosts_;
+  std::vector<std::pair<int, int>> places_;  // by member: its host, and its index there
+};
+
+// Runs calls one after another for all members, in the order that a test chooses.
+class HostsRun {
+ public:
+  HostsRun(HostsInTest& cluster, const std::vector<PreparedCall>& calls)
+      : cluster_(cluster), calls_(calls), positions_(static_cast<std::size_t>(cluster.members())) {}
+
+  bool is_over() const {
+    return std::ranges::all_of(
+        positions_, [&](const Position& position) { return position.next == calls_.size(); });
+  }
+  // Returns false if that did nothing.
+  bool advance_member(int member) {
+    Position& position = positions_[static_cast<std::size_t>(member)];
+    if (position.next == calls_.size()) return false;
+    if (!position.step) {
+      position.call =
+          std::make_unique<MemberCallInTest>(calls_[position.next], member, &cluster_.heap(member));
+      position.step = position.call->step(
+          cluster_.group(member), step_identity(static_cast<std::uint32_t>(position.next + 1)));
+    }
+    const Progress progress = advance(*position.step);
+    EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
+    if (progress == Progress::kDone) {
+      position.call->expect_result();
+      position.step.reset();
+      ++position.next;
+    }
+    return progress == Progress::kAdvanced || progress == Progress::kDone;
+  }
+  // Whether the member has begun this call, and has written none of its memory.
+  bool is_untouched(int member, std::size_t call) const {
+    const Position& position = positions_[static_cast<std::size_t>(member)];
+    return position.next == call && position.call && position.call->untouched();
+  }
+
+ private:
+  struct Position {
+    std::size_t next = 0;
+    std::unique_ptr<MemberCallInTest> call;
+    std::optional<CollectiveStep> step;
+  };
+
+  HostsInTest& cluster_;
+  const std::vector<PreparedCall>& calls_;
+  std::vector<Position> positions_;
+};
+
+// Advances members and moves data in a random order. Sometimes the chosen member runs as far ahead
+// as the others allow, even into later calls.
+inline void run_in_random_order(HostsInTest& cluster, const std::vector<PreparedCall>& calls,
+                                unsigned seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  HostsRun run(cluster, calls);
+  int idle_turns = 0;
+  while (!run.is_over() && !::testing::Test::HasFailure()) {
+    const int member = static_cast<int>(random_below(random, cluster.members()));
+    const bool runs = random_below(random, 4) == 0;
+    bool moved = run.advance_member(member);
+    while (runs && run.advance_member(member)) {
+    }
+    if (random_below(random, 3) > 0) moved = cluster.network().move(random) || moved;
+    idle_turns = moved ? 0 : idle_turns + 1;
+    ASSERT_LT(idle_turns, 1000) << "all unfinished members wait";
+  }
+}
+
+}  // namespace farandole

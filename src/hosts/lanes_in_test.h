@@ -1,0 +1,198 @@
+// For tests: lanes in memory. Entries and bytes take a random time, and are moved in random pieces,
+// only when the test calls move(). So the counts of a lane grow only between calls of advance().
+// The network reads what is sent and writes what is received as late as the interface allows, so a
+// step that touches borrowed memory too early gets wrong results.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "collective/lane.h"
+
+namespace farandole {
+
+struct NetworkOptions {
+  std::size_t bytes_at_once = 1 << 20;  // the most bytes of a stream that one move() moves
+  std::size_t wire_bytes = 1 << 20;     // how many bytes of a stream may be sent and not received
+};
+
+class LanesInTest {
+ public:
+  LanesInTest(int hosts, int lanes, NetworkOptions options) : options_(options) {
+    for (int host = 0; host < hosts; ++host) {
+      auto& row = lanes_.emplace_back();
+      for (int index = 0; index < lanes; ++index)
+        row.push_back(std::make_unique<LaneInTest>(*this, host, hosts));
+    }
+  }
+
+  // Null if there is no such lane.
+  Lane* lane(int host, int index) {
+    auto& row = lanes_[static_cast<std::size_t>(host)];
+    return static_cast<std::size_t>(index) < row.size() ? row[static_cast<std::size_t>(index)].get()
+                                                        : nullptr;
+  }
+  std::uint64_t bytes_sent(int host) { return bytes_sent_[host]; }
+  std::size_t entries_sent() const { return entries_sent_; }
+
+  // Moves some entries and some bytes of some streams. Returns false if there is nothing to move.
+  bool move(std::mt19937& random) {
+    bool may_move = false;
+    for (std::size_t index = 0; index < entries_.size();) {
+      may_move = true;
+      if (random() % 2 == 0) {
+        ++index;
+        continue;
+      }
+      Entry& entry = entries_[index];
+      notes_[{entry.to, entry.from, entry.step.generation, entry.step.sequence}] = {
+          entry.step.id, std::move(entry.note)};
+      entries_.erase(entries_.begin() + static_cast<long>(index));
+    }
+    for (auto& row : lanes_)
+      for (std::size_t index = 0; index < row.size(); ++index)
+        for (std::size_t to = 0; to < lanes_.size(); ++to)
+          may_move = move_stream(random, *row[index], *lanes_[to][index]) || may_move;
+    return may_move;
+  }
+
+ private:
+  struct Entry {
+    int from = 0;
+    int to = 0;
+    StepIdentity step;
+    std::vector<std::byte> note;
+  };
+  struct Note {
+    std::uint64_t id = 0;
+    std::vector<std::byte> bytes;
+  };
+  struct Packet {
+    StepIdentity step;
+    std::vector<std::byte> bytes;
+    std::size_t received = 0;
+  };
+  struct Stream {
+    std::deque<std::span<const std::byte>> sending;
+    std::deque<Packet> wire;
+    std::size_t on_wire = 0;  // bytes
+    std::deque<std::span<std::byte>> receiving;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+
+  class LaneInTest final : public Lane {
+   public:
+    LaneInTest(LanesInTest& network, int host, int hosts)
+        : network_(network), host_(host), streams_(static_cast<std::size_t>(hosts)) {}
+
+    void send_entry(const StepIdentity& step, std::span<const std::byte> note) override {
+      EXPECT_LE(note.size(), kNoteBytesMax);
+      ++network_.entries_sent_;
+      for (int to = 0; to < static_cast<int>(streams_.size()); ++to)
+        if (to != host_) network_.entries_.push_back({host_, to, step, {note.begin(), note.end()}});
+    }
+    std::optional<HostEntry> entry(int host, const StepIdentity& step) const override {
+      EXPECT_NE(host, host_);
+      const auto found = network_.notes_.find({host_, host, step.generation, step.sequence});
+      if (found == network_.notes_.end()) return std::nullopt;
+      return HostEntry{found->second.id, found->second.bytes};
+    }
+    void begin(const StepIdentity& step) override {
+      for (Stream& stream : streams_) {
+        EXPECT_TRUE(stream.sending.empty() && stream.receiving.empty())
+            << "data of the step before has not moved";
+        stream.sent = stream.received = 0;
+      }
+      step_ = step;
+    }
+    void send(int host, std::span<const std::byte> bytes) override {
+      EXPECT_FALSE(bytes.empty());
+      stream(host).sending.push_back(bytes);
+      network_.bytes_sent_[host_] += bytes.size();
+    }
+    void receive(int host, std::span<std::byte> into) override {
+      EXPECT_FALSE(into.empty());
+      stream(host).receiving.push_back(into);
+    }
+    std::uint64_t sent(int host) const override { return stream(host).sent; }
+    std::uint64_t received(int host) const override { return stream(host).received; }
+
+    Stream& stream(int host) {
+      EXPECT_NE(host, host_) << "there is no stream to our own host";
+      return streams_[static_cast<std::size_t>(host)];
+    }
+    const Stream& stream(int host) const { return streams_[static_cast<std::size_t>(host)]; }
+    int host() const { return host_; }
+    const StepIdentity& step() const { return step_; }
+
+   private:
+    LanesInTest& network_;
+    int host_;
+    std::vector<Stream> streams_;
+    StepIdentity step_{};
+  };
+
+  bool move_stream(std::mt19937& random, LaneInTest& from, LaneInTest& to) {
+    if (&from == &to) return false;
+    Stream& out = from.stream(to.host());
+    Stream& in = to.stream(from.host());
+    const bool can_receive = !out.wire.empty() && !in.receiving.empty() &&
+                             out.wire.front().step.sequence == to.step().sequence &&
+                             out.wire.front().step.generation == to.step().generation;
+    const bool can_send = !out.sending.empty() && out.on_wire < options_.wire_bytes;
+    if (can_send && random() % 2 == 0) send_some(random, out, from.step());
+    if (can_receive && random() % 2 == 0) receive_some(random, out, in, to.step());
+    return can_receive || can_send;
+  }
+  std::size_t some(std::mt19937& random) const { return 1 + random() % options_.bytes_at_once; }
+
+  void send_some(std::mt19937& random, Stream& out, const StepIdentity& step) const {
+    std::size_t left = std::min(some(random), options_.wire_bytes - out.on_wire);
+    while (left > 0 && !out.sending.empty()) {
+      auto& front = out.sending.front();
+      const auto bytes = front.first(std::min(left, front.size()));
+      out.wire.push_back({step, {bytes.begin(), bytes.end()}});
+      out.on_wire += bytes.size();
+      out.sent += bytes.size();
+      left -= bytes.size();
+      front = front.subspan(bytes.size());
+      if (front.empty()) out.sending.pop_front();
+    }
+  }
+  void receive_some(std::mt19937& random, Stream& out, Stream& in, const StepIdentity& step) const {
+    std::size_t left = some(random);
+    while (left > 0 && !out.wire.empty() && !in.receiving.empty() &&
+           out.wire.front().step.sequence == step.sequence) {
+      Packet& packet = out.wire.front();
+      auto& into = in.receiving.front();
+      const std::size_t bytes =
+          std::min({left, packet.bytes.size() - packet.received, into.size()});
+      std::memcpy(into.data(), &packet.bytes[packet.received], bytes);
+      packet.received += bytes;
+      out.on_wire -= bytes;
+      in.received += bytes;
+      left -= bytes;
+      into = into.subspan(bytes);
+      if (into.empty()) in.receiving.pop_front();
+      if (packet.received == packet.bytes.size()) out.wire.pop_front();
+    }
+  }
+
+  NetworkOptions options_;
+  std::vector<std::vector<std::unique_ptr<LaneInTest>>> lanes_;  // by host and index
+  std::deque<Entry> entries_;                                    // sent and not yet there
+  std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, Note> notes_;
+  std::map<int, std::uint64_t> bytes_sent_;  // by host
+  std::size_t entries_sent_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,122 @@
+// HostNotes: the first stage of every step of a group that has members on several hosts. After it,
+// every member knows that all members on all hosts have entered the step, and has read a note from
+// each host. Only then may the step write user memory or move data between hosts.
+//
+// All members enter on the board of their host. When all of them have entered the same step, local
+// member 0 sends the note of our host to the other hosts. When it has the entries of all hosts and
+// all are for the same step, it copies all notes into its staging memory and publishes phase 1, for
+// which the other local members wait.
+//
+// A note begins with a header; its payload is what the operation wants: counts, or the data itself
+// if it is small. Local member 0 makes the note from what the other members have shown before they
+// entered. If the entries of a host are invalid, its note says so, and then the step is a mismatch
+// on all members of all hosts.
+//
+// Cost: 2 waits for flags, and one one-way latency between the hosts. A host sends its note to each
+// other host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/entry_barrier.h"
+#include "collective/lane.h"
+
+namespace farandole {
+
+struct NoteHeader {
+  std::int64_t present = 0;  // members that bring data: all but those that have joined
+  // What all members of all hosts must bring alike, for example the bytes of the tensor.
+  std::int64_t declared_count = 0;
+};
+
+// The most data that a note may carry instead of windows. The notes of many hosts are smaller,
+// because every host sends its note to all others and keeps the notes of all others.
+constexpr std::int64_t note_data_bytes_max(int hosts) {
+  constexpr std::int64_t kOneNote = 16 * 1024;
+  constexpr std::int64_t kAllNotes = 256 * 1024;
+  return kAllNotes / hosts < kOneNote ? kAllNotes / hosts : kOneNote;
+}
+
+// One object per step. Only one thread at a time may use it: the holder of the progress lock.
+class HostNotes {
+ public:
+  // The phase that local member 0 publishes when all notes are in its staging memory.
+  static constexpr std::uint32_t kPhase = 1;
+  // The most staging memory that the notes of all hosts may use.
+  static constexpr std::int64_t kAllBytesMax = 1024 * 1024;
+
+  // `payload_bytes` has the size of each host's payload; it is the same on all members. `group` is
+  // borrowed and must outlive this object.
+  HostNotes(const Group& group, const StepIdentity& identity,
+            std::vector<std::int64_t> payload_bytes);
+
+  const EntryBarrier& entry_barrier() const { return entry_barrier_; }
+  const HostParts& parts() const { return *entry_barrier_.group().parts; }
+  bool is_over() const { return state_ == State::kOver; }
+
+  // Does a bounded amount of work; see Progress. kDone: all notes can be read. The algorithm has
+  // these functions:
+  //   std::int64_t show(): shows what our host's note is made of; called before we enter. Returns
+  //     our declared count;
+  //   std::optional<NoteHeader> write_note(std::span<std::byte> payload): called on local member 0
+  //     when all local members have entered. Empty if an entry is invalid.
+  template <class Algorithm>
+  Progress advance(Algorithm& algorithm);
+
+  // Room in which a member shows `bytes` bytes before it enters: the flag line, or staging memory
+  // after the notes. The windows of the step may overwrite it once the notes are there.
+  std::byte* own_room(std::int64_t bytes) const;
+  const std::byte* room(int member, std::int64_t bytes) const;
+  // Where the staging memory of every member is free for the windows of the step.
+  std::int64_t end() const { return end_; }
+
+  // Only after kDone:
+  // False if a note is invalid, or if the members do not bring the same.
+  bool are_valid() const;
+  std::int64_t present(int host) const { return header(host).present; }
+  std::int64_t present_in_group() const;
+  const std::byte* payload(int host) const;
+
+ private:
+  enum class State : std::uint8_t { kEnter, kArrive, kExchange, kOver };
+
+  NoteHeader header(int host) const;
+  bool makes_note() const { return entry_barrier_.group().member == 0; }
+  std::byte* own_note(int host) const;
+  std::span<std::byte> own_payload() const;
+  void send_note(const std::optional<NoteHeader>& header) const;
+  Progress exchange();
+  Progress collect_notes();
+
+  EntryBarrier entry_barrier_;
+  std::vector<std::int64_t> payload_bytes_;
+  std::vector<std::int64_t> begins_;  // by host: where its note begins in the staging memory
+  std::int64_t end_ = 0;
+  int collected_ = 0;  // local member 0: the notes of so many hosts are there
+  bool same_step_ = true;
+  State state_ = State::kEnter;
+};
+
+template <class Algorithm>
+Progress HostNotes::advance(Algorithm& algorithm) {
+  if (state_ == State::kEnter) {
+    entry_barrier_.enter(algorithm.show());
+    state_ = State::kArrive;
+  }
+  if (state_ == State::kArrive) {
+    const Progress arrived = entry_barrier_.check_arrivals();
+    if (arrived != Progress::kDone && arrived != Progress::kMismatch) return arrived;
+    const bool is_valid = arrived == Progress::kDone;
+    if (makes_note())
+      send_note(is_valid ? algorithm.write_note(own_payload()) : std::optional<NoteHeader>());
+    if (!is_valid) return arrived;
+    state_ = State::kExchange;
+  }
+  return exchange();
+}
+
+}  // namespace farandole

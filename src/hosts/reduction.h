@@ -1,0 +1,137 @@
+// HostsReduction: the allreduce and the reduce-scatter of a group that has members on several
+// hosts. The tensor is divided into one part per host: for an allreduce, into nearly equal ranges;
+// for a reduce-scatter, into the rows that the members of the host get. Each host reduces its
+// inputs to its host sum in shared memory and sends each part of it to the host of that part, which
+// adds the host sums. In an allreduce, it then sends the result to all hosts.
+//
+// In a window, lane k reduces slice k of every chunk over the members of its host and sends it. The
+// streams of a lane are R0 R1 G0 R2 G1 … : Rw is its slice of the host sums of window w, and Gw is
+// its slice of the results of window w, only in an allreduce. Both ends keep to this order. So a
+// lane sends Gw when it has begun window w + 1 and has all Rw.
+//
+// Sums are formed in rank order on each host, and then over the hosts in the order of hosts. All
+// members get the same bits, but not those that they would get on one host. The half types are
+// accumulated in float32, and rounded to their type twice: the host sum, which is on the wire, and
+// the result. The prescale is applied to the inputs; the postscale and the division of an average
+// are applied to the result. Hosts whose members have all joined send no host sum.
+//
+// Cost for n bytes on h hosts with p members and L lanes each:
+// - if the notes can carry the host sum: 2 waits and one one-way latency; each host sends (h − 1) n
+//   bytes, local member 0 moves (p + 1) n bytes and each member (h + 1) n bytes;
+// - otherwise: 3 waits, and 2 more per window; one one-way latency, and one or (in an allreduce)
+// two
+//   more, overlapped over two windows. Each host sends 2 (h − 1)/h · n bytes in an allreduce, the
+//   lower bound, and half of that in a reduce-scatter. Each member moves 2n bytes to stage and to
+//   fetch, and a lane (p + h + 3)/L · n or fewer to reduce.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/allreduce.h"
+#include "device/cpu/reduce.h"
+#include "hosts/notes.h"
+#include "hosts/streams.h"
+#include "hosts/windows.h"
+
+namespace farandole {
+
+class HostsReduction final : public StepBetweenHosts {
+ public:
+  struct Options {
+    AllreduceOptions tensor;  // its divisor is not used
+    // By host: the part of the tensor that this host reduces. `input` is where a block lies in the
+    // tensor. In an allreduce, all members of all hosts get all parts; in a reduce-scatter, the
+    // members of a host get only blocks of their own part.
+    std::vector<HostStream> parts = {};
+    bool is_allreduce = true;
+  };
+
+  // The parts of an allreduce of that many bytes.
+  static std::vector<HostStream> equal_parts(const Group& group, std::int64_t bytes);
+  // The parts of a reduce-scatter of these rows.
+  static std::vector<HostStream> parts_by_rows(const Group& group, std::int64_t rows,
+                                               std::int64_t row_bytes);
+
+  // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
+  HostsReduction(Group& group, const StepIdentity& identity, Options options);
+
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this); }
+
+ private:
+  friend class HostNotes;  // calls these two functions
+  std::int64_t show();
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload);
+
+  template <class Algorithm>
+  friend Progress advance_between_hosts(HostNotes&, HostWindows&, Algorithm&);
+  std::optional<std::int64_t> all_arrived();
+
+  template <class Board>
+  friend class BasicHostWindows;  // calls these five functions
+  void stage(std::int64_t window);
+  void begin(std::int64_t window);
+  bool drive();
+  bool is_complete(std::int64_t window);
+  void fetch(std::int64_t window);
+
+  const Group& group() const { return notes_.entry_barrier().group(); }
+  const HostParts& hosts() const { return notes_.parts(); }
+  bool is_small() const { return options_.tensor.bytes() <= note_data_bytes_max(hosts().hosts()); }
+  const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
+  // Whether we get results of this host's part.
+  bool wants(int host) const { return options_.is_allreduce || host == hosts().host; }
+  StreamRange slice(int host, std::int64_t window) const {
+    return layout_.slice(part(host), window, group().member);
+  }
+  std::byte* own(std::int64_t offset) const {
+    return notes_.entry_barrier().own_staging() + offset;
+  }
+  // Our part of the staging memory: where the slices of the other hosts arrive, and the results.
+  std::byte* contribution(std::int64_t window, int host) const {
+    return own(layout_.slice_offset(window, host));
+  }
+  std::int64_t result_offset(std::int64_t window, int host) const {
+    return layout_.slice_offset(window, hosts().hosts() + host);
+  }
+  // Where the slice of our lane lies in the chunk that a member shows of a host's part.
+  std::int64_t shown_offset(std::int64_t window, int host) const {
+    return layout_.chunk_offset(window, host) + slice(host, window).begin -
+           layout_.chunk(part(host), window).begin;
+  }
+
+  // Where the streams of our lane are when it has the contributions of a window, and when it has
+  // sent and received all data of it. Only for the two windows on the wire.
+  LaneStreams::Mark& contributed(std::int64_t window) {
+    return contributed_[static_cast<std::size_t>(window % 2)];
+  }
+  LaneStreams::Mark& complete(std::int64_t window) {
+    return complete_[static_cast<std::size_t>(window % 2)];
+  }
+
+  void reduce_notes() const;
+  void reduce_slice(std::int64_t window, int host) const;
+  void receive_results(std::int64_t window);
+  void combine(std::int64_t window);
+  void reduce_inputs(const Reduction& reduction, std::byte* output, std::int64_t bytes) const;
+
+  HostNotes notes_;
+  HostWindows windows_;
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  Options options_;
+  WindowLayout layout_;
+  LaneStreams lane_;
+  Reduction to_host_sum_;
+  Reduction to_result_;
+  std::int64_t window_count_ = 0;
+  std::int64_t begun_ = 0;     // windows whose host sums our lane has begun to send
+  std::int64_t combined_ = 0;  // windows whose results our lane has reduced
+  std::array<LaneStreams::Mark, 2> contributed_;
+  std::array<LaneStreams::Mark, 2> complete_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,82 @@
+#include "hosts/start_step.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "hosts/barrier.h"
+#include "hosts/reduction.h"
+
+namespace farandole {
+
+namespace {
+
+std::unique_ptr<HostsReduction> reduction(Group& group, const StepIdentity& identity,
+                                          const CollectiveCall& call) {
+  const Reduction reduction = {.dtype = call.dtype,
+                               .op = call.reduce_op,
+                               .prescale = call.prescale,
+                               .postscale = call.postscale};
+  const auto element_bytes = static_cast<std::int64_t>(row_of(call.dtype).bytes);
+  const bool is_allreduce = call.operation == Operation::kAllreduce;
+  const std::int64_t bytes = is_allreduce ? call.count * element_bytes : call.rows * call.row_bytes;
+  CHECK(bytes % element_bytes == 0, "a row consists of whole elements");
+  HostsReduction::Options options = {
+      .tensor = {.reduction = reduction,
+                 .count = bytes / element_bytes,
+                 .input = call.input,
+                 .output = call.output,
+                 .joined = call.joined},
+      .parts = is_allreduce ? HostsReduction::equal_parts(group, bytes)
+                            : HostsReduction::parts_by_rows(group, call.rows, call.row_bytes),
+      .is_allreduce = is_allreduce};
+  return std::make_unique<HostsReduction>(group, identity, std::move(options));
+}
+
+}  // namespace
+
+std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& identity,
+                                             CollectiveCall&& call) {
+  switch (call.operation) {
+    case Operation::kAllreduce:
+    case Operation::kReducescatter:
+      return reduction(group, identity, call);
+    case Operation::kBarrier:
+      return std::make_unique<HostsBarrier>(group, identity);
+    default:
+      break;
+  }
+  CHECK(false, "joins and messages are not steps, and every other operation has an algorithm");
+  return nullptr;
+}
+
+namespace {
+
+bool is_narrow_integer(DType dtype) {
+  const DTypeRow& row = row_of(dtype);
+  return row.bytes < sizeof(std::int64_t) &&
+         (row.dlpack_code == DLPackCode::kInt || row.dlpack_code == DLPackCode::kUInt);
+}
+
+Status check_reduction_of(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kAdasum)
+    return Status::fix_call(
+        "the reduce op adasum is not possible in a group that has members on several hosts; use "
+        "sum or average, or a group whose members are on one host");
+  const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
+  if (!is_average || !is_narrow_integer(dtype)) return {};
+  return Status::fix_call(
+      format_text("the {} of {} values is not possible in a group that has members on several "
+                  "hosts, because the sum of one host may not fit into {}; convert the tensor to "
+                  "int64 or float32 first, or use sum",
+                  name_of(op), row_of(dtype).name, row_of(dtype).name));
+}
+
+}  // namespace
+
+Status supports(const Group& group, Operation operation, DType dtype, ReduceOp reduce_op) {
+  if (!group.parts) return {};
+  return row_of(operation).reduces ? check_reduction_of(dtype, reduce_op) : Status();
+}
+
+}  // namespace farandole

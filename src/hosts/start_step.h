@@ -1,0 +1,22 @@
+// The chooser for groups that have members on several hosts.
+#pragma once
+
+#include <memory>
+
+#include "collective/collective_call.h"
+#include "collective/group.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Whether a group can run the operation. Groups on one host support every operation that passes the
+// other checks. Otherwise returns kFixCall, with advice. `dtype` and `reduce_op` count only if the
+// operation reduces. The result is the same on all members.
+Status supports(const Group& group, Operation operation, DType dtype, ReduceOp reduce_op);
+
+// What choose() calls for such a group; the engine stores it in HostParts. The root and the splits
+// of `call` count the members of the whole group. supports() and check_reduction() must be ok.
+std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& identity,
+                                             CollectiveCall&& call);
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+#include "hosts/streams.h"
+
+#include "base/check.h"
+
+namespace farandole {
+
+WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
+    : begin_(notes.end()),
+      half_bytes_((static_cast<std::int64_t>(kStagingBytesPerSlot) - begin_) / 2),
+      lanes_(notes.parts().lanes()),
+      chunks_(chunks),
+      chunk_bytes_(chunk_bytes_for(half_bytes_, lanes_, chunks, slices)),
+      slice_bytes_(round_up(rounds_for(chunk_bytes_, lanes_), kPieceAlignment)) {
+  CHECK(chunk_bytes_ > 0, "supports() must be ok");
+  CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
+}
+
+// A slice has at most chunk / lanes + kPieceAlignment bytes.
+std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
+                                           std::int64_t chunks, std::int64_t slices) {
+  const std::int64_t room = half_bytes - slices * kPieceAlignment;
+  const std::int64_t fitting = room * lanes / (chunks * lanes + slices);
+  return std::min(kChunkBytesMax, fitting) / kPieceAlignment * kPieceAlignment;
+}
+
+LaneStreams::LaneStreams(const HostParts& parts) : lane_(parts.lane) {
+  passed_.sent.assign(parts.members.size(), 0);
+  passed_.received.assign(parts.members.size(), 0);
+}
+
+void LaneStreams::send(int host, const std::byte* from, std::int64_t bytes) {
+  if (bytes == 0) return;
+  lane_->send(host, {from, static_cast<std::size_t>(bytes)});
+  passed_.sent[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
+}
+
+void LaneStreams::receive(int host, std::byte* into, std::int64_t bytes) {
+  if (bytes == 0) return;
+  lane_->receive(host, {into, static_cast<std::size_t>(bytes)});
+  passed_.received[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
+}
+
+// A lane has no stream to its own host, where nothing was passed.
+bool LaneStreams::have_sent(const Mark& mark) const {
+  for (std::size_t host = 0; host < mark.sent.size(); ++host)
+    if (mark.sent[host] > 0 && lane_->sent(static_cast<int>(host)) < mark.sent[host]) return false;
+  return true;
+}
+
+bool LaneStreams::have_received(const Mark& mark) const {
+  for (std::size_t host = 0; host < mark.received.size(); ++host)
+    if (mark.received[host] > 0 && lane_->received(static_cast<int>(host)) < mark.received[host])
+      return false;
+  return true;
+}
+
+}  // namespace farandole

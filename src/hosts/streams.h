@@ -1,0 +1,143 @@
+// The streams of bytes between two hosts in one step, and how the windows of a step cut them up.
+// A stream is a list of blocks in an order that both hosts compute from the notes. Window w is the
+// w-th chunk of every stream, and lane k carries slice k of each chunk.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/lane.h"
+#include "collective/staging.h"
+#include "hosts/notes.h"
+
+namespace farandole {
+
+struct StreamRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t bytes() const { return end - begin; }
+};
+
+// In a Block, instead of one member: all members of the host.
+inline constexpr int kAllOfHost = -1;
+
+// Bytes that go from one member to another. Members are indices in their host parts.
+struct Block {
+  int from = kAllOfHost;  // all: the reduced inputs of the members of the sending host
+  int to = kAllOfHost;
+  std::int64_t bytes = 0;
+  std::int64_t input = 0;   // where the block begins in the input
+  std::int64_t output = 0;  // where the block begins in the output of a member that gets it
+  std::int64_t begin = 0;   // where the block begins in the stream; add() sets it
+
+  bool is_for(int member) const { return to == member || to == kAllOfHost; }
+};
+
+class HostStream {
+ public:
+  void add(Block block) {
+    if (block.bytes == 0) return;
+    block.begin = bytes_;
+    bytes_ += block.bytes;
+    blocks_.push_back(block);
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+  // Calls visit(block, part) for all blocks that overlap the range, in order. `part` is the
+  // overlap, in positions of the stream.
+  template <class Visit>
+  void visit(StreamRange range, const Visit& visit) const {
+    auto block = std::upper_bound(
+        blocks_.begin(), blocks_.end(), range.begin,
+        [](std::int64_t position, const Block& other) { return position < other.begin; });
+    if (block != blocks_.begin()) --block;
+    for (; block != blocks_.end() && block->begin < range.end; ++block) {
+      const StreamRange part = {std::max(range.begin, block->begin),
+                                std::min(range.end, block->begin + block->bytes)};
+      if (part.bytes() > 0) visit(*block, part);
+    }
+  }
+
+ private:
+  std::vector<Block> blocks_;
+  std::int64_t bytes_ = 0;
+};
+
+// How the windows use the staging memory after the notes. Each half has the chunks that the member
+// shows, and then slices that its lane receives or reduces. All hosts compute the same sizes.
+class WindowLayout {
+ public:
+  // The most bytes of one stream in a window; more would leave the caches.
+  static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
+
+  WindowLayout(const HostNotes& notes, int chunks, int slices);
+
+  std::int64_t chunk_bytes() const { return chunk_bytes_; }
+  std::int64_t windows_for(std::int64_t stream_bytes) const {
+    return rounds_for(stream_bytes, chunk_bytes_);
+  }
+  StreamRange chunk(const HostStream& stream, std::int64_t window) const {
+    return {std::min(window * chunk_bytes_, stream.bytes()),
+            std::min((window + 1) * chunk_bytes_, stream.bytes())};
+  }
+  // What a lane carries of a chunk.
+  StreamRange slice(StreamRange chunk, int lane) const {
+    const std::int64_t full = round_up(rounds_for(chunk.bytes(), lanes_), kPieceAlignment);
+    return {std::min(chunk.begin + lane * full, chunk.end),
+            std::min(chunk.begin + (lane + 1) * full, chunk.end)};
+  }
+  StreamRange slice(const HostStream& stream, std::int64_t window, int lane) const {
+    return slice(chunk(stream, window), lane);
+  }
+  // Offsets in the staging memory.
+  std::int64_t chunk_offset(std::int64_t window, int index) const {
+    return begin_ + window % 2 * half_bytes_ + index * chunk_bytes_;
+  }
+  std::int64_t slice_offset(std::int64_t window, int index) const {
+    return chunk_offset(window, chunks_) + index * slice_bytes_;
+  }
+
+  // The chunk bytes for that many chunks and slices in `half_bytes` bytes. Not positive if they do
+  // not fit.
+  static std::int64_t chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
+                                      std::int64_t chunks, std::int64_t slices);
+
+ private:
+  std::int64_t begin_;
+  std::int64_t half_bytes_;
+  int lanes_;
+  int chunks_;
+  std::int64_t chunk_bytes_;
+  std::int64_t slice_bytes_;
+};
+
+// The streams of our lane. It does nothing on a member that has no lane.
+class LaneStreams {
+ public:
+  // The bytes of each stream, for each other host, up to a position.
+  struct Mark {
+    std::vector<std::uint64_t> sent;
+    std::vector<std::uint64_t> received;
+  };
+
+  explicit LaneStreams(const HostParts& parts);
+
+  bool exist() const { return lane_ != nullptr; }
+  void begin(const StepIdentity& identity) { lane_->begin(identity); }
+  void send(int host, const std::byte* from, std::int64_t bytes);
+  void receive(int host, std::byte* into, std::int64_t bytes);
+  // After all that has been passed to send() and receive() up to now.
+  const Mark& mark() const { return passed_; }
+  bool have_sent(const Mark& mark) const;
+  bool have_received(const Mark& mark) const;
+
+ private:
+  Lane* lane_;
+  Mark passed_;
+};
+
+}  // namespace farandole
