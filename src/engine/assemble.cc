@@ -37,7 +37,7 @@ Status check_topology(const EngineOptions& options) {
   return {};
 }
 
-Result<std::shared_ptr<Store>> open_store_by_id(const EngineOptions& options) {
+Result<std::shared_ptr<LocalStore>> open_store_by_id(const EngineOptions& options) {
   Digest digest;
   digest.add(options.rendezvous_id);
   const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
@@ -79,7 +79,7 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
 // An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
   if (options.timeline_path.empty()) return;
-  const auto job = job_name(*parts.store);
+  const auto job = job_name(*parts.stores.job);
   const Status status =
       job.ok() ? parts.timeline->start(options.timeline_path, {*job, parts.formation.epoch},
                                        options.timeline_mark_cycles)
@@ -93,7 +93,7 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
-      .store = *parts.store,
+      .store = *parts.stores.local,
       .progress = *parts.progress,
       .recorder = *parts.recorder,
       .clock = *parts.clock,
@@ -105,14 +105,19 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   return parts.watch->start();
 }
 
+Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
+  if (options.rendezvous_descriptor >= 0)
+    return options.context->launcher_store(options.rendezvous_descriptor);
+  if (options.topology.size == 1) return {std::make_shared<MemoryStore>()};
+  return open_store_by_id(options);
+}
+
 }  // namespace
 
-Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
+Result<Stores> choose_stores(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
-  if (options.rendezvous_descriptor < 0 && options.topology.size == 1)
-    return {std::make_shared<MemoryStore>()};
-  if (options.rendezvous_descriptor < 0) return open_store_by_id(options);
-  return options.context->launcher_store(options.rendezvous_descriptor);
+  FARANDOLE_TRY_ASSIGN(auto local, choose_local_store(options));
+  return Stores::on_one_host(std::move(local));
 }
 
 Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
@@ -123,8 +128,7 @@ Status report_end(const EngineOptions& options, const std::string& reason, Leave
   return {};
 }
 
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
-                                         std::shared_ptr<Store> store) {
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores) {
   CHECK(options.context, "Engine::create() gives a context to options without one");
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
@@ -134,7 +138,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
       std::make_unique<Log>(Log::Options{.level = level,
                                          .hide_time = options.log_hide_time,
                                          .tag = format_text("rank {}", options.topology.rank)});
-  parts->store = std::move(store);
+  parts->stores = std::move(stores);
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
@@ -145,7 +149,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
-  auto formed = form(options, *parts->store);
+  auto formed = form(options, *parts->stores.local);
   if (!formed.ok()) {
     parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},
                                  parts->clock->now());

@@ -15,7 +15,7 @@
 #include "engine/progress_threads.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 #include "timeline/flight_record.h"
 #include "timeline/timeline.h"
 
@@ -27,7 +27,7 @@ struct Engine::Parts {
   RankTopology topology;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
-  std::shared_ptr<Store> store;  // may be shared with other engines of this process
+  Stores stores;
   FlightMemory flight_memory;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
@@ -41,11 +41,10 @@ struct Engine::Parts {
 
 // Makes an engine and joins the job. `options.context` must be set. Tests give several ranks of one
 // process the same MemoryStore. Errors: as Engine::create().
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
-                                         std::shared_ptr<Store> store);
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores);
 
-// Returns the Store for these options: the launcher's, the one under the rendezvous id, or a new
-// MemoryStore for a job of one rank. `options.context` must be set.
-Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options);
+// Returns the Stores for these options: those of the launcher, the one under the rendezvous id, or
+// a new MemoryStore for a job of one rank. `options.context` must be set.
+Result<Stores> choose_stores(const EngineOptions& options);
 
 }  // namespace farandole

@@ -63,7 +63,7 @@ bool is_leave_error(const Status& status, const std::string& reason) {
 TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
   for (const std::size_t count : {std::size_t{2}, std::size_t{300'000}}) {
     std::latch given_up(1);
-    run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+    run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
       EngineOptions options = options_of(rank, 2);
       if (rank == 0) options.stall_limit = std::chrono::seconds(1);
       const auto engine = value_or_abort(assemble(options, store));

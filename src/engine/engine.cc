@@ -83,8 +83,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
-    FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
-    return assemble(options, std::move(store));
+    FARANDOLE_TRY_ASSIGN(auto stores, choose_stores(options));
+    return assemble(options, std::move(stores));
   });
 }
 
@@ -185,7 +185,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
     return format_text("rank {} has no timeline", parts_->topology.rank);
   };
   return catch_bad_alloc(what_failed, [&]() -> Status {
-    FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
+    FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->stores.job));
     return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
   });
 }
@@ -220,7 +220,7 @@ void Engine::abandon_after_fork() {
   parts_->watch->abandon_after_fork();
   parts_->timeline->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
-  parts_->store.reset();  // closes its socket
+  parts_->stores = {};  // closes their sockets
   for (Peer& peer : parts_->formation.peers) peer.pidfd.reset();
 }
 

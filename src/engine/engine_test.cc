@@ -551,7 +551,7 @@ TEST(Engine, OtherOperationsAreRejectedWhileARankHasJoined) {
 }
 
 TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     options.stall_limit = std::chrono::seconds(rank == 0 ? 1 : 0);
     const auto engine = value_or_abort(assemble(options, store));
@@ -572,7 +572,7 @@ TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
 }
 
 TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto memory = Segment::create("record", FlightRecorder::bytes_needed());
     ASSERT_TRUE(memory.ok());
     auto options = options_of(rank, 2, {{0}});
@@ -694,7 +694,7 @@ TEST(Engine, HeapMemoryOutlivesTheEngine) {
 }
 
 TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     if (rank == 1) options.groups = {{0}};
     const auto engine = assemble(options, store);
@@ -704,7 +704,7 @@ TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
 }
 
 TEST(Formation, DifferentBucketBytesAreRejected) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     options.bucket_bytes = rank == 0 ? 1000 : 2000;
     const auto engine = assemble(options, store);
@@ -724,7 +724,7 @@ TEST(Formation, AMissingRankIsNamed) {
 }
 
 TEST(Formation, AnInvalidGroupOnOneRankIsAnErrorOnAll) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     if (rank == 1) options.groups = {{1, 0}};
     const auto engine = assemble(options, store);
@@ -764,7 +764,7 @@ TEST(Formation, AnInterruptionEndsTheWait) {
 }
 
 TEST(Formation, CanBeRepeatedInOneProcess) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     for (int cycle = 0; cycle < 20; ++cycle) {
       const auto engine = value_or_abort(assemble(options_of(rank, 2), store));
       std::vector<float> values(10, 1.0F);

@@ -233,7 +233,7 @@ TEST(ErrorTexts, OfImpossibleTopologies) {
 // Starts rank 0 with `first` and rank 1 with `second`, and expects the error text of each.
 void expect_rejections(EngineOptions first, EngineOptions second, const std::string& text_of_first,
                        const std::string& text_of_second) {
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto engine = assemble(rank == 0 ? first : second, store);
     EXPECT_EQ(engine.status().message(), rank == 0 ? text_of_first : text_of_second);
   });
@@ -289,7 +289,7 @@ TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
   ByteWriter writer;
   writer.put(std::int64_t{::getppid()});
-  ASSERT_EQ(store->set(keys::process(1), {writer.take(), {}}), Status());
+  ASSERT_EQ(store->set(keys::process(1), writer.take()), Status());
   const std::string text = format_text(
       "the processes {} and {} both have rank 1 of 2; give each worker its own rank, in "
       "RANK or the variable of the launcher that you use",

@@ -71,11 +71,11 @@ Result<Descriptor> duplicate(const Descriptor& descriptor) {
   return copy;
 }
 
-Status publish_segment(Store& store, const std::string& key, const Segment& segment) {
-  StoreValue value;
+Status publish_segment(LocalStore& store, const std::string& key, const Segment& segment) {
+  LocalValue value;
   FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment.descriptor()));
   value.descriptors.push_back(std::move(descriptor));
-  return store.set(key, std::move(value));
+  return store.share(key, std::move(value));
 }
 
 // Returns the ranks of each group, by GroupId. Errors: kFixCall for a list that is not ascending,
@@ -100,7 +100,7 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
 // The steps of one formation, in the order in which form() calls them.
 class FormationProtocol {
  public:
-  FormationProtocol(const EngineOptions& options, Store& store)
+  FormationProtocol(const EngineOptions& options, LocalStore& store)
       : options_(options),
         store_(store),
         limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
@@ -138,13 +138,13 @@ class FormationProtocol {
       const int members = static_cast<int>(groups_[id].size());
       FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
-    StoreValue value;
+    LocalValue value;
     value.bytes = keys::MemberRecord{::getpid(), size(), settings_, options_.groups}.encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->descriptor()));
     value.descriptors.push_back(std::move(process));
     value.descriptors.push_back(std::move(heap));
-    return store_.set(keys::member(epoch_, rank()), std::move(value));
+    return store_.share(keys::member(epoch_, rank()), std::move(value));
   }
 
   Status publish_doorbells() {
@@ -205,7 +205,7 @@ class FormationProtocol {
   Status publish_pid() {
     ByteWriter writer;
     writer.put(std::int64_t{::getpid()});
-    return store_.set(keys::process(rank()), {writer.take(), {}});
+    return store_.set(keys::process(rank()), writer.take());
   }
 
   // Error: kFixCall if another running process has this rank. If that process is still forming the
@@ -215,7 +215,7 @@ class FormationProtocol {
     if (published.code() != StatusCode::kFixCall) return published;
     const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
     if (!found.ok()) return published;  // the error is not that the key exists
-    ByteReader reader(found->bytes);
+    ByteReader reader(*found);
     const auto pid = reader.get<std::int64_t>();
     const std::int64_t own_pid = ::getpid();
     if (pid == own_pid) return {};
@@ -238,15 +238,15 @@ class FormationProtocol {
     ByteWriter writer;
     writer.put(std::int64_t{stall_warning_of(options_).count()});
     FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // that of the last formation
-    return store_.set(keys::stall_warning(), {writer.take(), {}});
+    return store_.set(keys::stall_warning(), writer.take());
   }
 
   std::string failure_text(const Status& status) const {
     return format_text("rank {} could not start: {}", rank(), status.message());
   }
 
-  static Status read_result(const StoreValue& value) {
-    ByteReader reader(value.bytes);
+  static Status read_result(const Bytes& value) {
+    ByteReader reader(value);
     const std::string failure = reader.get_text();
     return failure.empty() ? Status() : Status::rebuild_group(failure);
   }
@@ -255,7 +255,7 @@ class FormationProtocol {
     ByteWriter writer;
     writer.put_text(failure);
     // The Store keeps the first value, so all ranks read the first reason.
-    (void)store_.set(keys::complete(epoch_), {writer.take(), {}});
+    (void)store_.set(keys::complete(epoch_), writer.take());
   }
 
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
@@ -274,7 +274,7 @@ class FormationProtocol {
   // come, still reads the records that are there: an error that a record shows is more precise than
   // the announced result.
   Status attach_peers(std::vector<Peer>& peers) {
-    auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
+    auto members = store_.receive_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks(), members.status());
     for (int other = 0; other < size(); ++other) {
       auto& member = (*members)[static_cast<std::size_t>(other)];
@@ -292,7 +292,7 @@ class FormationProtocol {
                     rank(), size()));
   }
 
-  Result<Peer> attach_peer(int other, StoreValue member) {
+  Result<Peer> attach_peer(int other, LocalValue member) {
     FARANDOLE_TRY_ASSIGN(const auto record, keys::MemberRecord::decode(member.bytes));
     FARANDOLE_TRY(compare(other, record));
     if (member.descriptors.size() != 2)
@@ -329,8 +329,8 @@ class FormationProtocol {
 
   std::string missing_ranks() {
     // Does not wait: our own member record would end the wait, and it is already there.
-    const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
-                                             {TimePoint{}, no_interruption_});
+    const auto members = store_.receive_all(member_keys(), keys::member(epoch_, rank()),
+                                            {TimePoint{}, no_interruption_});
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
       if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
@@ -348,18 +348,17 @@ class FormationProtocol {
   }
 
   Status remove_keys(std::size_t groups) {
-    for (int other = 0; other < size(); ++other)
-      FARANDOLE_TRY(store_.remove(keys::member(epoch_, other)));
-    for (GroupId id = 0; id < groups; ++id) FARANDOLE_TRY(store_.remove(keys::group(epoch_, id)));
+    std::vector<std::string> keys = member_keys();
+    for (GroupId id = 0; id < groups; ++id) keys.push_back(keys::group(epoch_, id));
     for (const auto& key : {keys::doorbells(epoch_), keys::attached(epoch_), keys::complete(epoch_),
                             keys::departed(epoch_)})
-      FARANDOLE_TRY(store_.remove(key));
-    return {};
+      keys.push_back(key);
+    return store_.remove_all(keys);
   }
 
   const EngineOptions& options_;
   const std::map<std::string, std::string> settings_ = options_.same_on_all_ranks();
-  Store& store_;
+  LocalStore& store_;
   const std::function<bool()> no_interruption_;  // empty, for reads that do not wait
   WaitLimit limit_;
   std::vector<std::vector<int>> groups_;
@@ -387,17 +386,17 @@ Status check_group(const std::vector<int>& ranks, int size) {
   return {};
 }
 
-Status publish_group(Store& store, const std::string& key, int members, const Costs& costs) {
+Status publish_group(LocalStore& store, const std::string& key, int members, const Costs& costs) {
   FARANDOLE_TRY_ASSIGN(const auto segment,
                        Segment::create("farandole-group", GroupMemory::bytes_needed(members)));
   GroupMemory(segment->data(), members).costs() = costs;
   return publish_segment(store, key, *segment);
 }
 
-Result<std::shared_ptr<Segment>> attach_published_segment(Store& store, const std::string& key,
+Result<std::shared_ptr<Segment>> attach_published_segment(LocalStore& store, const std::string& key,
                                                           std::size_t bytes,
                                                           const WaitLimit& limit) {
-  FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
+  FARANDOLE_TRY_ASSIGN(const auto value, store.receive(key, limit));
   if (value.descriptors.size() != 1)
     return Status::stop(
         format_text("`{}` came with {} descriptors instead of 1; do all ranks run the same version "
@@ -406,7 +405,7 @@ Result<std::shared_ptr<Segment>> attach_published_segment(Store& store, const st
   return Segment::attach(value.descriptors.front(), bytes);
 }
 
-Result<Formation> form(const EngineOptions& options, Store& store) {
+Result<Formation> form(const EngineOptions& options, LocalStore& store) {
   FormationProtocol protocol(options, store);
   Formation formation;
   FARANDOLE_TRY_ASSIGN(formation.epoch, protocol.begin());

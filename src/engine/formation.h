@@ -12,7 +12,7 @@
 #include "base/descriptor.h"
 #include "collective/group.h"
 #include "farandole/engine.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 #include "transport/shm/doorbells.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shared_heap.h"
@@ -57,15 +57,15 @@ Status check_group(const std::vector<int>& ranks, int size);
 
 // These functions pass the memory of a new group through the Store: its first member publishes the
 // memory, and all members attach it. Errors: kStop, for a limit of the system or an unexpected
-// value. attach_published_segment(): also kRetry, as Store::wait().
-Status publish_group(Store& store, const std::string& key, int members, const Costs& costs);
-Result<std::shared_ptr<Segment>> attach_published_segment(Store& store, const std::string& key,
+// value. attach_published_segment(): also kRetry, as LocalStore::receive().
+Status publish_group(LocalStore& store, const std::string& key, int members, const Costs& costs);
+Result<std::shared_ptr<Segment>> attach_published_segment(LocalStore& store, const std::string& key,
                                                           std::size_t bytes,
                                                           const WaitLimit& limit);
 
 // Blocks until all ranks have joined, for at most options.start_timeout. options.context must be
 // set. A rank that cannot take part publishes its error, and all ranks fail with it. Errors: as
 // Engine::create().
-Result<Formation> form(const EngineOptions& options, Store& store);
+Result<Formation> form(const EngineOptions& options, LocalStore& store);
 
 }  // namespace farandole

@@ -28,28 +28,28 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A Store that remembers which keys exist, and counts the requests.
-class WatchedStore final : public Store {
+class WatchedStore final : public LocalStore {
  public:
-  Status set(const std::string& key, StoreValue value) override {
+  Status share(const std::string& key, LocalValue value) override {
     ++requests_;
-    const Status status = store_.set(key, std::move(value));
+    const Status status = store_.share(key, std::move(value));
     if (status.ok()) keys_.lock()->insert(key);
     return status;
   }
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
-                                   const WaitLimit& limit) override {
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+                                  const WaitLimit& limit) override {
     ++requests_;
-    return store_.wait_for_all(keys, unless, limit);
+    return store_.receive_all(keys, unless, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     ++requests_;
     keys_.lock()->insert(key);
     return store_.add(key, delta);
   }
-  Status remove(const std::string& key) override {
+  Status remove_all(const std::vector<std::string>& keys) override {
     ++requests_;
-    keys_.lock()->erase(key);
-    return store_.remove(key);
+    for (const auto& key : keys) keys_.lock()->erase(key);
+    return store_.remove_all(keys);
   }
 
   std::set<std::string> keys() { return *keys_.lock(); }
@@ -114,7 +114,7 @@ TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
 TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   const auto store = std::make_shared<MemoryStore>();
   const keys::MemberRecord record{1, 2, options_of(0, 2).same_on_all_ranks(), {}};
-  ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());
+  ASSERT_TRUE(store->set(keys::member(1, 1), record.encode()).ok());
   const auto engine = assemble(options_of(0, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kStop);
   EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
@@ -136,7 +136,7 @@ TEST(Formation, TellsTheLauncherWhenToWarn) {
     const std::function<bool()> never;
     const auto found = store->wait(keys::stall_warning(), {TimePoint{}, never});
     ASSERT_EQ(found.status(), Status());
-    EXPECT_EQ(ByteReader(found->bytes).get<std::int64_t>(), time);
+    EXPECT_EQ(ByteReader(*found).get<std::int64_t>(), time);
   }
 }
 
@@ -148,7 +148,7 @@ TEST(Formation, ARankMayHaveAnotherProcessWhenItsFormerOneHasEnded) {
   const auto store = std::make_shared<MemoryStore>();
   ByteWriter writer;
   writer.put(std::int64_t{child});
-  ASSERT_EQ(store->set(keys::process(0), {writer.take(), {}}), Status());
+  ASSERT_EQ(store->set(keys::process(0), writer.take()), Status());
   EXPECT_EQ(assemble(options_of(0, 1), store).status(), Status());
 }
 
@@ -193,7 +193,7 @@ TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
   const auto store = std::make_shared<MemoryStore>();
   ByteWriter no_error;
   no_error.put_text("");
-  ASSERT_TRUE(store->set(keys::complete(1), {no_error.take(), {}}).ok());
+  ASSERT_TRUE(store->set(keys::complete(1), no_error.take()).ok());
   const auto engine = assemble(options_of(1, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(engine.status().message(),

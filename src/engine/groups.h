@@ -23,7 +23,7 @@ class Groups {
   // The other parts of the engine, which must outlive this object.
   struct Dependencies {
     const Formation& formation;
-    Store& store;
+    LocalStore& store;
     ProgressThreads& progress;
     FlightRecorder& recorder;
     const Clock& clock;

@@ -248,7 +248,7 @@ TEST(Groups, ALeaverEndsTheChangeOnAllOthers) {
 }
 
 TEST(Groups, AnInterruptionEndsTheWait) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     std::atomic<bool> interrupted = false;
     options.interrupted = [&] { return interrupted.load(); };
@@ -322,7 +322,7 @@ TEST(Groups, CallsDuringARemovalCompleteOrAreRejected) {
 TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   std::atomic<bool> held_up = false;
   std::atomic<bool> was_rejected = false;
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2, {{0}});
     Engine* own = nullptr;  // set during the removal
     options.interrupted = [&] {
@@ -356,7 +356,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
 TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   std::atomic<bool> first_waits = false;
   std::atomic<bool> second_has_tried = false;
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
     std::atomic<bool> armed = false;
     options.interrupted = [&, own = std::this_thread::get_id()] {

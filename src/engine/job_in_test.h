@@ -41,6 +41,12 @@ inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>
   return options;
 }
 
+// For a job on one host.
+inline Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
+                                                std::shared_ptr<LocalStore> store) {
+  return assemble(options, Stores::on_one_host(std::move(store)));
+}
+
 // Runs body(rank, store) on `size` threads that share one store.
 template <class Body>
 void run_ranks(int size, Body body) {
@@ -53,7 +59,7 @@ void run_ranks(int size, Body body) {
 // Runs body(engine) on `size` threads, each with its own engine of one job.
 template <class Body>
 void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
-  run_ranks(size, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(size, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto engine = value_or_abort(assemble(options_of(rank, size, groups), store));
     body(*engine);
   });

@@ -22,9 +22,9 @@ Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
 }
 
 // Engines share the connection, because two clients on one socket would read each other's replies.
-Result<std::shared_ptr<Store>> ProcessContext::launcher_store(int descriptor) {
+Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descriptor) {
   auto parts = parts_.lock();
-  std::shared_ptr<Store> store = parts->stores[descriptor].lock();
+  std::shared_ptr<LocalStore> store = parts->stores[descriptor].lock();
   if (store) return store;
   FARANDOLE_TRY_ASSIGN(store, StoreClient::connect(descriptor));
   parts->stores[descriptor] = store;

@@ -7,7 +7,7 @@
 
 #include "base/guarded.h"
 #include "farandole/engine.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 #include "transport/shm/shared_heap.h"
 
 namespace farandole {
@@ -28,7 +28,7 @@ class ProcessContext {
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
-  Result<std::shared_ptr<Store>> launcher_store(int descriptor);
+  Result<std::shared_ptr<LocalStore>> launcher_store(int descriptor);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns private memory instead. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -36,7 +36,7 @@ class ProcessContext {
  private:
   struct Parts {
     std::weak_ptr<SharedHeap> heap;
-    std::map<int, std::weak_ptr<Store>> stores;              // by descriptor
+    std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
   };
 

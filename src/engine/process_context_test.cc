@@ -68,7 +68,7 @@ class Tensor {
 };
 
 TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
-  run_ranks(3, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(3, [](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto context = make_process_context();
     auto engine = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor tensor(*engine);
@@ -90,7 +90,7 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
 // call.
 TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
   std::atomic<bool> is_checked = false;
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto context = make_process_context();
     const auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
@@ -144,7 +144,7 @@ TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
 }
 
 TEST(ProcessContext, AFailedStartChangesNothing) {
-  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto context = make_process_context();
     auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
@@ -164,7 +164,7 @@ TEST(ProcessContext, AFailedStartChangesNothing) {
 TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
   constexpr int kRounds = 20;
   const auto other_store = std::make_shared<MemoryStore>();
-  run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(3, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto context = make_process_context();
     const auto all = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor tensor_of_all(*all);
@@ -225,7 +225,7 @@ void change_groups(Engine& engine, int changes) {
 
 TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
   const ServedStore store(2);
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>&) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>&) {
     auto options = options_with(make_process_context(), rank, 2);
     options.rendezvous_descriptor = store.descriptor(rank);
     const auto first = value_or_abort(Engine::create(options));

@@ -1,5 +1,5 @@
-// GroupSpy: for tests, a Store that keeps the shared segment of the world's group, so that the test
-// can read it. Ranks that are threads share this Store.
+// GroupSpy: for tests, a LocalStore that keeps the shared segment of the world's group, so that the
+// test can read it. Ranks that are threads share this Store.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,25 @@
 
 namespace farandole {
 
-class GroupSpy final : public Store {
+class GroupSpy final : public LocalStore {
  public:
   explicit GroupSpy(int members) : members_(members) {}
 
-  Status set(const std::string& key, StoreValue value) override {
+  Status share(const std::string& key, LocalValue value) override {
     if (key.ends_with("/group/0"))
       segment_ = *Segment::attach(value.descriptors.at(0), GroupMemory::bytes_needed(members_));
-    return store_.set(key, std::move(value));
+    return store_.share(key, std::move(value));
   }
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
-                                   const WaitLimit& limit) override {
-    return store_.wait_for_all(keys, unless, limit);
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+                                  const WaitLimit& limit) override {
+    return store_.receive_all(keys, unless, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(key, delta);
   }
-  Status remove(const std::string& key) override { return store_.remove(key); }
+  Status remove_all(const std::vector<std::string>& keys) override {
+    return store_.remove_all(keys);
+  }
 
   // The bytes of all control messages that the members have sent so far.
   std::uint64_t message_bytes() const {

@@ -38,7 +38,7 @@ class EngineTimelineTest : public ::testing::Test {
 
 TEST_F(EngineTimelineTest, ShowsTheCallsOfAllRanks) {
   std::ofstream(path()) << "of yesterday";
-  run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(3, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     EngineOptions options = options_of(rank, 3, {{0, 2}});
     options.timeline_path = path();
     const auto engine = value_or_abort(assemble(options, store));
@@ -103,7 +103,7 @@ TEST_F(EngineTimelineTest, MarksCyclesFromTheBeginningIfAskedTo) {
 }
 
 TEST_F(EngineTimelineTest, AWrongPathDoesNotEndTheJob) {
-  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     EngineOptions options = options_of(rank, 2);
     options.timeline_path = path("no/trace.json");
     const auto engine = value_or_abort(assemble(options, store));

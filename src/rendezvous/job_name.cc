@@ -19,10 +19,10 @@ Result<std::string> job_name(Store& store) {
   writer.put_text(format_text("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
   // The error is ignored: either another rank was first, or the error occurs again in the wait
   // below.
-  static_cast<void>(store.set(keys::job_name(), {writer.take(), {}}));
+  static_cast<void>(store.set(keys::job_name(), writer.take()));
   const std::function<bool()> never;
-  FARANDOLE_TRY_ASSIGN(const StoreValue value, store.wait(keys::job_name(), {TimePoint{}, never}));
-  return ByteReader(value.bytes).get_text();
+  FARANDOLE_TRY_ASSIGN(const Bytes value, store.wait(keys::job_name(), {TimePoint{}, never}));
+  return ByteReader(value).get_text();
 }
 
 }  // namespace farandole

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-Result<StoreValue> duplicate(const StoreValue& value) {
-  StoreValue copy{value.bytes, {}};
+Result<LocalValue> duplicate(const LocalValue& value) {
+  LocalValue copy{value.bytes, {}};
   for (const auto& descriptor : value.descriptors) {
     const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
     if (number < 0)
@@ -22,9 +22,9 @@ Result<StoreValue> duplicate(const StoreValue& value) {
   return copy;
 }
 
-Result<StoreValues> duplicate_values(const StoreTable& table,
+Result<LocalValues> duplicate_values(const StoreTable& table,
                                      const std::vector<std::string>& keys) {
-  StoreValues values(keys.size());
+  LocalValues values(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     FARANDOLE_TRY_ASSIGN(const auto value, table.find(keys[i]));
     if (value == nullptr) continue;
@@ -35,14 +35,14 @@ Result<StoreValues> duplicate_values(const StoreTable& table,
 
 }  // namespace
 
-Status MemoryStore::set(const std::string& key, StoreValue value) {
+Status MemoryStore::share(const std::string& key, LocalValue value) {
   const Status status = table_.lock()->set(key, std::move(value));
   table_.notify_all();
   return status;
 }
 
-Result<StoreValues> MemoryStore::wait_for_all(const std::vector<std::string>& keys,
-                                              const std::string& unless, const WaitLimit& limit) {
+Result<LocalValues> MemoryStore::receive_all(const std::vector<std::string>& keys,
+                                             const std::string& unless, const WaitLimit& limit) {
   StoreWait wait{keys, unless};
   for (;;) {
     const TimePoint slice_end = next_slice_end(limit);
@@ -62,6 +62,8 @@ Result<std::int64_t> MemoryStore::add(const std::string& key, std::int64_t delta
   return sum;
 }
 
-Status MemoryStore::remove(const std::string& key) { return table_.lock()->remove(key); }
+Status MemoryStore::remove_all(const std::vector<std::string>& keys) {
+  return table_.lock()->remove_all(keys);
+}
 
 }  // namespace farandole

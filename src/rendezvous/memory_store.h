@@ -1,4 +1,4 @@
-// MemoryStore: a Store within one process, for jobs of size 1 and for tests whose ranks are
+// MemoryStore: a LocalStore within one process, for jobs of size 1 and for tests whose ranks are
 // threads.
 #pragma once
 
@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "base/guarded.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 #include "rendezvous/store_table.h"
 
 namespace farandole {
 
-class MemoryStore final : public Store {
+class MemoryStore final : public LocalStore {
  public:
-  Status set(const std::string& key, StoreValue value) override;
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
-                                   const WaitLimit& limit) override;
+  Status share(const std::string& key, LocalValue value) override;
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+                                  const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
-  Status remove(const std::string& key) override;
+  Status remove_all(const std::vector<std::string>& keys) override;
 
  private:
   Guarded<StoreTable> table_;

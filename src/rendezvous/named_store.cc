@@ -27,13 +27,13 @@ struct OwnerAndClient {
   std::unique_ptr<StoreClient> client;
 };
 
-std::shared_ptr<Store> store_of(OwnerAndClient owner_and_client) {
+std::shared_ptr<LocalStore> store_of(OwnerAndClient owner_and_client) {
   // A shared_ptr, so that the returned Store keeps both parts alive. It has no other owner.
   auto held = std::make_shared<OwnerAndClient>(std::move(owner_and_client));
   return {held, held->client.get()};
 }
 
-Result<std::shared_ptr<Store>> become_owner(UnixListener listener, int members) {
+Result<std::shared_ptr<LocalStore>> become_owner(UnixListener listener, int members) {
   FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(listener), members));
   FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
@@ -44,8 +44,8 @@ Result<std::shared_ptr<Store>> become_owner(UnixListener listener, int members) 
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
-                                                const WaitLimit& limit) {
+Result<std::shared_ptr<LocalStore>> open_named_store(const std::string& name, int members,
+                                                     const WaitLimit& limit) {
   for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
     auto listener = UnixListener::open(name);
     if (listener.ok()) return become_owner(*std::move(listener), members);

@@ -1,14 +1,14 @@
-// Named store: a common Store for the ranks of a job that another launcher than `farandole run` has
-// started. The ranks find it by a name that they all know and that no other job has. The first rank
-// that opens it is the owner: it serves the Store in a thread. All ranks, including the owner, are
-// clients.
+// Named store: a common LocalStore for the ranks of a job that another launcher than `farandole
+// run` has started. The ranks find it by a name that they all know and that no other job has. The
+// first rank that opens it is the owner: it serves the Store in a thread. All ranks, including the
+// owner, are clients.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "farandole/status.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 
 namespace farandole {
 
@@ -16,7 +16,7 @@ namespace farandole {
 // other ranks; a caller that needs them waits for their keys. When the owner destroys its Store, it
 // first waits until the others have finished the formation, for a few seconds at most. Later calls
 // of the other ranks return kStop. Errors: kRetry (interrupted, timed out), kStop.
-Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
-                                                const WaitLimit& limit);
+Result<std::shared_ptr<LocalStore>> open_named_store(const std::string& name, int members,
+                                                     const WaitLimit& limit);
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ std::string unused_name() {
   return "farandole.meeting." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
-std::shared_ptr<Store> open_store(const std::string& name, int members) {
+std::shared_ptr<LocalStore> open_store(const std::string& name, int members) {
   auto store = open_named_store(name, members, long_limit());
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? *store : nullptr;
@@ -39,7 +39,7 @@ std::shared_ptr<Store> open_store(const std::string& name, int members) {
 std::string failure_in(Store& store) {
   const auto end = store.wait(keys::complete(1), long_limit());
   if (!end.ok()) return end.status().message();
-  return ByteReader(end->bytes).get_text();
+  return ByteReader(*end).get_text();
 }
 
 TEST(NamedStore, TheFirstRankServesTheStore) {
@@ -53,10 +53,10 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
       members.emplace_back([&, rank] {
         const auto store = open_store(name, kMembers);
         ASSERT_TRUE(store);
-        ASSERT_TRUE(store->set("from/" + std::to_string(rank), {Bytes(1, std::byte{1}), {}}).ok());
+        ASSERT_TRUE(store->set("from/" + std::to_string(rank), Bytes(1, std::byte{1})).ok());
         for (int other = 0; other < kMembers; ++other)
-          sum += static_cast<int>(
-              store->wait("from/" + std::to_string(other), long_limit())->bytes.size());
+          sum +=
+              static_cast<int>(store->wait("from/" + std::to_string(other), long_limit())->size());
         // No rank may leave before all have read all keys. A real formation ensures this with its
         // own keys.
         const auto done = store->add(keys::departed(1), 1);
@@ -112,10 +112,10 @@ TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
 
 TEST(NamedStore, ErrorsNameTheOwner) {
   const auto owner = open_store(unused_name(), 2);
-  StoreValue value;
+  LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  EXPECT_THAT(owner->set("key", std::move(value)).message(),
+  EXPECT_THAT(owner->share("key", std::move(value)).message(),
               HasSubstr("the rank that keeps the rendezvous lost descriptors"));
 }
 

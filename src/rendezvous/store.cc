@@ -6,7 +6,7 @@
 
 namespace farandole {
 
-Result<StoreValue> Store::wait(const std::string& key, const WaitLimit& limit) {
+Result<Bytes> Store::wait(const std::string& key, const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(auto values, wait_for_all({key}, "", limit));
   return *std::move(values.front());
 }

@@ -1,17 +1,15 @@
-// Store: the small key-value table through which members of a job find each other. Values may carry
-// file descriptors, so that ranks can share memory and descriptors of processes (pidfd).
+// Store: the small key-value table through which members of a job find each other. All ranks of a
+// job use the same Store, on whatever host they are. Descriptors go through LocalStore instead.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/descriptor.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -19,15 +17,9 @@ namespace farandole {
 // Every implementation has these limits; larger keys and values are kFixCall errors.
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
 inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
-inline constexpr std::size_t kStoreDescriptorsMax = 16;
-
-struct StoreValue {
-  Bytes bytes;
-  std::vector<Descriptor> descriptors;
-};
 
 // What a wait for several keys has found: one entry for each key, empty if the key does not exist.
-using StoreValues = std::vector<std::optional<StoreValue>>;
+using StoreValues = std::vector<std::optional<Bytes>>;
 
 // How long a call may wait. The call also ends early if `interrupted` returns true; this function
 // is called about every 100 ms and may be empty. A call that ends early returns kRetry
@@ -43,20 +35,21 @@ class Store {
   virtual ~Store() = default;
 
   // Sets a new key. Setting an existing key is a kFixCall error.
-  virtual Status set(const std::string& key, StoreValue value) = 0;
+  virtual Status set(const std::string& key, Bytes value) = 0;
   // `keys` is not empty. Blocks until all keys exist, or until the key `unless` exists. In the
-  // second case, some of the values may be missing. An empty `unless` names no key. The caller owns
-  // the descriptors, which are duplicates. Values that do not fit into one message are read with
-  // several requests.
+  // second case, some of the values may be missing. An empty `unless` names no key. Values that do
+  // not fit into one message are read with several requests.
   virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
                                            const std::string& unless, const WaitLimit& limit) = 0;
   // The same for one key.
-  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit);
+  Result<Bytes> wait(const std::string& key, const WaitLimit& limit);
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
   // value.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
-  // Removes a value or counter. Returns ok if the key does not exist.
-  virtual Status remove(const std::string& key) = 0;
+  // Removes values and counters. Keys that do not exist are ignored.
+  virtual Status remove_all(const std::vector<std::string>& keys) = 0;
+  // The same for one key.
+  Status remove(const std::string& key) { return remove_all({key}); }
 };
 
 }  // namespace farandole

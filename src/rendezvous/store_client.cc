@@ -20,6 +20,8 @@ namespace {
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
 // How many values with two descriptors each fit into one reply.
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
+// How many of the longest keys fit into one request.
+constexpr std::ptrdiff_t kKeysPerRemoval = 256;
 
 constexpr const char* kLauncherText = "the launcher of this job (`farandole run`)";
 constexpr const char* kServingRankText = "the rank that keeps the rendezvous of this job";
@@ -88,7 +90,7 @@ StoreClient::StoreClient(UnixSocket socket, std::string owner)
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
 }
 
-Status StoreClient::set(const std::string& key, StoreValue value) {
+Status StoreClient::share(const std::string& key, LocalValue value) {
   if (value.bytes.size() > kStoreValueBytesMax || value.descriptors.size() > kStoreDescriptorsMax ||
       key.size() > kStoreKeyBytesMax)
     return Status::fix_call(
@@ -102,9 +104,9 @@ Status StoreClient::set(const std::string& key, StoreValue value) {
   return answer.reply.status;
 }
 
-Result<StoreValues> StoreClient::wait_for_all(const std::vector<std::string>& keys,
-                                              const std::string& unless, const WaitLimit& limit) {
-  StoreValues values;
+Result<LocalValues> StoreClient::receive_all(const std::vector<std::string>& keys,
+                                             const std::string& unless, const WaitLimit& limit) {
+  LocalValues values;
   while (values.size() < keys.size()) {
     const auto next = keys.begin() + static_cast<std::ptrdiff_t>(values.size());
     const std::size_t count = std::min(keys.size() - values.size(), kKeysPerRequest);
@@ -120,7 +122,7 @@ Result<StoreValues> StoreClient::wait_for_all(const std::vector<std::string>& ke
     for (auto& value : answer.reply.values) {
       auto& mine = values.emplace_back();
       if (!value) continue;
-      mine = StoreValue{std::move(value->bytes), {descriptor, descriptor + value->descriptors}};
+      mine = LocalValue{std::move(value->bytes), {descriptor, descriptor + value->descriptors}};
       descriptor += value->descriptors;
     }
   }
@@ -135,10 +137,16 @@ Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta
   return answer.reply.sum;
 }
 
-Status StoreClient::remove(const std::string& key) {
-  StoreRequest request{.kind = StoreRequestKind::kRemove, .keys = {key}, .unless = {}, .value = {}};
-  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
-  return answer.reply.status;
+Status StoreClient::remove_all(const std::vector<std::string>& keys) {
+  for (auto next = keys.begin(); next != keys.end();) {
+    const auto end = next + std::min(keys.end() - next, kKeysPerRemoval);
+    StoreRequest request{
+        .kind = StoreRequestKind::kRemove, .keys = {next, end}, .unless = {}, .value = {}};
+    FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+    FARANDOLE_TRY(answer.reply.status);
+    next = end;
+  }
+  return {};
 }
 
 Status StoreClient::send(const StoreRequest& request, const std::vector<Descriptor>& descriptors) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/guarded.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 #include "rendezvous/store_messages.h"
 #include "transport/unix_socket.h"
 
@@ -20,7 +20,7 @@ namespace farandole {
 
 // In addition to the errors of Store, every call may return kStop if the process that serves the
 // Store has ended or does not answer.
-class StoreClient final : public Store {
+class StoreClient final : public LocalStore {
  public:
   // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. The descriptor is
   // borrowed: the client uses a duplicate and marks the original close-on-exec. A descriptor may
@@ -29,11 +29,11 @@ class StoreClient final : public Store {
   // Connects to a Store that another rank serves (rendezvous/named_store.h).
   static std::unique_ptr<StoreClient> from_socket(UnixSocket socket);
 
-  Status set(const std::string& key, StoreValue value) override;
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
-                                   const WaitLimit& limit) override;
+  Status share(const std::string& key, LocalValue value) override;
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+                                  const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
-  Status remove(const std::string& key) override;
+  Status remove_all(const std::vector<std::string>& keys) override;
 
  private:
   struct Answer {

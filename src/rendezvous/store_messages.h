@@ -20,7 +20,7 @@ inline constexpr std::uint8_t kStoreRequestKinds = 5;
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
   std::uint64_t number = 0;
-  std::vector<std::string> keys;  // kWait: all that are awaited; otherwise one
+  std::vector<std::string> keys;  // kWait and kRemove: one or several; otherwise one
   std::string unless;             // kWait: the key that ends the wait early
   std::int64_t delta = 0;         // kAdd
   Bytes value;                    // kSet

@@ -58,7 +58,7 @@ Status StoreServer::add_connection(Client client) {
 }
 
 Status StoreServer::set(const std::string& key, Bytes value) {
-  const Status status = table_.set(key, StoreValue{std::move(value), {}});
+  const Status status = table_.set(key, LocalValue{std::move(value), {}});
   answer_waiters(key);
   return status;
 }
@@ -124,7 +124,7 @@ void StoreServer::serve(std::uint64_t id, StoreRequest request,
   answer.number = request.number;
   switch (request.kind) {
     case StoreRequestKind::kSet:
-      answer.status = table_.set(key, StoreValue{std::move(request.value), std::move(descriptors)});
+      answer.status = table_.set(key, LocalValue{std::move(request.value), std::move(descriptors)});
       reply(id, answer, {});
       return answer_waiters(key);
     case StoreRequestKind::kAdd: {
@@ -135,7 +135,7 @@ void StoreServer::serve(std::uint64_t id, StoreRequest request,
       return answer_waiters(key);
     }
     case StoreRequestKind::kRemove:
-      answer.status = table_.remove(key);
+      answer.status = table_.remove_all(request.keys);
       return reply(id, answer, {});
     case StoreRequestKind::kWait:
       return begin_wait(id, std::move(request));
@@ -188,8 +188,8 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
   for (const auto& key : waiter.wait.keys) {
     const auto found = table_.find(key);
     if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
-    static const StoreValue missing;
-    const StoreValue& value = *found != nullptr ? **found : missing;
+    static const LocalValue missing;
+    const LocalValue& value = *found != nullptr ? **found : missing;
     bytes += kValueHeadBytesMax + value.bytes.size();
     descriptors += value.descriptors.size();
     if (bytes > kUnixMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;

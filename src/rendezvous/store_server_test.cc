@@ -177,7 +177,7 @@ TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
 TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
-  ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
+  ASSERT_TRUE(good->set("big", Bytes(kStoreValueBytesMax)).ok());
   const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"big"}, {}, 0, {}}.encode();
   // Sends until all buffers are full with the silent client's requests and replies.
   const int silent = serving.end(1).get();
@@ -252,13 +252,13 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
     for (int i = 0; i < 3; ++i) answer_with_descriptor(ends->first);
   });
   const auto descriptors_of_answer = [&] {
-    const auto value = (*client)->wait("key", long_limit());
+    const auto value = (*client)->receive("key", long_limit());
     return value.ok() ? value->descriptors.size() : 0;
   };
   EXPECT_EQ(descriptors_of_answer(), 1U);
   const auto lost = [&] {
     const NoFreeDescriptors full;
-    return (*client)->wait("key", long_limit());
+    return (*client)->receive("key", long_limit());
   }();
   EXPECT_EQ(lost.status().code(), StatusCode::kStop);
   EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
@@ -348,11 +348,11 @@ TEST(StoreServer, NeedsADescriptor) {
 TEST(StoreServer, NamesTheSenderOfDescriptorsThatDoNotFit) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
-  StoreValue value;
+  LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   {
     const NoFreeDescriptors full;
-    const Status rejected = client->set("key", std::move(value));
+    const Status rejected = client->share("key", std::move(value));
     EXPECT_EQ(rejected.code(), StatusCode::kStop);
     EXPECT_THAT(rejected.message(), HasSubstr("the launcher lost descriptors"));
   }

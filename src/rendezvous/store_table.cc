@@ -17,7 +17,7 @@ Status check_key(const std::string& key) {
   return {};
 }
 
-Status check_value(const std::string& key, const StoreValue& value) {
+Status check_value(const std::string& key, const LocalValue& value) {
   if (value.bytes.size() > kStoreValueBytesMax)
     return Status::fix_call("the value of rendezvous key `" + key + "` has " +
                             std::to_string(value.bytes.size()) + " bytes; the limit is " +
@@ -38,14 +38,14 @@ Status StoreTable::check_room(const std::string& key) const {
   return {};
 }
 
-Status StoreTable::set(const std::string& key, StoreValue value) {
+Status StoreTable::set(const std::string& key, LocalValue value) {
   FARANDOLE_TRY(check_key(key));
   FARANDOLE_TRY(check_value(key, value));
   if (entries_.contains(key))
     return Status::fix_call("the rendezvous key `" + key +
                             "` exists already; a key is written only once");
   FARANDOLE_TRY(check_room(key));
-  entries_.emplace(key, std::make_shared<const StoreValue>(std::move(value)));
+  entries_.emplace(key, std::make_shared<const LocalValue>(std::move(value)));
   return {};
 }
 
@@ -93,9 +93,11 @@ Result<std::int64_t> StoreTable::add(const std::string& key, std::int64_t delta)
   return *counter = sum;
 }
 
-Status StoreTable::remove(const std::string& key) {
-  FARANDOLE_TRY(check_key(key));
-  entries_.erase(key);
+Status StoreTable::remove_all(const std::vector<std::string>& keys) {
+  for (const auto& key : keys) {
+    FARANDOLE_TRY(check_key(key));
+    entries_.erase(key);
+  }
   return {};
 }
 

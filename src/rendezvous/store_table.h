@@ -1,5 +1,6 @@
 // StoreTable: the contents of a Store, without waiting or locks. Every implementation of Store
-// keeps its keys in a StoreTable, so limits and errors are the same everywhere.
+// keeps its keys in a StoreTable, so limits and errors are the same everywhere. Only the values of
+// a LocalStore have descriptors.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,14 @@
 #include <vector>
 
 #include "farandole/status.h"
-#include "rendezvous/store.h"
+#include "rendezvous/local_store.h"
 
 namespace farandole {
 
 // How many keys may exist at one time.
 inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 
-// A wait for several keys, as in Store::wait_for_all().
+// A wait for several keys, as in LocalStore::receive_all().
 struct StoreWait {
   std::vector<std::string> keys;
   std::string unless;
@@ -28,18 +29,18 @@ struct StoreWait {
 };
 
 // Owned by the table, and by answers that are still to be sent.
-using SharedStoreValue = std::shared_ptr<const StoreValue>;
+using SharedStoreValue = std::shared_ptr<const LocalValue>;
 
 // Only one thread at a time may use it. Errors: those of Store.
 class StoreTable {
  public:
-  Status set(const std::string& key, StoreValue value);
+  Status set(const std::string& key, LocalValue value);
   // Null if the key does not exist.
   Result<SharedStoreValue> find(const std::string& key) const;
   // Whether `unless` or all keys exist. A key for which find() returns an error counts as existing.
   bool is_over(StoreWait& wait) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
-  Status remove(const std::string& key);
+  Status remove_all(const std::vector<std::string>& keys);
   bool has_key_under(const std::string& prefix) const;
 
  private:

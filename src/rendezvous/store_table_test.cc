@@ -15,7 +15,7 @@ TEST(StoreTable, IsBounded) {
   EXPECT_EQ(table.add("one more", 1).status().code(), StatusCode::kFixCall);
   EXPECT_EQ(table.set("one more", {}).code(), StatusCode::kFixCall);
   EXPECT_TRUE(table.add("0", 1).ok());
-  ASSERT_TRUE(table.remove("0").ok());
+  ASSERT_TRUE(table.remove_all({"0"}).ok());
   EXPECT_TRUE(table.set("one more", {}).ok());
 }
 
@@ -29,7 +29,7 @@ TEST(StoreTable, AWaitIsOverWhenAllItsKeysExistAtTheSameTime) {
   ASSERT_TRUE(table.set("a", {}).ok());
   EXPECT_FALSE(table.is_over(wait));
   EXPECT_TRUE(wait.awaits("b"));
-  ASSERT_TRUE(table.remove("a").ok());
+  ASSERT_TRUE(table.remove_all({"a"}).ok());
   ASSERT_TRUE(table.set("b", {}).ok());
   EXPECT_FALSE(table.is_over(wait));
   EXPECT_TRUE(wait.awaits("a"));

@@ -34,12 +34,12 @@ constexpr int kMembers = 3;
 class Job {
  public:
   virtual ~Job() = default;
-  virtual Store& store_of(int rank) = 0;
+  virtual LocalStore& store_of(int rank) = 0;
 };
 
 class MemoryJob final : public Job {
  public:
-  Store& store_of(int) override { return store_; }
+  LocalStore& store_of(int) override { return store_; }
 
  private:
   MemoryStore store_;
@@ -54,7 +54,7 @@ class ServedJob final : public Job {
       clients_.push_back(std::move(client).value());
     }
   }
-  Store& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
+  LocalStore& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
 
  private:
   ServingThread serving_;
@@ -68,19 +68,19 @@ struct Implementation {
 
 class StoreSuite : public ::testing::TestWithParam<Implementation> {
  protected:
-  Store& store(int rank = 0) { return job_->store_of(rank); }
+  LocalStore& store(int rank = 0) { return job_->store_of(rank); }
   std::unique_ptr<Job> job_ = GetParam().make();
 };
 
 WaitLimit at_once() { return {TimePoint{}, kNotInterrupted}; }
 
-StoreValue text(std::string_view words) {
+Bytes text(std::string_view words) {
   const auto* begin = reinterpret_cast<const std::byte*>(words.data());
-  return {Bytes(begin, begin + words.size()), {}};
+  return {begin, begin + words.size()};
 }
 
-std::string as_text(const StoreValue& value) {
-  return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
+std::string as_text(const Bytes& value) {
+  return {reinterpret_cast<const char*>(value.data()), value.size()};
 }
 
 std::vector<std::string> as_texts(const Result<StoreValues>& values) {
@@ -192,13 +192,13 @@ TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
   std::vector<std::string> keys;
   for (int k = 0; k < kKeys; ++k) {
     keys.push_back("key " + std::to_string(k));
-    StoreValue value = text(std::to_string(k));
+    LocalValue value{text(std::to_string(k)), {}};
     if (k % 10 == 0) value.bytes.resize(kLong);
     for (int d = 0; d < k % 6; ++d)
       value.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    ASSERT_TRUE(store(0).set(keys.back(), std::move(value)).ok());
+    ASSERT_TRUE(store(0).share(keys.back(), std::move(value)).ok());
   }
-  const auto values = store(1).wait_for_all(keys, "", long_limit());
+  const auto values = store(1).receive_all(keys, "", long_limit());
   ASSERT_TRUE(values.ok()) << values.status().message();
   ASSERT_EQ(values->size(), keys.size());
   for (int k = 0; k < kKeys; ++k) {
@@ -208,7 +208,7 @@ TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
     for (const auto& descriptor : value->descriptors)
       EXPECT_EQ(::fcntl(descriptor.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC) << k;
     const std::string start = std::to_string(k);
-    EXPECT_EQ(as_text(*value).substr(0, start.size()), start);
+    EXPECT_EQ(as_text(value->bytes).substr(0, start.size()), start);
     EXPECT_EQ(value->bytes.size(), k % 10 == 0 ? kLong : start.size()) << k;
   }
 }
@@ -241,6 +241,21 @@ TEST_P(StoreSuite, ARemovedKeyCanBeWrittenAgain) {
   EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "2");
 }
 
+TEST_P(StoreSuite, ManyKeysAreRemovedAtOnce) {
+  std::vector<std::string> keys;
+  for (int k = 0; k < 600; ++k) {
+    keys.push_back(std::to_string(k));
+    ASSERT_TRUE(k % 2 == 0 ? store(0).set(keys.back(), {}).ok()
+                           : store(0).add(keys.back(), 1).ok());
+  }
+  keys.emplace_back("never set");
+  EXPECT_EQ(store(1).remove_all(keys), Status());
+  for (int k = 0; k < 600; ++k)
+    ASSERT_TRUE(store(2).set(keys[static_cast<std::size_t>(k)], {}).ok());
+  EXPECT_EQ(store(1).remove_all({}), Status());
+  EXPECT_EQ(store(1).remove_all({"0", ""}).code(), StatusCode::kFixCall);
+}
+
 TEST_P(StoreSuite, CountersCountAllMembers) {
   std::vector<std::jthread> adding;
   for (int rank = 0; rank < kMembers; ++rank)
@@ -268,11 +283,12 @@ TEST_P(StoreSuite, EveryReaderOwnsItsDescriptors) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const Descriptor read_end(ends[0]);
-  StoreValue value = text("pipe");
+  LocalValue value{text("pipe"), {}};
   value.descriptors.emplace_back(ends[1]);
-  ASSERT_TRUE(store(0).set("pipe", std::move(value)).ok());
+  ASSERT_TRUE(store(0).share("pipe", std::move(value)).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
-    auto mine = store(rank).wait("pipe", long_limit());
+    EXPECT_EQ(as_text(store(rank).wait("pipe", long_limit()).value()), "pipe");
+    auto mine = store(rank).receive("pipe", long_limit());
     ASSERT_TRUE(mine.ok()) << mine.status().message();
     ASSERT_EQ(mine->descriptors.size(), 1U);
     EXPECT_EQ(::fcntl(mine->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -288,29 +304,28 @@ TEST_P(StoreSuite, EveryReaderOwnsItsDescriptors) {
 }
 
 TEST_P(StoreSuite, TheLimitsHold) {
-  StoreValue longest{Bytes(kStoreValueBytesMax, std::byte{1}), {}};
+  Bytes longest(kStoreValueBytesMax, std::byte{1});
   const std::string longest_key(kStoreKeyBytesMax, 'k');
   ASSERT_TRUE(store(0).set(longest_key, std::move(longest)).ok());
-  EXPECT_EQ(store(1).wait(longest_key, long_limit()).value().bytes.size(), kStoreValueBytesMax);
+  EXPECT_EQ(store(1).wait(longest_key, long_limit()).value().size(), kStoreValueBytesMax);
 
-  StoreValue too_long{Bytes(kStoreValueBytesMax + 1), {}};
-  EXPECT_EQ(store(0).set("long", std::move(too_long)).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(0).set("long", Bytes(kStoreValueBytesMax + 1)).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(0).set(longest_key + "k", text("x")).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(0).set("", text("x")).code(), StatusCode::kFixCall);
-  StoreValue many = text("x");
+  LocalValue many{text("x"), {}};
   for (std::size_t i = 0; i <= kStoreDescriptorsMax; ++i)
     many.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(store(0).set("many", std::move(many)).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(0).share("many", std::move(many)).code(), StatusCode::kFixCall);
   EXPECT_TRUE(store(0).set("fine", text("x")).ok());
 }
 
 TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
   MemoryStore store;
-  StoreValue value;
+  LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  ASSERT_TRUE(store.set("key", std::move(value)).ok());
+  ASSERT_TRUE(store.share("key", std::move(value)).ok());
   const NoFreeDescriptors full;
-  const auto found = store.wait("key", at_once());
+  const auto found = store.receive("key", at_once());
   EXPECT_EQ(found.status().code(), StatusCode::kStop);
   EXPECT_THAT(found.status().message(), HasSubstr("cannot duplicate a descriptor"));
 }

@@ -1,0 +1,58 @@
+// LocalStore: a Store of the processes of one host, whose values may also carry descriptors. So
+// ranks can share memory and descriptors of processes (pidfd). Two ranks are on the same host if
+// and only if they use the same LocalStore, because descriptors can be passed there.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "rendezvous/store.h"
+
+namespace farandole {
+
+// Every implementation has this limit; more descriptors are a kFixCall error.
+inline constexpr std::size_t kStoreDescriptorsMax = 16;
+
+struct LocalValue {
+  Bytes bytes;
+  std::vector<Descriptor> descriptors;
+};
+
+// As StoreValues.
+using LocalValues = std::vector<std::optional<LocalValue>>;
+
+class LocalStore : public Store {
+ public:
+  // As set(), with descriptors.
+  virtual Status share(const std::string& key, LocalValue value) = 0;
+  // As wait_for_all(), with descriptors. The caller owns them; they are duplicates.
+  virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
+                                          const std::string& unless, const WaitLimit& limit) = 0;
+  // The same for one key.
+  Result<LocalValue> receive(const std::string& key, const WaitLimit& limit);
+
+  Status set(const std::string& key, Bytes value) final {
+    return share(key, {std::move(value), {}});
+  }
+  // Closes descriptors that the values carry.
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) final;
+};
+
+// The Stores that a rank uses. In a job on one host, both may be the same object, because no two
+// keys of rendezvous/keys.h have the same name.
+struct Stores {
+  std::shared_ptr<Store> job;         // shared with other engines of this process
+  std::shared_ptr<LocalStore> local;  // shared with other engines of this process
+
+  // For a job on one host.
+  static Stores on_one_host(std::shared_ptr<LocalStore> store) { return {store, store}; }
+};
+
+}  // namespace farandole
