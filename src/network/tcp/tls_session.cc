@@ -18,6 +18,9 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that TLS seals at once
+// So many bytes travel in one system call. 64 KiB cost about 10 % less processor time than a record
+// at a time (docs/decisions/0050).
+constexpr std::size_t kGatheredBytes = 64 * 1024;
 // A handshake has about 400 bytes. The limit bounds what a stranger can make us keep.
 constexpr std::size_t kHandshakeBytesMax = 4096;
 constexpr std::byte kConfirmation{1};
@@ -185,45 +188,46 @@ SSL_SESSION* TlsSession::session_of(const Link& link) {
 }
 
 int TlsSession::read_wire(std::span<std::byte> into) {
-  if (progress_ != Progress::kDone) {
-    into = into.first(std::min(into.size(), kHandshakeBytesMax - handshake_bytes_));
-    if (into.empty()) {
-      wire_failure_ = Status::rebuild_group(
-          format_text("the other end ({}) sent more than {} bytes before it has proven who it is",
-                      peer_.addresses, kHandshakeBytesMax));
+  if (arrived_from_ == arrived_count_) {
+    const Status filled = catch_bad_alloc([] { return "cannot receive"; },
+                                          [&] { return receive_from_wire(into.size()); });
+    if (!filled.ok()) {
+      wire_failure_ = filled;
       return -1;
     }
   }
-  const auto count =
-      catch_bad_alloc([] { return "cannot receive"; }, [&] { return wire_->try_receive(into); });
-  if (!count.ok()) {
-    wire_failure_ = count.status();
-    return -1;
-  }
-  if (progress_ != Progress::kDone) handshake_bytes_ += *count;
-  return length_of(*count);
+  const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
+  std::copy_n(arrived_.begin() + static_cast<std::ptrdiff_t>(arrived_from_), count, into.begin());
+  arrived_from_ += count;
+  return length_of(count);
 }
 
-// Takes all bytes: what the wire does not take now is kept. So OpenSSL never has to repeat a write
-// with the same bytes. try_send() gives OpenSSL nothing while bytes are kept.
-int TlsSession::write_wire(std::span<const std::byte> bytes) {
-  std::size_t sent = 0;
-  if (may_write_ && !has_unsent()) {
-    const auto count =
-        catch_bad_alloc([] { return "cannot send"; }, [&] { return wire_->try_send({}, bytes); });
-    if (!count.ok()) {
-      wire_failure_ = count.status();
-      return -1;
-    }
-    sent = *count;
+// During the handshake, takes only what OpenSSL asks for: what follows an open link's handshake
+// belongs to the caller.
+Status TlsSession::receive_from_wire(std::size_t wanted) {
+  std::size_t limit = kGatheredBytes;
+  if (progress_ != Progress::kDone) {
+    limit = std::min(wanted, kHandshakeBytesMax - handshake_bytes_);
+    if (limit == 0)
+      return Status::rebuild_group(
+          format_text("the other end ({}) sent more than {} bytes before it has proven who it is",
+                      peer_.addresses, kHandshakeBytesMax));
   }
-  const Status kept = catch_bad_alloc(
-      [] { return "cannot send"; },
-      [&] {
-        unsent_.insert(unsent_.end(), bytes.begin() + static_cast<std::ptrdiff_t>(sent),
-                       bytes.end());
-        return Status();
-      });
+  arrived_from_ = arrived_count_ = 0;
+  if (arrived_.size() < limit) arrived_.resize(limit);
+  FARANDOLE_TRY_ASSIGN(arrived_count_, wire_->try_receive(std::span(arrived_).first(limit)));
+  if (progress_ != Progress::kDone) handshake_bytes_ += arrived_count_;
+  return {};
+}
+
+// Only collects the bytes. So OpenSSL never has to repeat a write, and several records make one
+// system call.
+int TlsSession::write_wire(std::span<const std::byte> bytes) {
+  const Status kept = catch_bad_alloc([] { return "cannot send"; },
+                                      [&] {
+                                        unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+                                        return Status();
+                                      });
   if (kept.ok()) return length_of(bytes.size());
   wire_failure_ = kept;
   return -1;
@@ -327,12 +331,7 @@ void TlsSession::finish_handshake() {
   peer_.party = side_ == Side::kDialing ? link_.listener : link_.dialer;
   peer_.epoch = link_.epoch;
   identity_ = {};
-  if (link_.sealed) {
-    // Only now, because after the handshake of an open link the wire's bytes are the caller's.
-    ::SSL_set_read_ahead(ssl_, 1);
-  } else {
-    ::SSL_free(std::exchange(ssl_, nullptr));
-  }
+  if (!link_.sealed) ::SSL_free(std::exchange(ssl_, nullptr));
 }
 
 bool TlsSession::has_unsent() const {
@@ -343,7 +342,7 @@ bool TlsSession::has_unsent() const {
 
 bool TlsSession::has_received() const {
   if (ssl_ == nullptr) return wire_->has_received();
-  return may_have_received_ && ::SSL_has_pending(ssl_) == 1;
+  return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
 }
 
 // A key must not seal without end. Making the next one costs a few microseconds.
@@ -354,10 +353,10 @@ Status TlsSession::change_key_if_due() {
   return broken_error("changing the key to");
 }
 
-// Seals records until all bytes are sealed, or the wire takes no more.
+// Seals and sends until all bytes are sealed, or the wire takes no more.
 Result<std::size_t> TlsSession::seal(std::span<const std::byte> bytes) {
   std::size_t sealed = 0;
-  while (sealed < bytes.size() && !has_unsent()) {
+  while (sealed < bytes.size() && unsent_.size() < kGatheredBytes) {
     FARANDOLE_TRY(change_key_if_due());
     const auto record = bytes.subspan(sealed, std::min(kRecordBytes, bytes.size() - sealed));
     std::size_t count = 0;
@@ -368,6 +367,7 @@ Result<std::size_t> TlsSession::seal(std::span<const std::byte> bytes) {
     }
     sealed += count;
     sealed_bytes_ += count;
+    if (sealed == bytes.size() || unsent_.size() >= kGatheredBytes) FARANDOLE_TRY(flush());
   }
   return sealed;
 }
@@ -418,8 +418,11 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
 
 void TlsSession::close() {
   if (std::exchange(closed_, true)) return;
-  if (ssl_ != nullptr && progress_ == Progress::kDone && !has_unsent()) ::SSL_shutdown(ssl_);
-  ::ERR_clear_error();
+  if (ssl_ != nullptr && progress_ == Progress::kDone) {
+    ::SSL_shutdown(ssl_);
+    ::ERR_clear_error();
+    (void)flush().ok();  // nobody hears of an error any more
+  }
   wire_->close();
 }
 

@@ -110,6 +110,7 @@ class TlsSession final : public Connection {
   // The two ends of the wire, as OpenSSL sees it. −1: failed (wire_failure_), 0: nothing now.
   int read_wire(std::span<std::byte> into);
   int write_wire(std::span<const std::byte> bytes);
+  Status receive_from_wire(std::size_t wanted);
   Status flush();
   Result<std::size_t> seal(std::span<const std::byte> bytes);
   Status change_key_if_due();
@@ -133,6 +134,9 @@ class TlsSession final : public Connection {
   std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
   Bytes unsent_;                    // sealed bytes that the wire has not taken
   std::size_t unsent_from_ = 0;
+  Bytes arrived_;  // bytes from the wire that OpenSSL has not taken: [from, count)
+  std::size_t arrived_from_ = 0;
+  std::size_t arrived_count_ = 0;
   Bytes joined_;         // a header with the beginning of its payload, to be one record
   Status wire_failure_;  // of the wire, met inside OpenSSL
   Status receive_failure_;
