@@ -55,7 +55,8 @@ Result<SocketAddress> SocketAddress::parse_ip(std::string_view text) {
   SocketAddress parsed;
   const std::size_t percent = text.find('%');
   const std::string ip(text.substr(0, percent));
-  if (ip.find('\0') != std::string::npos) return address_error(text, "it has a zero byte");
+  // inet_pton() and if_nametoindex() would not see what follows.
+  if (text.find('\0') != std::string_view::npos) return address_error(text, "it has a zero byte");
   parsed.is_v6 = ip.find(':') != std::string::npos;
   if (::inet_pton(parsed.is_v6 ? AF_INET6 : AF_INET, ip.c_str(), parsed.ip.data()) != 1)
     return address_error(text,

@@ -1,0 +1,39 @@
+// Any bytes are headers of frames: each is either rejected, or exactly what we would send. The
+// first byte of the input says in which pieces the rest arrives.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "network/frame.h"
+
+namespace {
+
+using namespace farandole;  // NOLINT(google-build-using-namespace)
+
+void read_headers(std::span<const std::byte> stream, std::size_t piece) {
+  FrameHeaderReader reader;
+  FrameHeaderBytes whole{};
+  while (!stream.empty()) {
+    const std::size_t count = std::min({piece, stream.size(), reader.space().size()});
+    const std::size_t place = kFrameHeaderBytes - reader.space().size();
+    std::ranges::copy(stream.first(count), reader.space().begin());
+    std::ranges::copy(stream.first(count), whole.begin() + static_cast<std::ptrdiff_t>(place));
+    reader.filled(count);
+    stream = stream.subspan(count);
+    if (!reader.complete()) continue;
+    const auto header = reader.take();
+    if (!header.ok()) return;
+    CHECK(header->length <= payload_bytes_max(header->type), "a payload has a limit");
+    CHECK(encode_frame_header(*header) == whole, "a header has one form");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  read_headers(std::as_bytes(std::span(data + 1, size - 1)), 1U + data[0]);
+  return 0;
+}

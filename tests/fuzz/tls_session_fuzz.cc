@@ -1,0 +1,121 @@
+// Bytes of an attacker reach a TLS session. The first byte of the input chooses what the rest is:
+// 0: the stream of a stranger, at a listening end; 1: the same at a dialing end; 2: changes of the
+// bytes between two honest ends. No stranger is ever accepted, and no changed byte is ever
+// received.
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "network/simulated_connection_in_test.h"
+#include "network/tcp/tls_session.h"
+
+namespace {
+
+using namespace farandole;  // NOLINT(google-build-using-namespace)
+
+constexpr std::size_t kPayloadBytes = 1000;
+constexpr int kQuietSteps = 20;
+
+const Link kLink{.job = 7,
+                 .epoch = 3,
+                 .dialer = {Role::kWorker, 1},
+                 .listener = {Role::kWorker, 0},
+                 .sealed = true};
+const Acceptance kAcceptance{.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = true};
+
+// With the secret of the tests, so that a recorded stream can be in the corpus.
+std::unique_ptr<TlsContext> make_context() {
+  std::array<int, 2> ends{-1, -1};
+  const std::string secret(kSecretBytes, 's');
+  CHECK(::pipe(ends.data()) == 0, "a pipe can be made");
+  CHECK(::write(ends[1], secret.data(), secret.size()) == kSecretBytes, "a pipe takes 32 bytes");
+  auto read = JobSecret::read_descriptor(ends[0], std::chrono::steady_clock::time_point::max());
+  ::close(ends[0]);
+  ::close(ends[1]);
+  CHECK(read.ok(), "the secret can be kept");
+  return *TlsContext::make(*std::move(read));
+}
+
+std::unique_ptr<TlsSession> session_at(const TlsContext& context,
+                                       const std::shared_ptr<SimulatedWire>& wire, bool dialing) {
+  auto connection = std::make_unique<SimulatedConnection>(wire, dialing ? 0 : 1);
+  return dialing ? TlsSession::dial(context, std::move(connection), kLink)
+                 : TlsSession::listen(context, std::move(connection), kAcceptance);
+}
+
+void meet_stranger(const TlsContext& context, std::span<const std::byte> stream, bool dialing) {
+  const auto wire = std::make_shared<SimulatedWire>(stream.size());
+  const auto session = session_at(context, wire, dialing);
+  wire->directions[dialing ? 1 : 0].sent.assign(stream.begin(), stream.end());
+  for (int i = 0; i < kQuietSteps + static_cast<int>(stream.size()); ++i) {
+    const auto progress = session->try_handshake();
+    if (!progress.ok()) return;
+    CHECK(*progress != TlsSession::Progress::kDone, "a stranger has no key");
+  }
+}
+
+// Each group of four bytes is a change: direction, place (2 bytes), what is flipped.
+void change_bytes(SimulatedWire& wire, std::span<const std::byte> changes,
+                  std::array<std::size_t, 2>& changed_before) {
+  for (std::size_t i = 0; i + 4 <= changes.size(); i += 4) {
+    const auto direction = static_cast<std::size_t>(changes[i] & std::byte{1});
+    const std::size_t place =
+        (static_cast<std::size_t>(changes[i + 1]) << 8U) | static_cast<std::size_t>(changes[i + 2]);
+    Bytes& bytes = wire.directions[direction].sent;
+    if (place < changed_before[direction] || place >= bytes.size()) continue;
+    bytes[place] ^= changes[i + 3];
+  }
+  for (const std::size_t i : {0U, 1U}) changed_before[i] = wire.directions[i].sent.size();
+}
+
+void meddle(const TlsContext& context, std::span<const std::byte> changes) {
+  const auto wire = std::make_shared<SimulatedWire>(changes.size());
+  const auto dialer = session_at(context, wire, true);
+  const auto listener = session_at(context, wire, false);
+  std::array<std::size_t, 2> changed_before{};
+  bool dialer_done = false;
+  bool listener_done = false;
+  for (int i = 0; i < 200 && !(dialer_done && listener_done); ++i) {
+    const auto dialing = dialer->try_handshake();
+    change_bytes(*wire, changes, changed_before);
+    const auto listening = listener->try_handshake();
+    change_bytes(*wire, changes, changed_before);
+    if (!dialing.ok() || !listening.ok()) return;
+    dialer_done = *dialing == TlsSession::Progress::kDone;
+    listener_done = *listening == TlsSession::Progress::kDone;
+  }
+  if (!dialer_done || !listener_done) return;
+  CHECK(listener->link() == kLink, "nobody can change the link");
+  const Bytes sent(kPayloadBytes, std::byte{7});
+  if (!dialer->try_send({}, sent).ok()) return;
+  Bytes received(kPayloadBytes);
+  for (int i = 0; i < 50; ++i) {
+    if (!dialer->try_send({}, {}).ok()) return;
+    change_bytes(*wire, changes, changed_before);
+    const auto count = listener->try_receive(received);
+    if (!count.ok()) return;
+    for (std::size_t k = 0; k < *count; ++k)
+      CHECK(received[k] == std::byte{7}, "no changed byte is received");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::unique_ptr<TlsContext> context = make_context();
+  if (size == 0) return 0;
+  const auto rest = std::as_bytes(std::span(data + 1, size - 1));
+  if (data[0] % 3 == 2)
+    meddle(*context, rest);
+  else
+    meet_stranger(*context, rest, data[0] % 3 == 1);
+  return 0;
+}
