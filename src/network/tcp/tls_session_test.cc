@@ -373,7 +373,8 @@ TEST(TlsSession, AnOpenLinkIsProvenAndThenInClear) {
     EXPECT_FALSE(pair.listener->has_received());
     EXPECT_FALSE(pair.listener->has_unsent());
   }
-  TlsPair stranger(1, *context_of('t'), *context, link, acceptance);
+  const auto other = context_of('t');
+  TlsPair stranger(1, *other, *context, link, acceptance);
   stranger.shake_hands();
   EXPECT_FALSE(stranger.listener_error.ok());
 }
