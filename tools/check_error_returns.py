@@ -18,7 +18,7 @@ from pathlib import Path
 from line_counts import LineCounts, read_line_counts
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("engine", "submission", "rendezvous", "output", "launcher", "transport", "coordination")
+ROOMS = tuple("engine submission rendezvous output launcher transport network coordination".split())
 ERROR = re.compile(r"\bStatus::(?:fix_call|retry|rebuild_group|stop)\(")
 SOMETIMES = "sometimes: "
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|[()]')

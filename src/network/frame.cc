@@ -46,22 +46,25 @@ std::optional<std::uint32_t> payload_bytes_max(FrameType type) {
 FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
   CHECK(header.length <= payload_bytes_max(header.type).value(),
         "the receiver rejects a longer payload");
-  ByteWriter writer;
-  writer.put(kFrameMagic);
-  writer.put(kFrameVersion);
-  writer.put(header.type);
-  writer.put(std::uint16_t{0});
-  writer.put(header.epoch);
-  writer.put(header.group);
-  writer.put(header.generation);
-  writer.put(header.plan);
-  writer.put(header.step);
-  writer.put(header.sequence);
-  writer.put(header.length);
   FrameHeaderBytes bytes;
-  const Bytes written = writer.take();
-  CHECK(written.size() == bytes.size(), "the header has a fixed size");
-  std::ranges::copy(written, bytes.begin());
+  std::size_t end = 0;
+  // Without an allocation, because every message has a header.
+  const auto put = [&](auto value) {
+    std::memcpy(bytes.data() + end, &value, sizeof(value));
+    end += sizeof(value);
+  };
+  put(kFrameMagic);
+  put(kFrameVersion);
+  put(header.type);
+  put(std::uint16_t{0});
+  put(header.epoch);
+  put(header.group);
+  put(header.generation);
+  put(header.plan);
+  put(header.step);
+  put(header.sequence);
+  put(header.length);
+  CHECK(end == bytes.size(), "the header has a fixed size");
   return bytes;
 }
 

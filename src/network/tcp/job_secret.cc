@@ -80,14 +80,14 @@ JobSecret::~JobSecret() {
 }
 
 Result<JobSecret> JobSecret::make_empty() {
-  void* memory =
-      ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return secret_error("mmap");
+  void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
+  if (memory == MAP_FAILED)
+    return secret_error("mmap (raise `ulimit -l`, or memlock in /etc/security/limits.conf)");
   JobSecret made(static_cast<Page*>(memory));
-  if (::madvise(memory, sizeof(Page), MADV_DONTDUMP) != 0) return secret_error("MADV_DONTDUMP");
-  if (::madvise(memory, sizeof(Page), MADV_WIPEONFORK) != 0) return secret_error("MADV_WIPEONFORK");
-  if (::mlock(memory, sizeof(Page)) != 0)
-    return secret_error("mlock (raise `ulimit -l`, or memlock in /etc/security/limits.conf)");
+  if (::madvise(memory, sizeof(Page), MADV_DONTDUMP) != 0 ||
+      ::madvise(memory, sizeof(Page), MADV_WIPEONFORK) != 0)
+    return secret_error("madvise");
   return made;
 }
 

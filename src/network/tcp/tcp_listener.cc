@@ -210,6 +210,13 @@ void TcpListener::evict_one() {
   handshakes_.erase(std::ranges::find(handshakes_, most->first, &Handshake::source));
 }
 
+void TcpListener::set_acceptance(const Acceptance& acceptance) {
+  options_.acceptance = acceptance;
+  counts_.rejected += handshakes_.size();
+  handshakes_.clear();
+  proven_.clear();
+}
+
 TimePoint TcpListener::next_deadline() const {
   return handshakes_.empty() ? TimePoint::max() : handshakes_.front().deadline;
 }

@@ -57,6 +57,10 @@ class TcpListener {
   // there is none. Call it until it returns null. Errors: kStop if sockets cannot be watched.
   Result<std::unique_ptr<Connection>> try_accept(TimePoint now);
 
+  // From now on accepts these links, as in the next epoch. Connections that were not
+  // handed out are closed.
+  void set_acceptance(const Acceptance& acceptance);
+
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() without one
   const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with the port

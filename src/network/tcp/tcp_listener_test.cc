@@ -124,6 +124,27 @@ TEST(TcpListener, RefusesOtherSecretsAndLinks) {
   EXPECT_THAT(job.listener->last_rejection().message(), HasSubstr("rejected a connection (127.0."));
 }
 
+TEST(TcpListener, GoesOnAtTheSameAddressInTheNextEpoch) {
+  ListeningJob job;
+  job.open();
+  const SocketAddress where = job.listener->addresses()[0];
+  const auto pair = join(*job.listener, *job.context, where);
+  ASSERT_TRUE(pair.accepted);
+  const Descriptor begun = stranger_at(where);
+  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  Acceptance next = usual_acceptance();
+  next.epoch = 4;
+  job.listener->set_acceptance(next);
+  EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
+  EXPECT_FALSE(join(*job.listener, *job.context, where).error.ok());
+  Link link = usual_link();
+  link.epoch = 4;
+  const auto later = join(*job.listener, *job.context, where, link);
+  ASSERT_TRUE(later.accepted) << later.error.message();
+  EXPECT_EQ(later.accepted->peer().epoch, 4u);
+  EXPECT_EQ(carry(*pair.dialed, *pair.accepted, bytes_of("old")), bytes_of("old"));
+}
+
 TEST(TcpListener, ClosesStrangersWithoutAWord) {
   ListeningJob job;
   job.open();

@@ -98,7 +98,7 @@ TlsContext::~TlsContext() {
 Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   using Callbacks = TlsSession::Callbacks;
   SSL_CTX* settings = ::SSL_CTX_new(::TLS_method());
-  BIO_METHOD* method = ::BIO_meth_new(::BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "wire");
+  BIO_METHOD* method = ::BIO_meth_new(BIO_TYPE_SOURCE_SINK, "wire");
   std::unique_ptr<TlsContext> made(new TlsContext(std::move(secret), settings, method));
   const bool allocated = settings != nullptr && method != nullptr;
   if (!allocated || ::SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) != 1 ||
@@ -242,7 +242,7 @@ Status TlsSession::flush() {
   }
   unsent_.clear();
   unsent_from_ = 0;
-  return {};
+  return wire_->has_unsent() ? wire_->try_send({}, {}).status() : Status();
 }
 
 Status TlsSession::handshake_error() const {
@@ -337,7 +337,7 @@ void TlsSession::finish_handshake() {
 bool TlsSession::has_unsent() const {
   // Until the peer is proven, the listening end keeps what it has to say.
   const bool sealed_waits = may_write_ && !unsent_.empty();
-  return sealed_waits || (ssl_ == nullptr && wire_->has_unsent());
+  return sealed_waits || wire_->has_unsent();
 }
 
 bool TlsSession::has_received() const {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,6 +265,22 @@ TEST(TlsSession, AnswersNoStranger) {
     EXPECT_EQ(outcome.error.code(), StatusCode::kRebuildGroup);
     EXPECT_EQ(outcome.answered_bytes, 0u);
   }
+}
+
+TEST(TlsSession, AnswersNoOrdinaryTlsClient) {
+  SSL_CTX* settings = ::SSL_CTX_new(::TLS_client_method());
+  SSL* client = ::SSL_new(settings);
+  BIO* output = ::BIO_new(::BIO_s_mem());
+  ::SSL_set_bio(client, ::BIO_new(::BIO_s_mem()), output);
+  EXPECT_LT(::SSL_connect(client), 1);
+  Bytes hello(4000);
+  hello.resize(static_cast<std::size_t>(::BIO_read(output, hello.data(), 4000)));
+  ::SSL_free(client);
+  ::SSL_CTX_free(settings);
+  EXPECT_GT(hello.size(), 100u);
+  const Outcome outcome = send_as_stranger(*context_of('s'), hello, false);
+  EXPECT_EQ(outcome.error.code(), StatusCode::kRebuildGroup);
+  EXPECT_EQ(outcome.answered_bytes, 0u);
 }
 
 TEST(TlsSession, RefusesChangedHandshakes) {
