@@ -19,10 +19,11 @@
 #include "network/link.h"
 #include "network/tcp/job_secret.h"
 
-using SSL = struct ssl_st;
-using SSL_CTX = struct ssl_ctx_st;
-using BIO_METHOD = struct bio_method_st;
-using SSL_SESSION = struct ssl_session_st;
+// OpenSSL's SSL, SSL_CTX, BIO_METHOD and SSL_SESSION, whose headers are included in the .cc only.
+struct ssl_st;
+struct ssl_ctx_st;
+struct bio_method_st;
+struct ssl_session_st;
 
 namespace farandole {
 
@@ -46,11 +47,11 @@ class TlsContext {
 
  private:
   friend class TlsSession;
-  TlsContext(JobSecret secret, SSL_CTX* settings, BIO_METHOD* wire_method);
+  TlsContext(JobSecret secret, ssl_ctx_st* settings, bio_method_st* wire_method);
 
   JobSecret secret_;
-  SSL_CTX* settings_;        // owned
-  BIO_METHOD* wire_method_;  // owned
+  ssl_ctx_st* settings_;        // owned
+  bio_method_st* wire_method_;  // owned
 };
 
 class TlsSession final : public Connection {
@@ -105,7 +106,7 @@ class TlsSession final : public Connection {
   Status handshake_error() const;
   Status broken_error(const char* doing) const;
 
-  SSL_SESSION* session_of(const Link& link);
+  ssl_session_st* session_of(const Link& link);
   bool accepts(const Link& link) const;
   // The two ends of the wire, as OpenSSL sees it. −1: failed (wire_failure_), 0: nothing now.
   int read_wire(std::span<std::byte> into);
@@ -122,7 +123,7 @@ class TlsSession final : public Connection {
   Link link_;
   Bytes identity_;
   Peer peer_;
-  SSL* ssl_ = nullptr;  // owned; null once an open link is proven
+  ssl_st* ssl_ = nullptr;  // owned; null once an open link is proven
   Progress progress_ = Progress::kWaiting;
   bool handshake_sent_ = false;     // the dialing end has nothing more to send
   bool confirmation_sent_ = false;  // by the listening end
