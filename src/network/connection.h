@@ -36,8 +36,9 @@ class Connection {
   virtual bool has_received() const = 0;
   // Borrowed, for poll(). −1 after close(), and if a simulation has none.
   virtual int descriptor() const = 0;
-  // Tells the peer that the stream ends here, if that can be done at once. Unsent bytes are lost. If
-  // received bytes were not taken, the kernel may also drop bytes that the peer has not received.
+  // Tells the peer that the stream ends here, if that can be done at once. Unsent bytes are lost.
+  // If received bytes were not taken, the kernel may also drop bytes that the peer has not
+  // received.
   virtual void close() = 0;
   virtual const Peer& peer() const = 0;
 };
