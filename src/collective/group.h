@@ -48,7 +48,7 @@ struct StepIdentity;
 // part. The order of the host parts is that of their lowest members.
 struct HostParts {
   int host = 0;                           // the index of our host part
-  std::vector<std::vector<int>> members;  // by host part: its members, as indices in the group
+  std::vector<std::vector<int>> members;  // by host part: its members in the group, ascending
   Lane* lane = nullptr;                   // ours; null if our index in the host part is too high
   // start_step() of the room hosts, which has the algorithms for such groups.
   std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
@@ -58,8 +58,10 @@ struct HostParts {
   int members_on(int index) const {
     return static_cast<int>(members[static_cast<std::size_t>(index)].size());
   }
-  int lanes() const;          // as many as the smallest host part has members
-  int group_members() const;  // the members of all host parts
+  int lanes() const;               // as many as the smallest host part has members
+  int group_members() const;       // the members of all host parts
+  int host_of(int member) const;   // of a member of the group
+  int index_of(int member) const;  // of a member of the group in its host part
 };
 
 inline int HostParts::lanes() const {
@@ -72,6 +74,17 @@ inline int HostParts::group_members() const {
   int sum = 0;
   for (int index = 0; index < hosts(); ++index) sum += members_on(index);
   return sum;
+}
+
+inline int HostParts::host_of(int member) const {
+  int index = 0;
+  while (!std::ranges::binary_search(members[static_cast<std::size_t>(index)], member)) ++index;
+  return index;
+}
+
+inline int HostParts::index_of(int member) const {
+  const std::vector<int>& part = members[static_cast<std::size_t>(host_of(member))];
+  return static_cast<int>(std::ranges::lower_bound(part, member) - part.begin());
 }
 
 // Owns only the scratch lists and lives as long as the engine's group. Only one thread at a time

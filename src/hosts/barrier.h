@@ -18,11 +18,11 @@ class HostsBarrier final : public StepBetweenHosts {
     return noted != Progress::kDone || notes_.are_valid() ? noted : Progress::kMismatch;
   }
 
- private:
-  friend class HostNotes;  // calls these two functions
-  std::int64_t show() const { return 0; }
-  std::optional<NoteHeader> write_note(std::span<std::byte>) const { return NoteHeader{}; }
+  // See HostNotes.
+  static std::int64_t show() { return 0; }
+  static std::optional<NoteHeader> write_note(std::span<std::byte>) { return NoteHeader{}; }
 
+ private:
   HostNotes notes_;
 };
 

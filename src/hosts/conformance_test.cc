@@ -32,15 +32,6 @@ const std::vector<Shape> kShapes = {
 
 int members_of(const HostMembers& parts) { return HostParts{.members = parts}.group_members(); }
 
-std::vector<OperationRow> operations() {
-  std::vector<OperationRow> rows = operations_with_steps();
-  std::erase_if(rows, [](const OperationRow& row) {
-    return row.operation != Operation::kAllreduce && row.operation != Operation::kReducescatter &&
-           row.operation != Operation::kBarrier;
-  });
-  return rows;
-}
-
 class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow, Shape>> {
  protected:
   Operation operation() const { return std::get<0>(GetParam()).operation; }
@@ -113,7 +104,7 @@ TEST_P(HostsConformance, one_byte_at_a_time) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
-                         ::testing::Combine(::testing::ValuesIn(operations()),
+                         ::testing::Combine(::testing::ValuesIn(operations_with_steps()),
                                             ::testing::ValuesIn(kShapes)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param).name) + "_" +

@@ -60,25 +60,19 @@ class HostsReduction final : public StepBetweenHosts {
   // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
   HostsReduction(Group& group, const StepIdentity& identity, Options options);
 
-  Progress advance() override { return advance_between_hosts(notes_, windows_, *this); }
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
- private:
-  friend class HostNotes;  // calls these two functions
+  // See HostNotes, advance_between_hosts() and BasicHostWindows.
   std::int64_t show();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload);
-
-  template <class Algorithm>
-  friend Progress advance_between_hosts(HostNotes&, HostWindows&, Algorithm&);
   std::optional<std::int64_t> all_arrived();
-
-  template <class Board>
-  friend class BasicHostWindows;  // calls these five functions
   void stage(std::int64_t window);
   void begin(std::int64_t window);
   bool drive();
   bool is_complete(std::int64_t window);
   void fetch(std::int64_t window);
 
+ private:
   const Group& group() const { return notes_.entry_barrier().group(); }
   const HostParts& hosts() const { return notes_.parts(); }
   bool is_small() const { return options_.tensor.bytes() <= note_data_bytes_max(hosts().hosts()); }

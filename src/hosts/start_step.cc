@@ -4,12 +4,17 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "hosts/allgather.h"
+#include "hosts/alltoall.h"
 #include "hosts/barrier.h"
+#include "hosts/broadcast.h"
 #include "hosts/reduction.h"
 
 namespace farandole {
 
 namespace {
+
+std::int64_t element_bytes(DType dtype) { return static_cast<std::int64_t>(row_of(dtype).bytes); }
 
 std::unique_ptr<HostsReduction> reduction(Group& group, const StepIdentity& identity,
                                           const CollectiveCall& call) {
@@ -17,13 +22,13 @@ std::unique_ptr<HostsReduction> reduction(Group& group, const StepIdentity& iden
                                .op = call.reduce_op,
                                .prescale = call.prescale,
                                .postscale = call.postscale};
-  const auto element_bytes = static_cast<std::int64_t>(row_of(call.dtype).bytes);
   const bool is_allreduce = call.operation == Operation::kAllreduce;
-  const std::int64_t bytes = is_allreduce ? call.count * element_bytes : call.rows * call.row_bytes;
-  CHECK(bytes % element_bytes == 0, "a row consists of whole elements");
+  const std::int64_t bytes =
+      is_allreduce ? call.count * element_bytes(call.dtype) : call.rows * call.row_bytes;
+  CHECK(bytes % element_bytes(call.dtype) == 0, "a row consists of whole elements");
   HostsReduction::Options options = {
       .tensor = {.reduction = reduction,
-                 .count = bytes / element_bytes,
+                 .count = bytes / element_bytes(call.dtype),
                  .input = call.input,
                  .output = call.output,
                  .joined = call.joined},
@@ -41,9 +46,33 @@ std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& i
     case Operation::kAllreduce:
     case Operation::kReducescatter:
       return reduction(group, identity, call);
+    case Operation::kBroadcast:
+      return std::make_unique<HostsBroadcast>(
+          group, identity,
+          Broadcast::Options{.root = call.root,
+                             .bytes = call.count * element_bytes(call.dtype),
+                             .input = call.input,
+                             .output = call.output});
+    case Operation::kAllgather:
+      return std::make_unique<HostsAllgather>(
+          group, identity,
+          Allgather::Options{.input = call.input,
+                             .rows = call.rows,
+                             .row_bytes = call.row_bytes,
+                             .allocate = std::move(call.allocate)});
+    case Operation::kAlltoall:
+      return std::make_unique<HostsAlltoall>(
+          group, identity,
+          Alltoall::Options{.input = call.input,
+                            .rows = call.rows,
+                            .row_bytes = call.row_bytes,
+                            .splits = std::move(call.splits),
+                            .allocate = std::move(call.allocate)});
     case Operation::kBarrier:
       return std::make_unique<HostsBarrier>(group, identity);
-    default:
+    case Operation::kJoin:
+    case Operation::kSend:
+    case Operation::kReceive:
       break;
   }
   CHECK(false, "joins and messages are not steps, and every other operation has an algorithm");

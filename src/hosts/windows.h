@@ -115,16 +115,18 @@ Progress BasicHostWindows<Board>::advance_window(Algorithm& algorithm) {
 
 using HostWindows = BasicHostWindows<FlagBoard>;
 
-// Runs a step between hosts: its notes, then its windows. The algorithm has the functions that both
-// need, and std::optional<std::int64_t> all_arrived(): called when the notes are there and valid.
-// Returns the number of windows, which is the same on all members of all hosts. If it is 0, the
-// outputs are complete. Empty if the notes make no sense.
-template <class Algorithm>
-Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Algorithm& algorithm) {
-  if (notes.is_over()) return windows.advance(algorithm);
-  if (const Progress noted = notes.advance(algorithm); noted != Progress::kDone) return noted;
+// Runs a step between hosts: its notes, then its windows. `operation` has the functions that
+// HostNotes needs, and std::optional<std::int64_t> all_arrived(): called when the notes are there
+// and valid. Returns the number of windows, which is the same on all members of all hosts. If it is
+// 0, the outputs are complete. Empty if the notes make no sense. `mover` has the functions that
+// HostWindows needs.
+template <class Operation, class Mover>
+Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation& operation,
+                               Mover& mover) {
+  if (notes.is_over()) return windows.advance(mover);
+  if (const Progress noted = notes.advance(operation); noted != Progress::kDone) return noted;
   if (!notes.are_valid()) return Progress::kMismatch;
-  const std::optional<std::int64_t> count = algorithm.all_arrived();
+  const std::optional<std::int64_t> count = operation.all_arrived();
   if (!count) return Progress::kMismatch;
   windows.start(notes.entry_barrier().board(), *count);
   return *count == 0 ? Progress::kDone : Progress::kAdvanced;

@@ -1,0 +1,84 @@
+#include "hosts/allgather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+// The group's scratch lists hold the rows of each member of the whole group, and where they begin
+// in the output.
+
+namespace farandole {
+
+std::vector<std::int64_t> HostsAllgather::payloads(const HostParts& hosts) {
+  std::vector<std::int64_t> sizes;
+  for (int host = 0; host < hosts.hosts(); ++host)
+    sizes.push_back(hosts.members_on(host) * static_cast<std::int64_t>(sizeof(std::int64_t)));
+  return sizes;
+}
+
+HostsAllgather::HostsAllgather(Group& group, const StepIdentity& identity,
+                               Allgather::Options options)
+    : scratch_(&group.scratch),
+      options_(std::move(options)),
+      notes_(group, identity, payloads(*group.parts)),
+      copies_(notes_, 1) {}
+
+std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payload) const {
+  for (int member = 0; member < hosts().members_on(hosts().host); ++member) {
+    const std::int64_t rows = notes_.entry_barrier().declared_count(member);
+    std::memcpy(payload.data() + static_cast<std::size_t>(member) * sizeof(rows), &rows,
+                sizeof(rows));
+  }
+  return NoteHeader{};
+}
+
+// Returns the same on all members: false if a number is negative or a sum overflows.
+bool HostsAllgather::read_rows() {
+  const auto members = static_cast<std::size_t>(hosts().group_members());
+  scratch_->counts.assign(members, 0);
+  scratch_->offsets.assign(members, 0);
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    const std::byte* from = notes_.payload(host);
+    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
+      std::memcpy(&scratch_->counts[static_cast<std::size_t>(member)], from, sizeof(std::int64_t));
+      from += sizeof(std::int64_t);
+    }
+  }
+  std::int64_t total = 0;
+  for (std::size_t member = 0; member < members; ++member) {
+    std::int64_t bytes = 0;
+    scratch_->offsets[member] = total;
+    if (scratch_->counts[member] < 0 ||
+        __builtin_mul_overflow(scratch_->counts[member], options_.row_bytes, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total))
+      return false;
+  }
+  return true;
+}
+
+std::optional<std::int64_t> HostsAllgather::all_arrived() {
+  if (!read_rows()) return std::nullopt;
+  std::byte* const output = options_.allocate(scratch_->counts);
+  return copies_.start(streams(), options_.input, output);
+}
+
+HostCopies::Streams HostsAllgather::streams() const {
+  HostCopies::Streams streams = {.outgoing = std::vector<HostStream>(1),
+                                 .incoming = std::vector<HostStream>(hosts().members.size())};
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    HostStream& stream = host == hosts().host ? streams.outgoing[0]
+                                              : streams.incoming[static_cast<std::size_t>(host)];
+    int index = 0;
+    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
+      const auto place = static_cast<std::size_t>(member);
+      stream.add({.from = index++,
+                  .bytes = scratch_->counts[place] * options_.row_bytes,
+                  .output = scratch_->offsets[place]});
+    }
+    streams.longest = std::max(streams.longest, stream.bytes());
+  }
+  return streams;
+}
+
+}  // namespace farandole

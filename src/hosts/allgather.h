@@ -1,0 +1,49 @@
+// HostsAllgather: the all-gather of a group that has members on several hosts. The notes carry how
+// many rows each member brings. The stream of a host is the rows of its members in rank order, the
+// same for all other hosts.
+//
+// Cost on h hosts, if the members of a host bring s bytes: it sends (h − 1) s bytes; two one-way
+// latencies, and the waits of HostCopies. A member that brings n bytes of a result of N bytes moves
+// 2 (n + N) bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "collective/allgather.h"
+#include "hosts/copies.h"
+#include "hosts/notes.h"
+#include "hosts/windows.h"
+
+namespace farandole {
+
+class HostsAllgather final : public StepBetweenHosts {
+ public:
+  // The bytes that each host's note has beside its header.
+  static std::vector<std::int64_t> payloads(const HostParts& hosts);
+
+  // The input is borrowed until the step has ended.
+  HostsAllgather(Group& group, const StepIdentity& identity, Allgather::Options options);
+
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, copies_); }
+
+  // See HostNotes and advance_between_hosts().
+  std::int64_t show() const { return options_.rows; }
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
+  std::optional<std::int64_t> all_arrived();
+
+ private:
+  const HostParts& hosts() const { return notes_.parts(); }
+  bool read_rows();
+  HostCopies::Streams streams() const;
+
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  Allgather::Options options_;
+  HostNotes notes_;
+  HostWindows windows_;
+  HostCopies copies_;
+};
+
+}  // namespace farandole

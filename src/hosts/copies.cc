@@ -1,0 +1,91 @@
+#include "hosts/copies.h"
+
+#include <cstring>
+#include <utility>
+
+namespace farandole {
+
+std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byte* output) {
+  streams_ = std::move(streams);
+  input_ = input;
+  output_ = output;
+  const std::int64_t windows = layout_.windows_for(streams_.longest);
+  if (windows > 0 && lane_.exist()) lane_.begin(notes_->entry_barrier().identity());
+  return windows;
+}
+
+void HostCopies::stage(std::int64_t window) const {
+  for (int index = 0; index < static_cast<int>(streams_.outgoing.size()); ++index) {
+    const StreamRange chunk = layout_.chunk(outgoing(index), window);
+    std::byte* const to =
+        notes_->entry_barrier().own_staging() + layout_.chunk_offset(window, index);
+    outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
+      if (block.from == group().member)
+        std::memcpy(to + (part.begin - chunk.begin),
+                    input_ + block.input + (part.begin - block.begin),
+                    static_cast<std::size_t>(part.bytes()));
+    });
+  }
+}
+
+void HostCopies::begin(std::int64_t window) {
+  take_local(window);
+  if (!lane_.exist()) return;
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    if (host == hosts().host) continue;
+    send(window, host);
+    lane_.receive(host, notes_->entry_barrier().own_staging() + layout_.slice_offset(window, host),
+                  layout_.slice(incoming(host), window, group().member).bytes());
+  }
+  complete_[static_cast<std::size_t>(window % 2)] = lane_.mark();
+}
+
+// Copies what members of our host bring for us. Our own input is read directly; in place, nothing
+// is copied.
+void HostCopies::take_local(std::int64_t window) const {
+  if (output_ == nullptr) return;
+  const int index = outgoing_index(hosts().host);
+  const StreamRange chunk = layout_.chunk(outgoing(index), window);
+  const std::int64_t offset = layout_.chunk_offset(window, index);
+  outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
+    if (!block.is_for(group().member)) return;
+    std::byte* const to = output_ + block.output + (part.begin - block.begin);
+    const std::byte* const from = block.from == group().member
+                                      ? input_ + block.input + (part.begin - block.begin)
+                                      : staging(block.from) + offset + (part.begin - chunk.begin);
+    if (from != to) std::memcpy(to, from, static_cast<std::size_t>(part.bytes()));
+  });
+}
+
+void HostCopies::send(std::int64_t window, int host) {
+  const int index = outgoing_index(host);
+  const StreamRange chunk = layout_.chunk(outgoing(index), window);
+  const std::int64_t offset = layout_.chunk_offset(window, index);
+  outgoing(index).visit(
+      layout_.slice(chunk, group().member), [&](const Block& block, StreamRange part) {
+        lane_.send(host, staging(block.from) + offset + (part.begin - chunk.begin), part.bytes());
+      });
+}
+
+bool HostCopies::is_complete(std::int64_t window) const {
+  const LaneStreams::Mark& all = complete_[static_cast<std::size_t>(window % 2)];
+  return !lane_.exist() || (lane_.have_sent(all) && lane_.have_received(all));
+}
+
+void HostCopies::fetch(std::int64_t window) const {
+  if (output_ == nullptr) return;
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    if (host == hosts().host) continue;
+    for (int lane = 0; lane < hosts().lanes(); ++lane) {
+      const StreamRange slice = layout_.slice(incoming(host), window, lane);
+      const std::byte* const from = staging(lane) + layout_.slice_offset(window, host);
+      incoming(host).visit(slice, [&](const Block& block, StreamRange part) {
+        if (block.is_for(group().member))
+          std::memcpy(output_ + block.output + (part.begin - block.begin),
+                      from + (part.begin - slice.begin), static_cast<std::size_t>(part.bytes()));
+      });
+    }
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,73 @@
+// HostCopies: the windows of the operations that only copy: broadcast, all-gather and all-to-all.
+//
+// In a window, each member stages what it brings to the chunks of its host's streams, at the place
+// that it has in the chunk. Lane k sends slice k of each chunk straight out of the staging memory
+// of the members that have it, and receives its slices of the other hosts' chunks into its own
+// staging memory. The members copy from the staging memory of the others what stays on the host
+// when it is staged, and what came from other hosts when it is complete.
+//
+// Cost for a host that sends s bytes and gets g bytes: 3 waits, and 2 more per window, overlapped
+// over two windows; one one-way latency after the notes. Each member moves twice what it brings (4
+// times in an all-to-all with itself), and twice what it gets. Each byte is on the wire once,
+// except that a broadcast or all-gather sends it to each other host.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hosts/notes.h"
+#include "hosts/streams.h"
+
+namespace farandole {
+
+class HostCopies {
+ public:
+  struct Streams {
+    std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
+    std::vector<HostStream> incoming = {};  // by source host; ours is not used
+    std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
+  };
+
+  // `outgoing` is how many streams a host has: one per host, or one for all. `notes` is borrowed
+  // and must outlive this object.
+  HostCopies(const HostNotes& notes, int outgoing)
+      : notes_(&notes), layout_(notes, outgoing, notes.parts().hosts()), lane_(notes.parts()) {}
+
+  // Only after all have entered. Returns the number of windows. If the output is null, this member
+  // gets no result. The memory is borrowed until the step has ended.
+  std::int64_t start(Streams streams, const std::byte* input, std::byte* output);
+
+  // See BasicHostWindows.
+  void stage(std::int64_t window) const;
+  void begin(std::int64_t window);
+  static bool drive() { return false; }
+  bool is_complete(std::int64_t window) const;
+  void fetch(std::int64_t window) const;
+
+ private:
+  const Group& group() const { return notes_->entry_barrier().group(); }
+  const HostParts& hosts() const { return notes_->parts(); }
+  // Which of our streams goes to that host.
+  int outgoing_index(int host) const { return streams_.outgoing.size() == 1 ? 0 : host; }
+  const HostStream& outgoing(int index) const {
+    return streams_.outgoing[static_cast<std::size_t>(index)];
+  }
+  const HostStream& incoming(int host) const {
+    return streams_.incoming[static_cast<std::size_t>(host)];
+  }
+  const std::byte* staging(int member) const { return notes_->entry_barrier().staging(member); }
+  void take_local(std::int64_t window) const;
+  void send(std::int64_t window, int host);
+
+  const HostNotes* notes_;
+  WindowLayout layout_;
+  LaneStreams lane_;
+  Streams streams_;
+  const std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+  std::array<LaneStreams::Mark, 2> complete_;  // by window modulo 2
+};
+
+}  // namespace farandole
