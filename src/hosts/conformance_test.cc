@@ -39,9 +39,9 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
   int members() const { return members_of(parts()); }
 
   bool is_supported(DType dtype, ReduceOp op) const {
-    HostsInTest cluster(parts());
-    return is_defined(operation(), dtype, op) &&
-           supports(cluster.group(0), operation(), dtype, op).ok();
+    Group group;
+    group.parts = {.members = parts()};
+    return is_defined(operation(), dtype, op) && supports(group, operation(), dtype, op).ok();
   }
   std::vector<ReduceOp> reduce_ops(DType dtype) const {
     std::vector<ReduceOp> ops = {ReduceOp::kSum};

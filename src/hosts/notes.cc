@@ -15,17 +15,27 @@ constexpr NoteHeader kInvalid = {.present = -1};
 
 }  // namespace
 
+std::int64_t HostNotes::bytes_for(std::span<const std::int64_t> payload_bytes) {
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes : payload_bytes)
+    sum += round_up(kHeaderBytes + bytes, kPieceAlignment);
+  return round_up(sum, kPartAlignment);
+}
+
 HostNotes::HostNotes(const Group& group, const StepIdentity& identity,
                      std::vector<std::int64_t> payload_bytes)
-    : entry_barrier_(group, identity), payload_bytes_(std::move(payload_bytes)) {
+    : entry_barrier_(group, identity),
+      payload_bytes_(std::move(payload_bytes)),
+      end_(bytes_for(payload_bytes_)) {
   CHECK(group.parts && static_cast<int>(payload_bytes_.size()) == group.parts->hosts(),
         "every host has a note");
+  std::int64_t begin = 0;
   for (const std::int64_t bytes : payload_bytes_) {
-    CHECK(bytes + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax), "a note is small");
-    begins_.push_back(end_);
-    end_ += round_up(kHeaderBytes + bytes, kPieceAlignment);
+    CHECK(bytes + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax),
+          "supports() must be ok");
+    begins_.push_back(begin);
+    begin += round_up(kHeaderBytes + bytes, kPieceAlignment);
   }
-  end_ = round_up(end_, kPartAlignment);
   CHECK(end_ <= kAllBytesMax, "supports() must be ok");
 }
 

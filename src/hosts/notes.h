@@ -54,6 +54,9 @@ class HostNotes {
   HostNotes(const Group& group, const StepIdentity& identity,
             std::vector<std::int64_t> payload_bytes);
 
+  // How much staging memory the notes with these payloads use. At most kAllBytesMax.
+  static std::int64_t bytes_for(std::span<const std::int64_t> payload_bytes);
+
   const EntryBarrier& entry_barrier() const { return entry_barrier_; }
   const HostParts& parts() const { return *entry_barrier_.group().parts; }
   bool is_over() const { return state_ == State::kOver; }
@@ -95,7 +98,7 @@ class HostNotes {
   EntryBarrier entry_barrier_;
   std::vector<std::int64_t> payload_bytes_;
   std::vector<std::int64_t> begins_;  // by host: where its note begins in the staging memory
-  std::int64_t end_ = 0;
+  std::int64_t end_;
   int collected_ = 0;  // local member 0: the notes of so many hosts are there
   bool same_step_ = true;
   State state_ = State::kEnter;

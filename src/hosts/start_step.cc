@@ -1,6 +1,8 @@
 #include "hosts/start_step.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -8,6 +10,7 @@
 #include "hosts/alltoall.h"
 #include "hosts/barrier.h"
 #include "hosts/broadcast.h"
+#include "hosts/notes.h"
 #include "hosts/reduction.h"
 
 namespace farandole {
@@ -101,10 +104,31 @@ Status check_reduction_of(DType dtype, ReduceOp op) {
                   name_of(op), row_of(dtype).name, row_of(dtype).name));
 }
 
+// Whether the notes and the windows fit into the staging memory. Only the splits of an all-to-all
+// become too many in groups of a realistic size.
+bool fits(const HostParts& hosts, Operation operation) {
+  const bool is_alltoall = operation == Operation::kAlltoall;
+  std::vector<std::int64_t> payloads(hosts.members.size(), note_data_bytes_max(hosts.hosts()));
+  if (operation == Operation::kAllgather) payloads = HostsAllgather::payloads(hosts);
+  if (is_alltoall) payloads = HostsAlltoall::payloads(hosts);
+  const std::int64_t notes = HostNotes::bytes_for(payloads);
+  const auto largest = static_cast<std::size_t>(std::ranges::max(payloads)) + sizeof(NoteHeader);
+  if (largest > kNoteBytesMax || notes > HostNotes::kAllBytesMax) return false;
+  const bool reduces = row_of(operation).reduces;
+  const int chunks = reduces || is_alltoall ? hosts.hosts() : 1;
+  return WindowLayout::fits(notes, hosts, chunks, hosts.hosts() * (reduces ? 2 : 1));
+}
+
 }  // namespace
 
 Status supports(const Group& group, Operation operation, DType dtype, ReduceOp reduce_op) {
   if (!group.parts) return {};
+  if (!fits(*group.parts, operation))
+    return Status::fix_call(
+        format_text("the {} of {} members on {} hosts is not possible, because their counts do not "
+                    "fit into the "
+                    "memory for it; use smaller groups",
+                    row_of(operation).name, group.parts->group_members(), group.parts->hosts()));
   return row_of(operation).reduces ? check_reduction_of(dtype, reduce_op) : Status();
 }
 

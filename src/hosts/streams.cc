@@ -6,7 +6,7 @@ namespace farandole {
 
 WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
     : begin_(notes.end()),
-      half_bytes_((static_cast<std::int64_t>(kStagingBytesPerSlot) - begin_) / 2),
+      half_bytes_(half_bytes_after(begin_)),
       lanes_(notes.parts().lanes()),
       chunks_(chunks),
       chunk_bytes_(chunk_bytes_for(half_bytes_, lanes_, chunks, slices)),
@@ -15,7 +15,8 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
   CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
 }
 
-// A slice has at most chunk / lanes + kPieceAlignment bytes.
+// A slice has at most chunk / lanes + kPieceAlignment bytes. The result is not positive if they do
+// not fit.
 std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
                                            std::int64_t chunks, std::int64_t slices) {
   const std::int64_t room = half_bytes - slices * kPieceAlignment;

@@ -101,12 +101,18 @@ class WindowLayout {
     return chunk_offset(window, chunks_) + index * slice_bytes_;
   }
 
-  // The chunk bytes for that many chunks and slices in `half_bytes` bytes. Not positive if they do
-  // not fit.
+  // Whether that many chunks and slices fit after notes of that size.
+  static bool fits(std::int64_t notes_bytes, const HostParts& hosts, int chunks, int slices) {
+    return chunk_bytes_for(half_bytes_after(notes_bytes), hosts.lanes(), chunks, slices) > 0;
+  }
+
+ private:
+  static std::int64_t half_bytes_after(std::int64_t notes_bytes) {
+    return (static_cast<std::int64_t>(kStagingBytesPerSlot) - notes_bytes) / 2;
+  }
   static std::int64_t chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
                                       std::int64_t chunks, std::int64_t slices);
 
- private:
   std::int64_t begin_;
   std::int64_t half_bytes_;
   int lanes_;
