@@ -10,10 +10,11 @@
 
 namespace farandole {
 
-std::vector<std::int64_t> HostsAllgather::payloads(const HostParts& hosts) {
-  std::vector<std::int64_t> sizes;
+NoteSizes HostsAllgather::note_sizes(const HostParts& hosts) {
+  NoteSizes sizes;
   for (int host = 0; host < hosts.hosts(); ++host)
-    sizes.push_back(hosts.members_on(host) * static_cast<std::int64_t>(sizeof(std::int64_t)));
+    sizes.payloads.push_back(hosts.members_on(host) *
+                             static_cast<std::int64_t>(sizeof(std::int64_t)));
   return sizes;
 }
 
@@ -21,7 +22,7 @@ HostsAllgather::HostsAllgather(Group& group, const StepIdentity& identity,
                                Allgather::Options options)
     : scratch_(&group.scratch),
       options_(std::move(options)),
-      notes_(group, identity, payloads(*group.parts)),
+      notes_(group, identity, note_sizes(*group.parts)),
       copies_(notes_, 1) {}
 
 std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payload) const {

@@ -21,8 +21,7 @@ namespace farandole {
 
 class HostsAllgather final : public StepBetweenHosts {
  public:
-  // The bytes that each host's note has beside its header.
-  static std::vector<std::int64_t> payloads(const HostParts& hosts);
+  static NoteSizes note_sizes(const HostParts& hosts);
 
   // The input is borrowed until the step has ended.
   HostsAllgather(Group& group, const StepIdentity& identity, Allgather::Options options);

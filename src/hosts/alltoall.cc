@@ -6,39 +6,54 @@
 
 #include "base/check.h"
 
-// The group's scratch lists hold the splits of all members of the whole group, the number of rows
-// that each sends to us, and where those rows begin in the output.
+// The payload of a note is the bytes of the longest stream, and then the splits of each member of
+// the host. The group's scratch lists hold how many rows each member of the group sends to us, and
+// where those rows begin in the output.
 
 namespace farandole {
+namespace {
 
-std::vector<std::int64_t> HostsAlltoall::payloads(const HostParts& hosts) {
-  const std::int64_t bytes =
-      hosts.group_members() * static_cast<std::int64_t>(sizeof(std::int64_t));
-  std::vector<std::int64_t> sizes;
-  for (int host = 0; host < hosts.hosts(); ++host) sizes.push_back(hosts.members_on(host) * bytes);
+constexpr std::int64_t kNumberBytes = sizeof(std::int64_t);
+
+std::int64_t number_at(const std::byte* numbers, std::int64_t index) {
+  std::int64_t number = 0;
+  std::memcpy(&number, numbers + index * kNumberBytes, sizeof(number));
+  return number;
+}
+
+}  // namespace
+
+// All hosts keep as much as the largest one, so that all have the same windows.
+NoteSizes HostsAlltoall::note_sizes(const HostParts& hosts) {
+  std::int64_t largest = 0;
+  for (int host = 0; host < hosts.hosts(); ++host)
+    largest = std::max<std::int64_t>(largest, hosts.members_on(host));
+  NoteSizes sizes;
+  for (int host = 0; host < hosts.hosts(); ++host) {
+    const std::int64_t senders = hosts.members_on(host);
+    sizes.payloads.push_back((1 + senders * hosts.group_members()) * kNumberBytes);
+    sizes.kept.push_back((1 + senders * largest) * kNumberBytes);
+  }
   return sizes;
 }
 
 HostsAlltoall::HostsAlltoall(Group& group, const StepIdentity& identity, Alltoall::Options options)
     : scratch_(&group.scratch),
       options_(std::move(options)),
-      notes_(group, identity, payloads(*group.parts)),
+      notes_(group, identity, note_sizes(*group.parts),
+             [this](std::span<const std::byte> payload, std::byte* into) { keep(payload, into); }),
       copies_(notes_, group.parts->hosts()) {
   CHECK(static_cast<int>(options_.splits.size()) == hosts().group_members(),
         "there is one split for each member");
-  std::int64_t sent = 0;
+  std::int64_t sum = 0;
   for (const std::int64_t rows : options_.splits) {
-    CHECK(rows >= 0 && rows <= options_.rows - sent, "the splits do not exceed the rows");
-    sent += rows;
+    CHECK(rows >= 0 && rows <= options_.rows - sum, "the splits do not exceed the rows");
+    sum += rows;
   }
 }
 
-int HostsAlltoall::own_member() const {
-  return members_on(hosts().host)[static_cast<std::size_t>(notes_.entry_barrier().group().member)];
-}
-
 std::int64_t HostsAlltoall::splits_bytes() const {
-  return static_cast<std::int64_t>(options_.splits.size() * sizeof(std::int64_t));
+  return static_cast<std::int64_t>(options_.splits.size()) * kNumberBytes;
 }
 
 std::int64_t HostsAlltoall::show() {
@@ -48,106 +63,136 @@ std::int64_t HostsAlltoall::show() {
 }
 
 std::optional<NoteHeader> HostsAlltoall::write_note(std::span<std::byte> payload) const {
-  std::byte* to = payload.data();
+  std::byte* to = payload.data() + kNumberBytes;
   for (int member = 0; member < hosts().members_on(hosts().host); ++member) {
     std::memcpy(to, notes_.room(member, splits_bytes()), static_cast<std::size_t>(splits_bytes()));
     to += splits_bytes();
   }
+  const auto longest = longest_stream(payload.subspan(kNumberBytes));
+  if (!longest) return std::nullopt;
+  std::memcpy(payload.data(), &*longest, sizeof(*longest));
   return NoteHeader{};
 }
 
-std::int64_t HostsAlltoall::split(int from, int to) const {
-  return scratch_->splits[static_cast<std::size_t>(from) * options_.splits.size() +
-                          static_cast<std::size_t>(to)];
-}
-
-void HostsAlltoall::read_splits() {
-  const std::size_t members = options_.splits.size();
-  scratch_->splits.resize(members * members);
-  for (int host = 0; host < hosts().hosts(); ++host) {
-    const std::byte* from = notes_.payload(host);
-    for (const int member : members_on(host)) {
-      std::memcpy(&scratch_->splits[static_cast<std::size_t>(member) * members], from,
-                  static_cast<std::size_t>(splits_bytes()));
-      from += splits_bytes();
-    }
+// Empty if a member sends a negative number of rows or more than it has, or if a sum overflows.
+std::optional<std::int64_t> HostsAlltoall::longest_stream(std::span<const std::byte> splits) const {
+  const std::int64_t members = hosts().group_members();
+  std::vector<std::int64_t> streams(hosts().members.size(), 0);
+  for (int from = 0; from < hosts().members_on(hosts().host); ++from) {
+    std::int64_t left = notes_.entry_barrier().declared_count(from);
+    for (std::size_t host = 0; host < streams.size(); ++host)
+      for (const int to : hosts().members[host]) {
+        const std::int64_t rows = number_at(splits.data(), from * members + to);
+        if (rows < 0 || rows > left || __builtin_add_overflow(streams[host], rows, &streams[host]))
+          return std::nullopt;
+        left -= rows;
+      }
   }
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(std::ranges::max(streams), options_.row_bytes, &bytes))
+    return std::nullopt;
+  return bytes;
 }
 
-// Returns the same on all members: false if a number is negative or a sum overflows.
-bool HostsAlltoall::splits_fit() const {
-  const int members = hosts().group_members();
-  for (int member = 0; member < members; ++member) {
-    std::int64_t sent = 0;
-    std::int64_t received = 0;
+// Keeps the splits for the members of our host.
+void HostsAlltoall::keep(std::span<const std::byte> payload, std::byte* into) const {
+  const auto copy = [&](std::int64_t index) {
+    std::memcpy(into, payload.data() + index * kNumberBytes, kNumberBytes);
+    into += kNumberBytes;
+  };
+  copy(0);
+  const auto numbers = static_cast<std::int64_t>(payload.size()) / kNumberBytes;
+  for (std::int64_t begin = 1; begin < numbers; begin += hosts().group_members())
+    for (const int to : members_on(hosts().host)) copy(begin + to);
+}
+
+std::int64_t HostsAlltoall::sent(int from_index, int to) const {
+  return number_at(notes_.own_payload(), 1 + from_index * hosts().group_members() + to);
+}
+
+std::int64_t HostsAlltoall::received(int from_host, int from_index, int to_index) const {
+  return number_at(notes_.payload(from_host),
+                   1 + from_index * hosts().members_on(hosts().host) + to_index);
+}
+
+// False if a number is negative or a sum overflows.
+bool HostsAlltoall::read_received() {
+  const auto members = static_cast<std::size_t>(hosts().group_members());
+  scratch_->counts.assign(members, 0);
+  scratch_->offsets.assign(members, 0);
+  for (int host = 0; host < hosts().hosts(); ++host)
+    for (int index = 0; index < hosts().members_on(host); ++index)
+      scratch_
+          ->counts[static_cast<std::size_t>(members_on(host)[static_cast<std::size_t>(index)])] =
+          received(host, index, notes_.entry_barrier().group().member);
+  std::int64_t total = 0;
+  for (std::size_t member = 0; member < members; ++member) {
     std::int64_t bytes = 0;
-    for (int other = 0; other < members; ++other)
-      if (split(member, other) < 0 || __builtin_add_overflow(sent, split(member, other), &sent) ||
-          __builtin_add_overflow(received, split(other, member), &received))
-        return false;
-    if (__builtin_mul_overflow(sent, options_.row_bytes, &bytes) ||
-        __builtin_mul_overflow(received, options_.row_bytes, &bytes))
+    scratch_->offsets[member] = total;
+    if (scratch_->counts[member] < 0 ||
+        __builtin_mul_overflow(scratch_->counts[member], options_.row_bytes, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total))
       return false;
   }
   return true;
 }
 
 std::optional<std::int64_t> HostsAlltoall::all_arrived() {
-  read_splits();
-  if (!splits_fit()) return std::nullopt;
-  scratch_->counts.clear();
-  scratch_->offsets.clear();
-  sent_before_.clear();
-  std::int64_t received = 0;
-  std::int64_t sent = 0;
-  for (int member = 0; member < hosts().group_members(); ++member) {
-    scratch_->counts.push_back(split(member, own_member()));
-    scratch_->offsets.push_back(received * options_.row_bytes);
-    sent_before_.push_back(sent);
-    received += split(member, own_member());
-    sent += split(own_member(), member);
-  }
+  if (!read_received()) return std::nullopt;
+  std::optional<HostCopies::Streams> all = streams();
+  if (!all) return std::nullopt;
   std::byte* const output = options_.allocate(scratch_->counts);
-  return copies_.start(streams(), options_.input, output);
+  return copies_.start(std::move(*all), options_.input, output);
 }
 
-std::int64_t HostsAlltoall::longest_stream() const {
-  std::int64_t longest = 0;
-  for (int from_host = 0; from_host < hosts().hosts(); ++from_host)
-    for (int to_host = 0; to_host < hosts().hosts(); ++to_host) {
-      std::int64_t rows = 0;
-      for (const int from : members_on(from_host))
-        for (const int to : members_on(to_host)) rows += split(from, to);
-      longest = std::max(longest, rows * options_.row_bytes);
-    }
-  return longest;
-}
-
-// Where a block begins in an input or an output counts only for ours.
-void HostsAlltoall::add_rows(HostStream& stream, int from_host, int to_host) const {
-  int from_index = 0;
-  for (const int from : members_on(from_host)) {
-    int to_index = 0;
-    for (const int to : members_on(to_host))
-      stream.add({.from = from_index,
-                  .to = to_index++,
-                  .bytes = split(from, to) * options_.row_bytes,
-                  .input = sent_before_[static_cast<std::size_t>(to)] * options_.row_bytes,
-                  .output = scratch_->offsets[static_cast<std::size_t>(from)]});
-    ++from_index;
-  }
-}
-
-HostCopies::Streams HostsAlltoall::streams() {
-  HostCopies::Streams streams = {.outgoing = std::vector<HostStream>(hosts().members.size()),
-                                 .incoming = std::vector<HostStream>(hosts().members.size()),
-                                 .longest = longest_stream()};
+// Empty if a stream is longer than its host says.
+std::optional<HostCopies::Streams> HostsAlltoall::streams() const {
+  HostCopies::Streams streams;
   for (int host = 0; host < hosts().hosts(); ++host) {
-    add_rows(streams.outgoing[static_cast<std::size_t>(host)], hosts().host, host);
-    if (host != hosts().host)
-      add_rows(streams.incoming[static_cast<std::size_t>(host)], host, hosts().host);
+    const std::int64_t longest = number_at(notes_.payload(host), 0);
+    const bool ours = host == hosts().host;
+    streams.outgoing.push_back(outgoing_to(host));
+    streams.incoming.push_back(ours ? HostStream() : incoming_from(host));
+    if (streams.incoming.back().bytes() > longest) return std::nullopt;
+    streams.longest = std::max(streams.longest, longest);
   }
   return streams;
+}
+
+// Where a block begins in the input counts only for ours.
+HostStream HostsAlltoall::outgoing_to(int host) const {
+  std::vector<std::int64_t> begins;  // of our rows for each member of the group
+  std::int64_t rows = 0;
+  for (const std::int64_t split : options_.splits) {
+    begins.push_back(rows);
+    rows += split;
+  }
+  HostStream stream;
+  for (int from = 0; from < hosts().members_on(hosts().host); ++from)
+    for (int index = 0; index < hosts().members_on(host); ++index) {
+      const auto to = static_cast<std::size_t>(members_on(host)[static_cast<std::size_t>(index)]);
+      const int sender = members_on(hosts().host)[static_cast<std::size_t>(from)];
+      stream.add({.from = from,
+                  .to = index,
+                  .bytes = sent(from, static_cast<int>(to)) * options_.row_bytes,
+                  .input = begins[to] * options_.row_bytes,
+                  .output = scratch_->offsets[static_cast<std::size_t>(sender)]});
+    }
+  return stream;
+}
+
+// Where a block begins in the output counts only for ours.
+HostStream HostsAlltoall::incoming_from(int host) const {
+  HostStream stream;
+  for (int from = 0; from < hosts().members_on(host); ++from) {
+    const int sender = members_on(host)[static_cast<std::size_t>(from)];
+    for (int to = 0; to < hosts().members_on(hosts().host); ++to)
+      stream.add({.from = from,
+                  .to = to,
+                  .bytes = received(host, from, to) * options_.row_bytes,
+                  .output = scratch_->offsets[static_cast<std::size_t>(sender)]});
+  }
+  return stream;
 }
 
 }  // namespace farandole

@@ -1,7 +1,8 @@
 // HostsAlltoall: the all-to-all of a group that has members on several hosts. The notes carry the
-// splits of all members, so they grow with the square of the group; supports() has the limit. The
-// stream from one host to another is the rows from each member of the one to each member of the
-// other, sender by sender.
+// splits of the host's members for the whole group, and the bytes of the longest stream from that
+// host; the other hosts keep only the splits for their own members. supports() says which groups
+// are too large for that. The stream from one host to another is the rows from each member of the
+// one to each member of the other, sender by sender.
 //
 // Cost: each row that leaves its host is on the wire once; two one-way latencies, and the waits of
 // HostCopies. A member that sends n bytes and gets m bytes moves 2 (n + m) bytes.
@@ -22,8 +23,7 @@ namespace farandole {
 
 class HostsAlltoall final : public StepBetweenHosts {
  public:
-  // The bytes that each host's note has beside its header.
-  static std::vector<std::int64_t> payloads(const HostParts& hosts);
+  static NoteSizes note_sizes(const HostParts& hosts);
 
   // The splits are those for all members of the whole group. The input is borrowed until the step
   // has ended.
@@ -41,21 +41,23 @@ class HostsAlltoall final : public StepBetweenHosts {
   const std::vector<int>& members_on(int host) const {
     return hosts().members[static_cast<std::size_t>(host)];
   }
-  int own_member() const;
   std::int64_t splits_bytes() const;
-  std::int64_t split(int from, int to) const;  // in rows; call it after read_splits()
-  void read_splits();
-  bool splits_fit() const;
-  std::int64_t longest_stream() const;
-  void add_rows(HostStream& stream, int from_host, int to_host) const;
-  HostCopies::Streams streams();
+  void keep(std::span<const std::byte> payload, std::byte* into) const;
+  // How many rows a member of our host sends to a member of the group.
+  std::int64_t sent(int from_index, int to) const;
+  // How many rows a member of a host sends to a member of our host.
+  std::int64_t received(int from_host, int from_index, int to_index) const;
+  std::optional<std::int64_t> longest_stream(std::span<const std::byte> splits) const;
+  bool read_received();
+  std::optional<HostCopies::Streams> streams() const;
+  HostStream outgoing_to(int host) const;
+  HostStream incoming_from(int host) const;
 
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Alltoall::Options options_;
   HostNotes notes_;
   HostWindows windows_;
   HostCopies copies_;
-  std::vector<std::int64_t> sent_before_;  // by member: our rows for the members before it
 };
 
 }  // namespace farandole

@@ -11,7 +11,8 @@ namespace farandole {
 class HostsBarrier final : public StepBetweenHosts {
  public:
   HostsBarrier(const Group& group, const StepIdentity& identity)
-      : notes_(group, identity, std::vector<std::int64_t>(group.parts->members.size(), 0)) {}
+      : notes_(group, identity,
+               {.payloads = std::vector<std::int64_t>(group.parts->members.size(), 0)}) {}
 
   Progress advance() override {
     const Progress noted = notes_.advance(*this);

@@ -6,10 +6,10 @@
 namespace farandole {
 namespace {
 
-std::vector<std::int64_t> payloads(const HostParts& hosts, int root_host, std::int64_t bytes) {
-  std::vector<std::int64_t> sizes(hosts.members.size(), 0);
+NoteSizes note_sizes(const HostParts& hosts, int root_host, std::int64_t bytes) {
+  NoteSizes sizes = {.payloads = std::vector<std::int64_t>(hosts.members.size(), 0)};
   if (bytes <= note_data_bytes_max(hosts.hosts()))
-    sizes[static_cast<std::size_t>(root_host)] = bytes;
+    sizes.payloads[static_cast<std::size_t>(root_host)] = bytes;
   return sizes;
 }
 
@@ -20,7 +20,7 @@ HostsBroadcast::HostsBroadcast(const Group& group, const StepIdentity& identity,
     : options_(options),
       root_host_(group.parts->host_of(options.root)),
       root_(group.parts->index_of(options.root)),
-      notes_(group, identity, payloads(*group.parts, root_host_, options.bytes)),
+      notes_(group, identity, note_sizes(*group.parts, root_host_, options.bytes)),
       copies_(notes_, 1) {}
 
 bool HostsBroadcast::is_root() const {

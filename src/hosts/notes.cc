@@ -1,5 +1,6 @@
 #include "hosts/notes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -13,30 +14,40 @@ constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(NoteHeader));
 // The header of a host whose entries are invalid.
 constexpr NoteHeader kInvalid = {.present = -1};
 
+std::int64_t note_bytes(std::int64_t payload) {
+  return round_up(kHeaderBytes + payload, kPieceAlignment);
+}
+
 }  // namespace
 
-std::int64_t HostNotes::bytes_for(std::span<const std::int64_t> payload_bytes) {
+std::int64_t NoteSizes::staging_bytes() const {
   std::int64_t sum = 0;
-  for (const std::int64_t bytes : payload_bytes)
-    sum += round_up(kHeaderBytes + bytes, kPieceAlignment);
+  for (const std::int64_t bytes : kept.empty() ? payloads : kept) sum += note_bytes(bytes);
+  if (!kept.empty()) sum += note_bytes(std::ranges::max(payloads));
   return round_up(sum, kPartAlignment);
 }
 
-HostNotes::HostNotes(const Group& group, const StepIdentity& identity,
-                     std::vector<std::int64_t> payload_bytes)
+bool NoteSizes::fit() const {
+  return std::ranges::max(payloads) + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax) &&
+         staging_bytes() <= kStagingBytesMax;
+}
+
+// The kept notes are in the order of the hosts. The note that we send comes after them, unless all
+// of it is kept.
+HostNotes::HostNotes(const Group& group, const StepIdentity& identity, NoteSizes sizes, Keep keep)
     : entry_barrier_(group, identity),
-      payload_bytes_(std::move(payload_bytes)),
-      end_(bytes_for(payload_bytes_)) {
-  CHECK(group.parts && static_cast<int>(payload_bytes_.size()) == group.parts->hosts(),
+      sizes_(std::move(sizes)),
+      keep_(std::move(keep)),
+      end_(sizes_.staging_bytes()) {
+  CHECK(group.parts && sizes_.payloads.size() == group.parts->members.size(),
         "every host has a note");
+  CHECK(sizes_.fit(), "supports() must be ok");
   std::int64_t begin = 0;
-  for (const std::int64_t bytes : payload_bytes_) {
-    CHECK(bytes + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax),
-          "supports() must be ok");
+  for (const std::int64_t bytes : sizes_.kept.empty() ? sizes_.payloads : sizes_.kept) {
     begins_.push_back(begin);
-    begin += round_up(kHeaderBytes + bytes, kPieceAlignment);
+    begin += note_bytes(bytes);
   }
-  CHECK(end_ <= kAllBytesMax, "supports() must be ok");
+  own_begin_ = keep_ ? begin : begins_[static_cast<std::size_t>(parts().host)];
 }
 
 std::byte* HostNotes::own_room(std::int64_t bytes) const {
@@ -49,22 +60,29 @@ const std::byte* HostNotes::room(int member, std::int64_t bytes) const {
                                                           : entry_barrier_.staging(member) + end_;
 }
 
-std::byte* HostNotes::own_note(int host) const {
-  return entry_barrier_.own_staging() + begins_[static_cast<std::size_t>(host)];
+std::span<std::byte> HostNotes::note_to_send() const {
+  const std::int64_t payload = sizes_.payloads[static_cast<std::size_t>(parts().host)];
+  return {entry_barrier_.own_staging() + own_begin_,
+          static_cast<std::size_t>(kHeaderBytes + payload)};
 }
 
-std::span<std::byte> HostNotes::own_payload() const {
-  const int host = parts().host;
-  return {own_note(host) + kHeaderBytes,
-          static_cast<std::size_t>(payload_bytes_[static_cast<std::size_t>(host)])};
-}
-
-void HostNotes::send_note(const std::optional<NoteHeader>& header) const {
+void HostNotes::send_note(std::optional<NoteHeader> header) const {
   const NoteHeader sent = header.value_or(kInvalid);
-  std::byte* const note = own_note(parts().host);
-  std::memcpy(note, &sent, sizeof(sent));
-  const std::size_t bytes = sizeof(sent) + own_payload().size();
-  parts().lane->send_entry(entry_barrier_.identity(), {note, bytes});
+  const std::span<std::byte> note = note_to_send();
+  std::memcpy(note.data(), &sent, sizeof(sent));
+  parts().lane->send_entry(entry_barrier_.identity(), note);
+  if (keep_) keep_note(parts().host, sent, note.subspan(sizeof(sent)));
+}
+
+void HostNotes::keep_note(int host, const NoteHeader& header,
+                          std::span<const std::byte> payload) const {
+  std::byte* const into = entry_barrier_.own_staging() + begins_[static_cast<std::size_t>(host)];
+  std::memcpy(into, &header, sizeof(header));
+  if (header.present < 0 || payload.empty()) return;
+  if (keep_)
+    keep_(payload, into + sizeof(header));
+  else
+    std::memcpy(into + sizeof(header), payload.data(), payload.size());
 }
 
 Progress HostNotes::exchange() {
@@ -84,12 +102,11 @@ Progress HostNotes::collect_notes() {
     const auto entry = parts().lane->entry(collected_, entry_barrier_.identity());
     if (!entry) return Progress::kPending;
     same_step_ = same_step_ && entry->id == entry_barrier_.identity().id;
-    const auto bytes = payload_bytes_[static_cast<std::size_t>(collected_)] + kHeaderBytes;
-    std::byte* const note = own_note(collected_);
-    if (static_cast<std::int64_t>(entry->note.size()) == bytes)
-      std::memcpy(note, entry->note.data(), entry->note.size());
-    else
-      std::memcpy(note, &kInvalid, sizeof(kInvalid));
+    NoteHeader header = kInvalid;
+    const auto payload = sizes_.payloads[static_cast<std::size_t>(collected_)];
+    const bool has_size = static_cast<std::int64_t>(entry->note.size()) == payload + kHeaderBytes;
+    if (has_size) std::memcpy(&header, entry->note.data(), sizeof(header));
+    keep_note(collected_, header, entry->note.subspan(has_size ? sizeof(header) : 0));
   }
   return same_step_ ? Progress::kDone : Progress::kMisprediction;
 }

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +34,21 @@ struct NoteHeader {
   std::int64_t declared_count = 0;
 };
 
+// How many bytes the payloads have, by host. All members of all hosts must give the same.
+struct NoteSizes {
+  // The most staging memory that the notes may use.
+  static constexpr std::int64_t kStagingBytesMax = 1024 * 1024;
+
+  std::vector<std::int64_t> payloads;
+  // What the members of a host keep of each payload; if empty, all of it.
+  std::vector<std::int64_t> kept = {};
+
+  // How much staging memory the notes use.
+  std::int64_t staging_bytes() const;
+  // Whether the notes are small enough.
+  bool fit() const;
+};
+
 // The most data that a note may carry instead of windows. The notes of many hosts are smaller,
 // because every host sends its note to all others and keeps the notes of all others.
 constexpr std::int64_t note_data_bytes_max(int hosts) {
@@ -46,16 +62,12 @@ class HostNotes {
  public:
   // The phase that local member 0 publishes when all notes are in its staging memory.
   static constexpr std::uint32_t kPhase = 1;
-  // The most staging memory that the notes of all hosts may use.
-  static constexpr std::int64_t kAllBytesMax = 1024 * 1024;
+  // Copies what the members of our host keep of a payload.
+  using Keep = std::function<void(std::span<const std::byte> payload, std::byte* into)>;
 
-  // `payload_bytes` has the size of each host's payload; it is the same on all members. `group` is
-  // borrowed and must outlive this object.
-  HostNotes(const Group& group, const StepIdentity& identity,
-            std::vector<std::int64_t> payload_bytes);
-
-  // How much staging memory the notes with these payloads use. At most kAllBytesMax.
-  static std::int64_t bytes_for(std::span<const std::int64_t> payload_bytes);
+  // The sizes must fit(). `keep` is needed if not all of each payload is kept. `group` is borrowed
+  // and must outlive this object.
+  HostNotes(const Group& group, const StepIdentity& identity, NoteSizes sizes, Keep keep = {});
 
   const EntryBarrier& entry_barrier() const { return entry_barrier_; }
   const HostParts& parts() const { return *entry_barrier_.group().parts; }
@@ -82,22 +94,30 @@ class HostNotes {
   bool are_valid() const;
   std::int64_t present(int host) const { return header(host).present; }
   std::int64_t present_in_group() const;
+  // What is kept of a payload.
   const std::byte* payload(int host) const;
+  // The whole payload of our host.
+  const std::byte* own_payload() const {
+    return entry_barrier_.staging(0) + own_begin_ + sizeof(NoteHeader);
+  }
 
  private:
   enum class State : std::uint8_t { kEnter, kArrive, kExchange, kOver };
 
   NoteHeader header(int host) const;
   bool makes_note() const { return entry_barrier_.group().member == 0; }
-  std::byte* own_note(int host) const;
-  std::span<std::byte> own_payload() const;
-  void send_note(const std::optional<NoteHeader>& header) const;
+  void keep_note(int host, const NoteHeader& header, std::span<const std::byte> payload) const;
+  std::span<std::byte> note_to_send() const;
+  void send_note(std::optional<NoteHeader> header) const;
   Progress exchange();
   Progress collect_notes();
 
   EntryBarrier entry_barrier_;
-  std::vector<std::int64_t> payload_bytes_;
-  std::vector<std::int64_t> begins_;  // by host: where its note begins in the staging memory
+  NoteSizes sizes_;
+  Keep keep_;
+  // Where the notes begin in the staging memory of local member 0.
+  std::vector<std::int64_t> begins_;  // by host: what is kept of its note
+  std::int64_t own_begin_ = 0;        // the note that our host sends
   std::int64_t end_;
   int collected_ = 0;  // local member 0: the notes of so many hosts are there
   bool same_step_ = true;
@@ -115,7 +135,8 @@ Progress HostNotes::advance(Algorithm& algorithm) {
     if (arrived != Progress::kDone && arrived != Progress::kMismatch) return arrived;
     const bool is_valid = arrived == Progress::kDone;
     if (makes_note())
-      send_note(is_valid ? algorithm.write_note(own_payload()) : std::optional<NoteHeader>());
+      send_note(is_valid ? algorithm.write_note(note_to_send().subspan(sizeof(NoteHeader)))
+                         : std::optional<NoteHeader>());
     if (!is_valid) return arrived;
     state_ = State::kExchange;
   }

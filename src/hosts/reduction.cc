@@ -13,10 +13,10 @@ bool is_average(ReduceOp op) {
   return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
 }
 
-std::vector<std::int64_t> payloads(const Group& group, std::int64_t bytes) {
+NoteSizes note_sizes(const Group& group, std::int64_t bytes) {
   const int hosts = group.parts->hosts();
-  return std::vector<std::int64_t>(static_cast<std::size_t>(hosts),
-                                   bytes <= note_data_bytes_max(hosts) ? bytes : 0);
+  return {.payloads = std::vector<std::int64_t>(static_cast<std::size_t>(hosts),
+                                                bytes <= note_data_bytes_max(hosts) ? bytes : 0)};
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::vector<HostStream> HostsReduction::parts_by_rows(const Group& group, std::i
 }
 
 HostsReduction::HostsReduction(Group& group, const StepIdentity& identity, Options options)
-    : notes_(group, identity, payloads(group, options.tensor.bytes())),
+    : notes_(group, identity, note_sizes(group, options.tensor.bytes())),
       scratch_(&group.scratch),
       options_(std::move(options)),
       layout_(notes_, hosts().hosts(), 2 * hosts().hosts()),

@@ -108,15 +108,15 @@ Status check_reduction_of(DType dtype, ReduceOp op) {
 // become too many in groups of a realistic size.
 bool fits(const HostParts& hosts, Operation operation) {
   const bool is_alltoall = operation == Operation::kAlltoall;
-  std::vector<std::int64_t> payloads(hosts.members.size(), note_data_bytes_max(hosts.hosts()));
-  if (operation == Operation::kAllgather) payloads = HostsAllgather::payloads(hosts);
-  if (is_alltoall) payloads = HostsAlltoall::payloads(hosts);
-  const std::int64_t notes = HostNotes::bytes_for(payloads);
-  const auto largest = static_cast<std::size_t>(std::ranges::max(payloads)) + sizeof(NoteHeader);
-  if (largest > kNoteBytesMax || notes > HostNotes::kAllBytesMax) return false;
+  NoteSizes notes = {.payloads = std::vector<std::int64_t>(hosts.members.size(),
+                                                           note_data_bytes_max(hosts.hosts()))};
+  if (operation == Operation::kAllgather) notes = HostsAllgather::note_sizes(hosts);
+  if (is_alltoall) notes = HostsAlltoall::note_sizes(hosts);
+  if (!notes.fit()) return false;
   const bool reduces = row_of(operation).reduces;
   const int chunks = reduces || is_alltoall ? hosts.hosts() : 1;
-  return WindowLayout::fits(notes, hosts, chunks, hosts.hosts() * (reduces ? 2 : 1));
+  return WindowLayout::fits(notes.staging_bytes(), hosts, chunks,
+                            hosts.hosts() * (reduces ? 2 : 1));
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ TEST(HostsSupport, names_what_is_not_possible) {
   Group group;
   EXPECT_TRUE(supports(group, Operation::kAllreduce, DType::kInt8, ReduceOp::kAdasum).ok());
   HostParts parts;
-  for (int host = 0; host < 64; ++host) {
+  for (int host = 0; host < 256; ++host) {
     parts.members.emplace_back();
     for (int index = 0; index < 8; ++index) parts.members.back().push_back(8 * host + index);
   }
@@ -168,7 +168,7 @@ TEST(HostsSupport, names_what_is_not_possible) {
   EXPECT_TRUE(supports(group, Operation::kAllgather, DType::kInt8, ReduceOp::kSum).ok());
   const Status status = supports(group, Operation::kAlltoall, DType::kInt8, ReduceOp::kSum);
   EXPECT_EQ(status.code(), StatusCode::kFixCall);
-  EXPECT_NE(status.message().find("512 members on 64 hosts"), std::string::npos)
+  EXPECT_NE(status.message().find("2048 members on 256 hosts"), std::string::npos)
       << status.message();
 }
 
