@@ -122,7 +122,17 @@ struct PreparedCall {
       reduce(call.reduction, pointers, outputs, rows * call.row_elements);
   }
 
-  bool sums_by_host() const { return !call.hosts.empty(); }
+  // Whether the hosts round or wrap their sums. An Adasum, and an average that divides a wider sum,
+  // are computed from all inputs.
+  bool sums_by_host() const {
+    const ReduceOp op = call.reduction.op;
+    const DTypeRow& row = row_of(call.reduction.dtype);
+    const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
+    const bool is_float =
+        row.dlpack_code == DLPackCode::kFloat || row.dlpack_code == DLPackCode::kBFloat;
+    const bool has_wider_sum = is_average && !is_float && row.bytes < 8;
+    return !call.hosts.empty() && op != ReduceOp::kAdasum && !has_wider_sum;
+  }
 
   // Each host rounds its sum to the type of the tensor.
   void reduce_by_host(std::int64_t count) {

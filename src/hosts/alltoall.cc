@@ -76,17 +76,17 @@ std::optional<NoteHeader> HostsAlltoall::write_note(std::span<std::byte> payload
 
 // Empty if a member sends a negative number of rows or more than it has, or if a sum overflows.
 std::optional<std::int64_t> HostsAlltoall::longest_stream(std::span<const std::byte> splits) const {
-  const std::int64_t members = hosts().group_members();
+  const int members = hosts().group_members();
   std::vector<std::int64_t> streams(hosts().members.size(), 0);
   for (int from = 0; from < hosts().members_on(hosts().host); ++from) {
     std::int64_t left = notes_.entry_barrier().declared_count(from);
-    for (std::size_t host = 0; host < streams.size(); ++host)
-      for (const int to : hosts().members[host]) {
-        const std::int64_t rows = number_at(splits.data(), from * members + to);
-        if (rows < 0 || rows > left || __builtin_add_overflow(streams[host], rows, &streams[host]))
-          return std::nullopt;
-        left -= rows;
-      }
+    for (int to = 0; to < members; ++to) {
+      const std::int64_t rows = number_at(splits.data(), std::int64_t{from} * members + to);
+      std::int64_t& stream = streams[static_cast<std::size_t>(hosts().host_of(to))];
+      if (rows < 0 || rows > left || __builtin_add_overflow(stream, rows, &stream))
+        return std::nullopt;
+      left -= rows;
+    }
   }
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(std::ranges::max(streams), options_.row_bytes, &bytes))

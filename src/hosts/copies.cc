@@ -9,7 +9,8 @@ std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byt
   streams_ = std::move(streams);
   input_ = input;
   output_ = output;
-  const std::int64_t windows = layout_.windows_for(streams_.longest);
+  const std::int64_t windows =
+      streams_.windows > 0 ? streams_.windows : layout_.windows_for(streams_.longest);
   if (windows > 0 && lane_.exist()) lane_.begin(notes_->entry_barrier().identity());
   return windows;
 }

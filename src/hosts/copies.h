@@ -28,6 +28,7 @@ class HostCopies {
     std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
     std::vector<HostStream> incoming = {};  // by source host; ours is not used
     std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
+    std::int64_t windows = 0;               // instead, if the streams say where their chunks end
   };
 
   // `outgoing` is how many streams a host has: one per host, or one for all. `notes` is borrowed
@@ -35,6 +36,8 @@ class HostCopies {
   HostCopies(const HostNotes& notes, int outgoing)
       : notes_(&notes), layout_(notes, outgoing, notes.parts().hosts()), lane_(notes.parts()) {}
 
+  // The most bytes of a stream in a window.
+  std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
   // Only after all have entered. Returns the number of windows. If the output is null, this member
   // gets no result. The memory is borrowed until the step has ended.
   std::int64_t start(Streams streams, const std::byte* input, std::byte* output);

@@ -10,6 +10,7 @@
 #include "hosts/alltoall.h"
 #include "hosts/barrier.h"
 #include "hosts/broadcast.h"
+#include "hosts/gathered_reduction.h"
 #include "hosts/notes.h"
 #include "hosts/reduction.h"
 
@@ -19,26 +20,62 @@ namespace {
 
 std::int64_t element_bytes(DType dtype) { return static_cast<std::int64_t>(row_of(dtype).bytes); }
 
-std::unique_ptr<HostsReduction> reduction(Group& group, const StepIdentity& identity,
-                                          const CollectiveCall& call) {
-  const Reduction reduction = {.dtype = call.dtype,
-                               .op = call.reduce_op,
-                               .prescale = call.prescale,
-                               .postscale = call.postscale};
-  const bool is_allreduce = call.operation == Operation::kAllreduce;
-  const std::int64_t bytes =
-      is_allreduce ? call.count * element_bytes(call.dtype) : call.rows * call.row_bytes;
+bool is_narrow_integer(DType dtype) {
+  const DTypeRow& row = row_of(dtype);
+  return row.bytes < sizeof(std::int64_t) &&
+         (row.dlpack_code == DLPackCode::kInt || row.dlpack_code == DLPackCode::kUInt);
+}
+
+// Whether the result does not follow from the host sums.
+bool needs_all_inputs(DType dtype, ReduceOp op) {
+  const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
+  return op == ReduceOp::kAdasum || (is_average && is_narrow_integer(dtype));
+}
+
+AllreduceOptions tensor_of(const CollectiveCall& call, std::int64_t bytes) {
   CHECK(bytes % element_bytes(call.dtype) == 0, "a row consists of whole elements");
-  HostsReduction::Options options = {
-      .tensor = {.reduction = reduction,
-                 .count = bytes / element_bytes(call.dtype),
-                 .input = call.input,
-                 .output = call.output,
-                 .joined = call.joined},
-      .parts = is_allreduce ? HostsReduction::equal_parts(group, bytes)
-                            : HostsReduction::parts_by_rows(group, call.rows, call.row_bytes),
-      .is_allreduce = is_allreduce};
-  return std::make_unique<HostsReduction>(group, identity, std::move(options));
+  return {.reduction = {.dtype = call.dtype,
+                        .op = call.reduce_op,
+                        .prescale = call.prescale,
+                        .postscale = call.postscale},
+          .count = bytes / element_bytes(call.dtype),
+          .input = call.input,
+          .output = call.output,
+          .joined = call.joined};
+}
+
+std::unique_ptr<StepBetweenHosts> allreduce(Group& group, const StepIdentity& identity,
+                                            const CollectiveCall& call) {
+  const std::int64_t bytes = call.count * element_bytes(call.dtype);
+  if (needs_all_inputs(call.dtype, call.reduce_op))
+    return std::make_unique<GatheredReduction>(
+        group, identity,
+        GatheredReduction::Options{.tensor = tensor_of(call, bytes), .wanted = {0, bytes}});
+  return std::make_unique<HostsReduction>(
+      group, identity,
+      HostsReduction::Options{.tensor = tensor_of(call, bytes),
+                              .parts = HostsReduction::equal_parts(group, bytes)});
+}
+
+std::unique_ptr<StepBetweenHosts> reducescatter(Group& group, const StepIdentity& identity,
+                                                const CollectiveCall& call) {
+  const AllreduceOptions tensor = tensor_of(call, call.rows * call.row_bytes);
+  if (!needs_all_inputs(call.dtype, call.reduce_op))
+    return std::make_unique<HostsReduction>(
+        group, identity,
+        HostsReduction::Options{
+            .tensor = tensor,
+            .parts = HostsReduction::parts_by_rows(group, call.rows, call.row_bytes),
+            .is_allreduce = false});
+  const HostParts& hosts = *group.parts;
+  const int member =
+      hosts.members[static_cast<std::size_t>(hosts.host)][static_cast<std::size_t>(group.member)];
+  const std::int64_t first = first_scattered_row(call.rows, hosts.group_members(), member);
+  const std::int64_t rows = scattered_rows(call.rows, hosts.group_members(), member);
+  return std::make_unique<GatheredReduction>(
+      group, identity,
+      GatheredReduction::Options{
+          .tensor = tensor, .wanted = {first * call.row_bytes, (first + rows) * call.row_bytes}});
 }
 
 }  // namespace
@@ -47,8 +84,9 @@ std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& i
                                              CollectiveCall&& call) {
   switch (call.operation) {
     case Operation::kAllreduce:
+      return allreduce(group, identity, call);
     case Operation::kReducescatter:
-      return reduction(group, identity, call);
+      return reducescatter(group, identity, call);
     case Operation::kBroadcast:
       return std::make_unique<HostsBroadcast>(
           group, identity,
@@ -84,26 +122,6 @@ std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& i
 
 namespace {
 
-bool is_narrow_integer(DType dtype) {
-  const DTypeRow& row = row_of(dtype);
-  return row.bytes < sizeof(std::int64_t) &&
-         (row.dlpack_code == DLPackCode::kInt || row.dlpack_code == DLPackCode::kUInt);
-}
-
-Status check_reduction_of(DType dtype, ReduceOp op) {
-  if (op == ReduceOp::kAdasum)
-    return Status::fix_call(
-        "the reduce op adasum is not possible in a group that has members on several hosts; use "
-        "sum or average, or a group whose members are on one host");
-  const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
-  if (!is_average || !is_narrow_integer(dtype)) return {};
-  return Status::fix_call(
-      format_text("the {} of {} values is not possible in a group that has members on several "
-                  "hosts, because the sum of one host may not fit into {}; convert the tensor to "
-                  "int64 or float32 first, or use sum",
-                  name_of(op), row_of(dtype).name, row_of(dtype).name));
-}
-
 // Whether the notes and the windows fit into the staging memory. Only the splits of an all-to-all
 // become too many in groups of a realistic size.
 bool fits(const HostParts& hosts, Operation operation) {
@@ -121,15 +139,13 @@ bool fits(const HostParts& hosts, Operation operation) {
 
 }  // namespace
 
-Status supports(const Group& group, Operation operation, DType dtype, ReduceOp reduce_op) {
-  if (!group.parts) return {};
-  if (!fits(*group.parts, operation))
-    return Status::fix_call(
-        format_text("the {} of {} members on {} hosts is not possible, because their counts do not "
-                    "fit into the "
-                    "memory for it; use smaller groups",
-                    row_of(operation).name, group.parts->group_members(), group.parts->hosts()));
-  return row_of(operation).reduces ? check_reduction_of(dtype, reduce_op) : Status();
+Status supports(const Group& group, Operation operation) {
+  if (!group.parts || fits(*group.parts, operation)) return {};
+  return Status::fix_call(
+      format_text("the {} of {} members on {} hosts is not possible, because their counts do not "
+                  "fit into the "
+                  "memory for it; use smaller groups",
+                  row_of(operation).name, group.parts->group_members(), group.parts->hosts()));
 }
 
 }  // namespace farandole

@@ -10,9 +10,9 @@
 namespace farandole {
 
 // Whether a group can run the operation. Groups on one host support every operation that passes the
-// other checks. Otherwise returns kFixCall, with advice. `dtype` and `reduce_op` count only if the
-// operation reduces. The result is the same on all members.
-Status supports(const Group& group, Operation operation, DType dtype, ReduceOp reduce_op);
+// other checks. A group on many hosts returns kFixCall, with advice, if the notes or the windows do
+// not fit into the staging memory. The result is the same on all members.
+Status supports(const Group& group, Operation operation);
 
 // What choose() calls for such a group; the engine stores it in HostParts. The root and the splits
 // of `call` count the members of the whole group. supports() and check_reduction() must be ok.

@@ -46,6 +46,15 @@ class HostStream {
     blocks_.push_back(block);
   }
   std::int64_t bytes() const { return bytes_; }
+  // Ends the chunk of one window, which must fit into a window. A stream for which this is not
+  // called has chunks of equal size.
+  void end_chunk() { chunk_ends_.push_back(bytes_); }
+  StreamRange chunk(std::int64_t window, std::int64_t equal_bytes) const {
+    if (chunk_ends_.empty())
+      return {std::min(window * equal_bytes, bytes_), std::min((window + 1) * equal_bytes, bytes_)};
+    const auto index = static_cast<std::size_t>(window);
+    return {index == 0 ? 0 : chunk_ends_[index - 1], chunk_ends_[index]};
+  }
 
   // Calls visit(block, part) for all blocks that overlap the range, in order. `part` is the
   // overlap, in positions of the stream.
@@ -64,6 +73,7 @@ class HostStream {
 
  private:
   std::vector<Block> blocks_;
+  std::vector<std::int64_t> chunk_ends_;
   std::int64_t bytes_ = 0;
 };
 
@@ -81,8 +91,7 @@ class WindowLayout {
     return rounds_for(stream_bytes, chunk_bytes_);
   }
   StreamRange chunk(const HostStream& stream, std::int64_t window) const {
-    return {std::min(window * chunk_bytes_, stream.bytes()),
-            std::min((window + 1) * chunk_bytes_, stream.bytes())};
+    return stream.chunk(window, chunk_bytes_);
   }
   // What a lane carries of a chunk.
   StreamRange slice(StreamRange chunk, int lane) const {

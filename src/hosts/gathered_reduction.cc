@@ -1,0 +1,192 @@
+#include "hosts/gathered_reduction.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "device/cpu/adasum.h"
+
+// The payload of a note has a byte for each member of the host, which says whether it brings data,
+// and then the inputs of all these members if they are small.
+
+namespace farandole {
+namespace {
+
+int largest_part(const HostParts& hosts) {
+  int largest = 0;
+  for (int host = 0; host < hosts.hosts(); ++host)
+    largest = std::max(largest, hosts.members_on(host));
+  return largest;
+}
+
+bool is_small(const HostParts& hosts, std::int64_t bytes) {
+  return bytes <= note_data_bytes_max(hosts.hosts()) / largest_part(hosts);
+}
+
+std::int64_t flags_bytes(const HostParts& hosts, int host) {
+  return round_up(hosts.members_on(host), kPieceAlignment);
+}
+
+}  // namespace
+
+NoteSizes GatheredReduction::note_sizes(const HostParts& hosts, std::int64_t bytes) {
+  NoteSizes sizes;
+  for (int host = 0; host < hosts.hosts(); ++host)
+    sizes.payloads.push_back(flags_bytes(hosts, host) +
+                             (is_small(hosts, bytes) ? hosts.members_on(host) * bytes : 0));
+  return sizes;
+}
+
+GatheredReduction::GatheredReduction(Group& group, const StepIdentity& identity,
+                                     const Options& options)
+    : scratch_(&group.scratch),
+      options_(options),
+      notes_(group, identity, note_sizes(*group.parts, options.tensor.bytes())),
+      copies_(notes_, 1) {}
+
+std::int64_t GatheredReduction::show() {
+  if (is_small(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
+    std::memcpy(notes_.own_room(bytes()), options_.tensor.input, static_cast<std::size_t>(bytes()));
+  return declared_count_of(options_.tensor);
+}
+
+std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> payload) const {
+  const EntryBarrier& entry_barrier = notes_.entry_barrier();
+  NoteHeader header = {.declared_count = bytes()};
+  std::ranges::fill(payload, std::byte{0});
+  std::byte* to = payload.data() + flags_bytes(hosts(), hosts().host);
+  for (int member = 0; member < entry_barrier.group().members(); ++member) {
+    const std::int64_t declared_count = entry_barrier.declared_count(member);
+    if (declared_count != bytes() && declared_count != kJoinedDeclaredCount + bytes())
+      return std::nullopt;
+    const bool is_present = !has_joined(entry_barrier, member);
+    header.present += is_present ? 1 : 0;
+    payload[static_cast<std::size_t>(member)] = static_cast<std::byte>(is_present);
+    if (!is_small(hosts(), bytes())) continue;
+    if (is_present)
+      std::memcpy(to, notes_.room(member, bytes()), static_cast<std::size_t>(bytes()));
+    to += bytes();
+  }
+  return header;
+}
+
+void GatheredReduction::read_present() {
+  present_.assign(static_cast<std::size_t>(hosts().group_members()), false);
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    const std::byte* flag = notes_.payload(host);
+    for (const int member : hosts().members[static_cast<std::size_t>(host)])
+      present_[static_cast<std::size_t>(member)] = *flag++ != std::byte{0};
+  }
+}
+
+std::optional<std::int64_t> GatheredReduction::all_arrived() {
+  const auto present = notes_.present_in_group();
+  if (present == 0) return std::nullopt;
+  read_present();
+  Reduction& reduction = options_.tensor.reduction;
+  reduction.divisor = reduction.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present)
+                                                                  : hosts().group_members();
+  if (!is_small(hosts(), bytes())) return start_windows();
+  if (!options_.tensor.joined && bytes() > 0) reduce_notes();
+  return 0;
+}
+
+// Puts the inputs into the scratch list in rank order. An Adasum also has the places of the members
+// that have joined.
+template <class InputOf>
+void GatheredReduction::collect_inputs(InputOf input_of) {
+  scratch_->inputs.clear();
+  for (int member = 0; member < hosts().group_members(); ++member)
+    if (is_present(member))
+      scratch_->inputs.push_back(input_of(member));
+    else if (is_adasum())
+      scratch_->inputs.push_back(nullptr);
+}
+
+void GatheredReduction::reduce_notes() {
+  collect_inputs([&](int member) {
+    const int host = hosts().host_of(member);
+    return notes_.payload(host) + flags_bytes(hosts(), host) + hosts().index_of(member) * bytes() +
+           options_.wanted.begin;
+  });
+  if (options_.wanted.bytes() == 0) return;
+  const std::array outputs = {options_.tensor.output};
+  reduce(options_.tensor.reduction, scratch_->inputs, outputs,
+         options_.wanted.bytes() / options_.tensor.element_bytes());
+}
+
+std::int64_t GatheredReduction::start_windows() {
+  const std::int64_t members = hosts().group_members();
+  segment_bytes_ =
+      copies_.chunk_bytes() / largest_part(hosts()) / kPieceAlignment * kPieceAlignment;
+  segments_ = rounds_for(bytes(), segment_bytes_);
+  HostCopies::Streams streams = {.windows = segments_ * (is_adasum() ? 2 : 1)};
+  streams.outgoing.push_back(stream_of(hosts().host));
+  for (int host = 0; host < hosts().hosts(); ++host)
+    streams.incoming.push_back(host == hosts().host ? HostStream() : stream_of(host));
+  const auto count = static_cast<std::size_t>(members);
+  scratch_->dot_products.assign(dot_product_count(count), 0);
+  scratch_->weights.assign(count, 0);
+  if (!options_.tensor.joined)
+    buffer_.resize(static_cast<std::size_t>(2 * members * segment_bytes_));
+  return copies_.start(std::move(streams), options_.tensor.input,
+                       options_.tensor.joined ? nullptr : buffer_.data());
+}
+
+StreamRange GatheredReduction::segment(std::int64_t window) const {
+  const std::int64_t begin = window % segments_ * segment_bytes_;
+  return {begin, std::min(begin + segment_bytes_, bytes())};
+}
+
+HostStream GatheredReduction::stream_of(int host) const {
+  HostStream stream;
+  const std::int64_t windows = segments_ * (is_adasum() ? 2 : 1);
+  for (std::int64_t window = 0; window < windows; ++window) {
+    const StreamRange range = segment(window);
+    const std::int64_t half = window % 2 * hosts().group_members();
+    int index = 0;
+    for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
+      stream.add({.from = index++,
+                  .bytes = is_present(member) ? range.bytes() : 0,
+                  .input = range.begin,
+                  .output = (half + member) * segment_bytes_});
+    }
+    stream.end_chunk();
+  }
+  return stream;
+}
+
+void GatheredReduction::fetch(std::int64_t window) {
+  copies_.fetch(window);
+  if (options_.tensor.joined) return;
+  const StreamRange range = segment(window);
+  const std::byte* const half =
+      buffer_.data() + window % 2 * hosts().group_members() * segment_bytes_;
+  collect_inputs([&](int member) { return half + member * segment_bytes_; });
+  if (!is_adasum() || window >= segments_) return reduce_wanted(range);
+  const Reduction& reduction = options_.tensor.reduction;
+  Adasum(reduction.dtype)
+      .add_dot_products(scratch_->inputs, range.bytes() / options_.tensor.element_bytes(),
+                        scratch_->dot_products);
+  if (window + 1 == segments_)
+    compute_adasum_weights(scratch_->dot_products, reduction.prescale * reduction.postscale,
+                           scratch_->weights);
+}
+
+// Reduces what we want of a segment; the scratch list has the segment of each input.
+void GatheredReduction::reduce_wanted(StreamRange range) {
+  const StreamRange part = {std::max(range.begin, options_.wanted.begin),
+                            std::min(range.end, options_.wanted.end)};
+  if (part.bytes() <= 0) return;
+  for (const std::byte*& input : scratch_->inputs)
+    if (input != nullptr) input += part.begin - range.begin;
+  const std::array outputs = {options_.tensor.output + (part.begin - options_.wanted.begin)};
+  const std::int64_t count = part.bytes() / options_.tensor.element_bytes();
+  const Reduction& reduction = options_.tensor.reduction;
+  if (is_adasum())
+    Adasum(reduction.dtype).add_weighted(scratch_->inputs, scratch_->weights, outputs, count);
+  else
+    reduce(reduction, scratch_->inputs, outputs, count);
+}
+
+}  // namespace farandole

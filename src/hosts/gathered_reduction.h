@@ -1,0 +1,79 @@
+// GatheredReduction: a reduction of a group that has members on several hosts, for which host sums
+// do not suffice: every member gets the inputs of all members and reduces them itself, in rank
+// order. The Adasum needs the dot products of all inputs. The average of integers of less than 64
+// bits divides a 64-bit sum, and the sum of one host may not fit into their type.
+//
+// A window has the same segment of every input. It is copied into a buffer, which has two halves
+// because the members of our host bring a segment while the one before it is not complete. An
+// Adasum makes two passes over the segments: the first adds up the dot products, the second adds
+// the weighted inputs.
+//
+// Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
+// small, which takes 2 waits and one one-way latency. Otherwise a host sends (h − 1) pn bytes per
+// pass, with the waits of HostCopies, and each member moves about 4hpn bytes per pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/allreduce.h"
+#include "hosts/copies.h"
+#include "hosts/notes.h"
+#include "hosts/streams.h"
+#include "hosts/windows.h"
+
+namespace farandole {
+
+class GatheredReduction final : public StepBetweenHosts {
+ public:
+  struct Options {
+    AllreduceOptions tensor;
+    StreamRange wanted;  // the bytes of the result that go to our output; element boundaries
+  };
+
+  static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
+
+  // check_reduction() must be ok. The memory is borrowed until the step has ended.
+  GatheredReduction(Group& group, const StepIdentity& identity, const Options& options);
+
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
+
+  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  std::int64_t show();
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
+  std::optional<std::int64_t> all_arrived();
+  void stage(std::int64_t window) const { copies_.stage(window); }
+  void begin(std::int64_t window) { copies_.begin(window); }
+  static bool drive() { return false; }
+  bool is_complete(std::int64_t window) const { return copies_.is_complete(window); }
+  void fetch(std::int64_t window);
+
+ private:
+  const HostParts& hosts() const { return notes_.parts(); }
+  bool is_adasum() const { return options_.tensor.is_adasum(); }
+  std::int64_t bytes() const { return options_.tensor.bytes(); }
+  bool is_present(int member) const { return present_[static_cast<std::size_t>(member)]; }
+  StreamRange segment(std::int64_t window) const;
+  void read_present();
+  void reduce_notes();
+  std::int64_t start_windows();
+  HostStream stream_of(int host) const;
+  template <class InputOf>
+  void collect_inputs(InputOf input_of);
+  void reduce_wanted(StreamRange range);
+
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  Options options_;
+  HostNotes notes_;
+  HostWindows windows_;
+  HostCopies copies_;
+  std::vector<bool> present_;      // by member of the group: whether it brings data
+  std::vector<std::byte> buffer_;  // two halves, with a segment of every member each
+  std::int64_t segment_bytes_ = 0;
+  std::int64_t segments_ = 0;  // in one pass
+};
+
+}  // namespace farandole
