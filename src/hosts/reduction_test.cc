@@ -1,0 +1,62 @@
+// Tests what the reductions send; conformance_test.cc tests their results.
+#include "hosts/reduction.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "hosts/hosts_in_test.h"
+
+namespace farandole {
+namespace {
+
+CallInTest call_of(const HostMembers& parts, Operation operation, std::int64_t elements) {
+  CallInTest call = {.operation = operation, .reduction = {.dtype = DType::kFloat32}};
+  call.hosts = parts;
+  call.rows.assign(static_cast<std::size_t>(HostParts{.members = parts}.group_members()), elements);
+  return call;
+}
+
+std::vector<std::uint64_t> bytes_sent(const HostMembers& parts, const CallInTest& call) {
+  HostsInTest cluster(parts);
+  run_in_random_order(cluster, {PreparedCall(call)}, 5);
+  EXPECT_EQ(cluster.network().entries_sent(), parts.size());
+  std::vector<std::uint64_t> sent;
+  for (int host = 0; host < cluster.hosts(); ++host)
+    sent.push_back(cluster.network().bytes_sent(host));
+  return sent;
+}
+
+TEST(HostsReduction, an_allreduce_sends_the_lower_bound) {
+  const HostMembers parts = {{0, 3}, {1, 4}, {2, 5}};
+  const std::int64_t elements = 3 * 16 * 10'000;
+  const auto bytes = static_cast<std::uint64_t>(4 * elements);
+  EXPECT_EQ(bytes_sent(parts, call_of(parts, Operation::kAllreduce, elements)),
+            std::vector<std::uint64_t>(3, 2 * bytes * 2 / 3));
+}
+
+TEST(HostsReduction, a_reduce_scatter_sends_each_host_its_rows) {
+  const HostMembers parts = {{0, 3}, {1, 4}, {2, 5}};
+  const std::int64_t elements = 6 * 10'000;
+  const auto bytes = static_cast<std::uint64_t>(4 * elements);
+  EXPECT_EQ(bytes_sent(parts, call_of(parts, Operation::kReducescatter, elements)),
+            std::vector<std::uint64_t>(3, bytes * 2 / 3));
+}
+
+TEST(HostsReduction, small_tensors_travel_in_the_notes) {
+  const HostMembers parts = {{0, 1, 2}, {3}};
+  for (const Operation operation : {Operation::kAllreduce, Operation::kReducescatter})
+    EXPECT_EQ(bytes_sent(parts, call_of(parts, operation, note_data_bytes_max(2) / 4)),
+              std::vector<std::uint64_t>(2, 0));
+}
+
+// Host 1 has only joined members: it sends results, but no host sum.
+TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
+  const HostMembers parts = {{0, 1}, {2, 3}};
+  CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);
+  call.joined = {false, false, true, true};
+  EXPECT_EQ(bytes_sent(parts, call), (std::vector<std::uint64_t>{4 * 32 * 1000, 4 * 16 * 1000}));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,96 @@
+#include "hosts/streams.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "collective/group_in_test.h"
+
+namespace farandole {
+namespace {
+
+HostStream stream_of(const std::vector<std::int64_t>& sizes) {
+  HostStream stream;
+  int member = 0;
+  for (const std::int64_t bytes : sizes) stream.add({.from = member++, .bytes = bytes});
+  return stream;
+}
+
+// For each overlap: the member and the positions.
+std::string visited(const HostStream& stream, StreamRange range) {
+  std::string text;
+  stream.visit(range, [&](const Block& block, StreamRange part) {
+    text += std::to_string(block.from) + ":" + std::to_string(part.begin) + "-" +
+            std::to_string(part.end) + " ";
+  });
+  return text;
+}
+
+TEST(HostStream, visits_the_blocks_that_overlap_a_range) {
+  const HostStream stream = stream_of({10, 0, 5, 20});
+  EXPECT_EQ(stream.bytes(), 35);
+  EXPECT_EQ(visited(stream, {0, 35}), "0:0-10 2:10-15 3:15-35 ");
+  EXPECT_EQ(visited(stream, {9, 16}), "0:9-10 2:10-15 3:15-16 ");
+  EXPECT_EQ(visited(stream, {10, 15}), "2:10-15 ");
+  EXPECT_EQ(visited(stream, {20, 99}), "3:20-35 ");
+  EXPECT_EQ(visited(stream, {12, 12}), "");
+  EXPECT_EQ(visited(HostStream(), {0, 5}), "");
+}
+
+TEST(HostStream, may_say_where_its_chunks_end) {
+  HostStream stream;
+  for (const std::int64_t bytes : {10, 0, 7}) {
+    stream.add({.bytes = bytes});
+    stream.end_chunk();
+  }
+  EXPECT_EQ(stream.chunk(0, 4).end, 10);
+  EXPECT_EQ(stream.chunk(1, 4).bytes(), 0);
+  EXPECT_EQ(stream.chunk(2, 4).begin, 10);
+  EXPECT_EQ(stream.chunk(2, 4).end, 17);
+}
+
+class Layouts : public ::testing::TestWithParam<int> {
+ protected:
+  Layouts() {
+    HostParts parts;
+    parts.members.assign(3, std::vector<int>(static_cast<std::size_t>(GetParam())));
+    group_.group(0).parts = parts;
+  }
+
+  GroupInTest group_{1};
+};
+
+TEST_P(Layouts, slices_divide_every_chunk) {
+  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const WindowLayout layout(notes, 3, 6);
+  for (const std::int64_t bytes :
+       {std::int64_t{1}, std::int64_t{65}, layout.chunk_bytes(), 2 * layout.chunk_bytes() + 100}) {
+    const HostStream stream = stream_of({bytes});
+    std::int64_t position = 0;
+    for (std::int64_t window = 0; window < layout.windows_for(bytes); ++window)
+      for (int lane = 0; lane < GetParam(); ++lane) {
+        const StreamRange slice = layout.slice(stream, window, lane);
+        EXPECT_EQ(slice.begin, position);
+        EXPECT_LE(slice.bytes(), layout.slice_offset(0, 1) - layout.slice_offset(0, 0));
+        EXPECT_TRUE(slice.begin % kPieceAlignment == 0 || slice.bytes() == 0);
+        position = slice.end;
+      }
+    EXPECT_EQ(position, bytes);
+  }
+}
+
+TEST_P(Layouts, windows_lie_after_the_notes_in_two_halves) {
+  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const WindowLayout layout(notes, 3, 6);
+  EXPECT_EQ(layout.chunk_offset(0, 0), notes.end());
+  EXPECT_EQ(layout.chunk_offset(2, 1), layout.chunk_offset(0, 1));
+  EXPECT_EQ(layout.slice_offset(0, 0), layout.chunk_offset(0, 3));
+  EXPECT_LE(layout.slice_offset(0, 6), layout.chunk_offset(1, 0));
+  EXPECT_LE(layout.slice_offset(1, 6), static_cast<std::int64_t>(kStagingBytesPerSlot));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, Layouts, ::testing::Values(1, 2, 3, 8));
+
+}  // namespace
+}  // namespace farandole
