@@ -15,14 +15,17 @@
 namespace farandole {
 
 // The position of this process in the job. `farandole run` sets it through FARANDOLE_* variables.
-// The variables of other launchers are understood, too (docs/howto/launchers.md).
+// The variables of other launchers are understood, too (docs/howto/launchers.md). The ranks find
+// out by themselves which of them are on the same host. So the local and cross numbers may be left
+// out; if they are given, but wrong, the job does not start. −1: not given.
 struct RankTopology {
-  int rank = 0;        // 0 … size − 1
-  int size = 1;        // workers in the job
-  int local_rank = 0;  // rank among the workers of this host
-  int local_size = 1;
-  int cross_rank = 0;  // rank among the workers with this local_rank on all hosts
-  int cross_size = 1;
+  int rank = 0;         // 0 … size − 1
+  int size = 1;         // workers in the job
+  int local_rank = -1;  // rank among the workers of this host
+  int local_size = -1;
+  int cross_rank = -1;  // rank among the workers with this local_rank on all hosts
+  int cross_size = -1;
+  bool is_homogeneous = true;  // whether all hosts have equally many workers; only found, not given
 };
 
 // The values of all knobs. Each field has its default, and the help in its row says what it means.
@@ -99,28 +102,32 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
     {.field = knob_field<&RankTopology::local_rank>,
      .name = "FARANDOLE_LOCAL_RANK",
      .old_name = "HOROVOD_LOCAL_RANK",
-     .min = 0,
+     .min = -1,
      .max = kKnobRanksMax - 1,
-     .help = "The number of this worker among those on its host. Set by the launcher."},
+     .help = "The number of this worker among those on its host; -1: not given, so that it is "
+             "found. Set "
+             "by the launcher."},
     {.field = knob_field<&RankTopology::local_size>,
      .name = "FARANDOLE_LOCAL_SIZE",
      .old_name = "HOROVOD_LOCAL_SIZE",
-     .min = 1,
+     .min = -1,
      .max = kKnobRanksMax,
-     .help = "How many workers are on this host. Set by the launcher."},
+     .help = "How many workers are on this host; -1: not given, so that it is found. Set by the "
+             "launcher."},
     {.field = knob_field<&RankTopology::cross_rank>,
      .name = "FARANDOLE_CROSS_RANK",
      .old_name = "HOROVOD_CROSS_RANK",
-     .min = 0,
+     .min = -1,
      .max = kKnobRanksMax - 1,
-     .help = "The number of this worker among those with its local rank, over all hosts. Set by "
-             "the launcher."},
+     .help = "The number of this worker among those with its local rank, over all hosts; -1: not "
+             "given, so that it is found. Set by the launcher."},
     {.field = knob_field<&RankTopology::cross_size>,
      .name = "FARANDOLE_CROSS_SIZE",
      .old_name = "HOROVOD_CROSS_SIZE",
-     .min = 1,
+     .min = -1,
      .max = kKnobRanksMax,
-     .help = "How many workers have this local rank, over all hosts. Set by the launcher."},
+     .help = "How many workers have this local rank, over all hosts; -1: not given, so that it is "
+             "found. Set by the launcher."},
     {.field = knob_field<&Knobs::rendezvous_descriptor>,
      .name = "FARANDOLE_RENDEZVOUS_DESCRIPTOR",
      .min = -1,

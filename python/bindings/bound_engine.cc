@@ -32,10 +32,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
-    options->topology = {.rank = topology[0],
-                         .size = topology[1],
-                         .local_rank = topology[0],
-                         .local_size = topology[1]};
+    options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
@@ -161,6 +158,8 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("local_size", [](const BoundEngine& self) { return self.topology().local_size; })
       .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.topology().cross_rank; })
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
+      .def_prop_ro("is_homogeneous",
+                   [](const BoundEngine& self) { return self.topology().is_homogeneous; })
       .def_prop_ro("is_over", [](BoundEngine& self) { return self.running_engine()->is_over(); })
       .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)

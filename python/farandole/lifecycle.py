@@ -273,8 +273,7 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Return whether every host has the same number of processes."""
-    current = engine()
-    return current.local_size * current.cross_size == current.size
+    return engine().is_homogeneous
 
 
 def _leave_at_exit() -> None:

@@ -23,8 +23,7 @@ Status check_topology(const EngineOptions& options) {
         "rank {} is outside a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
         "`farandole run`",
         topology.rank, topology.size));
-  if (topology.local_size < 1 || topology.local_rank < 0 ||
-      topology.local_rank >= topology.local_size)
+  if (topology.local_size >= 0 && topology.local_rank >= topology.local_size)
     return Status::fix_call(format_text(
         "local rank {} is outside its host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
@@ -69,10 +68,10 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
                                              .clock = *parts.clock,
                                              .mailbox_memory = formation.mailbox_memory,
                                              .pids = {}};
-  for (const Peer& peer : formation.peers) dependencies.pids.push_back(peer.pid);
+  for (const RankInfo& rank : formation.ranks) dependencies.pids.push_back(rank.pid);
   return std::make_unique<ProgressThreads>(
       std::move(dependencies), std::move(members),
-      Loop::Options{.policy = WaitPolicy(parts.topology.local_size, usable_cores()),
+      Loop::Options{.policy = WaitPolicy(parts.formation.topology.local_size, usable_cores()),
                     .stall_limit = stall_limit});
 }
 
@@ -84,12 +83,22 @@ void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
       job.ok() ? parts.timeline->start(options.timeline_path, {*job, parts.formation.epoch},
                                        options.timeline_mark_cycles)
                : job.status();
-  if (status.ok() || (status.code() == StatusCode::kFixCall && parts.topology.local_rank > 0))
+  if (status.ok() ||
+      (status.code() == StatusCode::kFixCall && parts.formation.topology.local_rank > 0))
     return;
   (*parts.log)(Level::kWarning, status.message() + "; the job goes on without it");
 }
 
+Status check_one_host(const Formation& formation) {
+  if (formation.hosts() == 1) return {};
+  return Status::fix_call(format_text(
+      "the ranks of this job are on {} hosts, {}, but operations between hosts are not possible "
+      "yet: start all ranks on one host, in one container and under one launcher",
+      formation.hosts(), hosts_text(formation.ranks)));
+}
+
 Status start(Engine::Parts& parts, const EngineOptions& options) {
+  FARANDOLE_TRY(check_one_host(parts.formation));
   FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
@@ -132,7 +141,6 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   CHECK(options.context, "Engine::create() gives a context to options without one");
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
-  parts->topology = options.topology;
   parts->clock = std::make_unique<SystemClock>();
   parts->log =
       std::make_unique<Log>(Log::Options{.level = level,
@@ -149,7 +157,10 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
-  auto formed = form(options, *parts->stores.local);
+  auto formed =
+      form({.options = options, .stores = parts->stores, .make_heap = [&](std::size_t bytes) {
+              return options.context->heap(bytes);
+            }});
   if (!formed.ok()) {
     parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},
                                  parts->clock->now());

@@ -9,12 +9,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/formation.h"
 #include "engine/groups.h"
 #include "engine/process_context.h"
 #include "engine/progress_threads.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
+#include "formation/formation.h"
 #include "rendezvous/local_store.h"
 #include "timeline/flight_record.h"
 #include "timeline/timeline.h"
@@ -24,7 +24,6 @@ namespace farandole {
 // All parts of an engine. C++ destroys members in reverse order, so the threads stop before the
 // memory that they use is unmapped.
 struct Engine::Parts {
-  RankTopology topology;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
   Stores stores;

@@ -37,7 +37,7 @@ Status check_may_block(std::string_view what) {
 // copy of the batch with these call errors. Errors: as check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& with_call_errors) {
-  const int rank = parts.topology.rank;
+  const int rank = parts.formation.topology.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
     if (!ranks)
@@ -66,12 +66,13 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   const auto what_failed = [&] {
-    return format_text("a call of rank {} was not submitted", parts.topology.rank);
+    return format_text("a call of rank {} was not submitted", parts.formation.topology.rank);
   };
   const Status status = catch_bad_alloc(
       what_failed, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
-  return Status::fix_call(format_text("rank {}: {}", parts.topology.rank, status.message()));
+  return Status::fix_call(
+      format_text("rank {}: {}", parts.formation.topology.rank, status.message()));
 }
 
 }  // namespace
@@ -101,7 +102,7 @@ Engine::~Engine() {
   (void)shutdown("shut down");
 }
 
-const RankTopology& Engine::topology() const { return parts_->topology; }
+const RankTopology& Engine::topology() const { return parts_->formation.topology; }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
 
@@ -112,19 +113,19 @@ std::vector<int> Engine::ranks_of(GroupId group) const {
 }
 
 Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   FARANDOLE_TRY(check_may_block("add_group()"));
   return parts_->groups->add(ranks);
 }
 
 Status Engine::remove_group(GroupId group) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   FARANDOLE_TRY(check_may_block("remove_group()"));
   return parts_->groups->remove(group);
 }
 
 Result<Handle> Engine::submit(const Submission& submission, std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   Handle handle = 0;
   FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}, wait_limit));
   return handle;
@@ -132,10 +133,10 @@ Result<Handle> Engine::submit(const Submission& submission, std::chrono::millise
 
 Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch,
                                                  std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   std::vector<Handle> handles;
   const auto what_failed = [&] {
-    return format_text("a batch of rank {} was not submitted", parts_->topology.rank);
+    return format_text("a batch of rank {} was not submitted", parts_->formation.topology.rank);
   };
   FARANDOLE_TRY(catch_bad_alloc(what_failed, [&] {
     handles.resize(batch.size());
@@ -153,12 +154,12 @@ bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
 }
 
 Outcome Engine::peek(Handle handle) {
-  if (parts_->abandoned) return {.status = forked_child_error(parts_->topology.rank)};
+  if (parts_->abandoned) return {.status = forked_child_error(parts_->formation.topology.rank)};
   return parts_->progress->peek(handle);
 }
 
 Outcome Engine::take(Handle handle) {
-  if (parts_->abandoned) return {.status = forked_child_error(parts_->topology.rank)};
+  if (parts_->abandoned) return {.status = forked_child_error(parts_->formation.topology.rank)};
   return parts_->progress->take(handle);
 }
 
@@ -167,9 +168,9 @@ void Engine::drop(Handle handle) {
 }
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   const auto what_failed = [&] {
-    return format_text("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
+    return format_text("rank {} cannot allocate {} bytes", parts_->formation.topology.rank, bytes);
   };
   return catch_bad_alloc(what_failed, [&] { return parts_->formation.heap->allocate(bytes); });
 }
@@ -179,10 +180,10 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 }
 
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   FARANDOLE_TRY(check_may_block("start_timeline()"));
   const auto what_failed = [&] {
-    return format_text("rank {} has no timeline", parts_->topology.rank);
+    return format_text("rank {} has no timeline", parts_->formation.topology.rank);
   };
   return catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->stores.job));
@@ -191,7 +192,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 }
 
 Status Engine::stop_timeline() {
-  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   FARANDOLE_TRY(check_may_block("stop_timeline()"));
   parts_->timeline->stop();
   return {};

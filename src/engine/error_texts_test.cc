@@ -287,9 +287,7 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
 // The parent process of this test already has rank 1, but has not begun its formation.
 TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
-  ByteWriter writer;
-  writer.put(std::int64_t{::getppid()});
-  ASSERT_EQ(store->set(keys::process(1), writer.take()), Status());
+  ASSERT_EQ(store->set(keys::process(1), record_of_process(::getppid(), *store)), Status());
   const std::string text = format_text(
       "the processes {} and {} both have rank 1 of 2; give each worker its own rank, in "
       "RANK or the variable of the launcher that you use",

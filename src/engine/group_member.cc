@@ -138,8 +138,7 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.ranks = formed.ranks;
   group_.board = &board_;
   group_.heap = formation.heap.get();
-  for (const int rank : formed.ranks)
-    group_.heaps.push_back(formation.peers[static_cast<std::size_t>(rank)].heap.get());
+  for (const int rank : formed.ranks) group_.heaps.push_back(formation.peer(rank).heap.get());
 
   const GroupMemory memory(formed.segment->data(), group_.members());
   group_.costs = memory.costs();
@@ -220,8 +219,8 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
 // A process that has ended, by death or after a leave, writes nothing any more.
 bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
-    const auto rank = static_cast<std::size_t>(group_.ranks[static_cast<std::size_t>(member)]);
-    if (board_.may_still_write(member) && !has_ended(formation_.peers[rank].pidfd)) return true;
+    const int rank = group_.ranks[static_cast<std::size_t>(member)];
+    if (board_.may_still_write(member) && !has_ended(formation_.peer(rank).pidfd)) return true;
   }
   return false;
 }

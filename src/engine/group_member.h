@@ -15,7 +15,7 @@
 #include "collective/fusion_buffer.h"
 #include "collective/group.h"
 #include "coordination/agreement.h"
-#include "engine/formation.h"
+#include "formation/formation.h"
 #include "submission/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"

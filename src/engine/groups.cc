@@ -10,13 +10,15 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "collective/group_memory.h"
+#include "formation/group_list.h"
+#include "formation/shared_segment.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// Limits a wait for the key of a new group, which its publisher has already set.
+// Limits a wait for the key of a new group, which has already been set.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
@@ -138,7 +140,8 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   // The id is used up even if the change fails, so that no later group finds the old key.
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
-  const bool first = ranks.front() == rank();
+  const auto local = dependencies_.formation.on_this_host(ranks);
+  const bool first = !local.empty() && local.front() == rank();
   auto member = form(id, ranks, first ? key : "");
   // After an interruption the key stays, because other ranks may still read it.
   if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
@@ -149,13 +152,13 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
 }
 
 Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
-                                                  const std::string& publish_as) {
-  const auto members = static_cast<int>(ranks.size());
+                                                  const std::string& share_as) {
+  const auto members = static_cast<int>(dependencies_.formation.on_this_host(ranks).size());
   const auto what_failed = [this] { return format_text("rank {} cannot add a group", rank()); };
   FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(what_failed, [&] {
-    return publish_as.empty() ? Status()
-                              : publish_group(dependencies_.store, publish_as, members,
-                                              dependencies_.formation.costs);
+    return share_as.empty()
+               ? Status()
+               : share_group(dependencies_.store, share_as, members, dependencies_.formation.costs);
   })));
   std::unique_ptr<GroupMember> member;
   Status attached;
@@ -208,12 +211,13 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
     return is_interrupted() || dependencies_.progress.is_over(kWorld);
   };
   const WaitLimit limit{dependencies_.clock.now() + kStoreTimeout, interrupted};
-  const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
+  const Formation& formation = dependencies_.formation;
+  const auto bytes =
+      GroupMemory::bytes_needed(static_cast<int>(formation.on_this_host(ranks).size()));
   FARANDOLE_TRY_ASSIGN(
       auto segment,
-      attach_published_segment(dependencies_.store, keys::group(dependencies_.formation.epoch, id),
-                               bytes, limit));
-  return make_group_member({id, ranks, std::move(segment)}, dependencies_.formation,
+      receive_segment(dependencies_.store, keys::group(formation.epoch, id), bytes, limit));
+  return make_group_member({id, ranks, formation.hosts_of(ranks), std::move(segment)}, formation,
                            dependencies_.recorder, dependencies_.clock);
 }
 

@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/guarded.h"
-#include "engine/formation.h"
 #include "engine/progress_threads.h"
+#include "formation/formation.h"
 
 namespace farandole {
 
@@ -23,7 +23,7 @@ class Groups {
   // The other parts of the engine, which must outlive this object.
   struct Dependencies {
     const Formation& formation;
-    LocalStore& store;
+    LocalStore& store;  // of this host
     ProgressThreads& progress;
     FlightRecorder& recorder;
     const Clock& clock;
@@ -58,10 +58,10 @@ class Groups {
   Status remove_now(GroupId group);
   Status check_new(const std::vector<int>& ranks);
   // Returns this rank's member of the new group; null if this rank does not belong to it.
-  // `publish_as`: the key under which this rank publishes the group's memory; empty if another rank
-  // does that.
+  // `share_as`: the key under which this rank shares the memory of the group's members on this
+  // host; empty if another rank does that, or if there are no such members.
   Result<std::unique_ptr<GroupMember>> form(GroupId id, const std::vector<int>& ranks,
-                                            const std::string& publish_as);
+                                            const std::string& share_as);
   Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
   // Errors: kFixCall if not all ranks request the same.
   Status check_same_request(const std::string& request);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/job_in_test.h"
+#include "formation/group_list.h"
 
 namespace farandole {
 namespace {

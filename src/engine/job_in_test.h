@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "engine/assemble.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/memory_store.h"
 
 namespace farandole {
@@ -39,6 +41,13 @@ inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>
   options.groups = std::move(groups);
   options.start_timeout = kHangGuard;
   return options;
+}
+
+// The value of keys::process() for a process of this host.
+inline Bytes record_of_process(std::int64_t pid, LocalStore& store) {
+  const std::function<bool()> never;
+  const Bytes token = store.wait(keys::host_token(), {TimePoint{}, never}).value();
+  return keys::ProcessRecord{pid, ByteReader(token).get_text(), "here"}.encode();
 }
 
 // For a job on one host.

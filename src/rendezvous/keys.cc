@@ -1,12 +1,45 @@
 #include "rendezvous/keys.h"
 
+#include <string_view>
 #include <utility>
 
 namespace farandole::keys {
 
+namespace {
+
+Status malformed(std::string_view what, std::size_t bytes) {
+  return Status::stop(std::string(what) + " in the rendezvous store is malformed (" +
+                      std::to_string(bytes) +
+                      " bytes); do all workers run the same version of Farandole?");
+}
+
+}  // namespace
+
+Bytes ProcessRecord::encode() const {
+  ByteWriter writer;
+  writer.put(pid);
+  writer.put_text(host_token);
+  writer.put_text(host_name);
+  return writer.take();
+}
+
+Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  ProcessRecord record;
+  record.pid = reader.get<std::int64_t>();
+  record.host_token = reader.get_text();
+  record.host_name = reader.get_text();
+  if (!reader.ok() || !reader.at_end()) return malformed("a process record", bytes.size());
+  return record;
+}
+
 Bytes MemberRecord::encode() const {
   ByteWriter writer;
   writer.put(pid);
+  writer.put_text(host_token);
+  writer.put_text(host_name);
+  writer.put(static_cast<std::uint32_t>(addresses.size()));
+  for (const auto& address : addresses) writer.put_text(address);
   writer.put(size);
   writer.put(static_cast<std::uint32_t>(settings.size()));
   for (const auto& [variable, value] : settings) {
@@ -25,6 +58,11 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   MemberRecord record;
   record.pid = reader.get<std::int64_t>();
+  record.host_token = reader.get_text();
+  record.host_name = reader.get_text();
+  const auto address_count = reader.get<std::uint32_t>();
+  for (std::uint32_t a = 0; a < address_count && reader.ok(); ++a)
+    record.addresses.push_back(reader.get_text());
   record.size = reader.get<std::int32_t>();
   const auto setting_count = reader.get<std::uint32_t>();
   for (std::uint32_t s = 0; s < setting_count && reader.ok(); ++s) {
@@ -38,10 +76,7 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
     for (std::uint32_t r = 0; r < rank_count && reader.ok(); ++r)
       ranks.push_back(reader.get<int>());
   }
-  if (!reader.ok() || !reader.at_end())
-    return Status::stop("a member record in the rendezvous store is malformed (" +
-                        std::to_string(bytes.size()) +
-                        " bytes); do all workers run the same version of Farandole?");
+  if (!reader.ok() || !reader.at_end()) return malformed("a member record", bytes.size());
   return record;
 }
 

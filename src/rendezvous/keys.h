@@ -1,6 +1,7 @@
-// The keys under which the members of a job find each other in the Store, and the bytes of the
-// values. `epoch` counts how often the job has formed: it is the same number on every rank as long
-// as all ranks call init equally often.
+// The keys under which the members of a job find each other in the Store and in the LocalStore, and
+// the bytes of the values. No two keys have the same name, so both Stores may be the same. `epoch`
+// counts how often the job has formed: it is the same number on every rank as long as all ranks
+// call init equally often.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
 
-// The pid (i64) of the process that has this rank. When that process has ended, another process may
-// take the rank.
+// A ProcessRecord of the process that has this rank. When that process has ended, another process
+// of its host may take the rank.
 inline std::string process(int rank) { return "process/" + std::to_string(rank); }
 // A counter for each rank: how often the rank has begun to form the job. The new value of the
 // counter is the epoch.
@@ -26,30 +27,55 @@ inline std::string formations(int rank) { return "formations/" + std::to_string(
 // After how many seconds (i64) the launcher warns about a stall; 0 for never. Rank 0 sets it in
 // each formation, because a program may choose the time between its start and init().
 inline std::string stall_warning() { return "stall_warning"; }
-// A MemberRecord, together with descriptors of the process (pidfd) and of its heap's segment.
+// A MemberRecord.
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
 // A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// The descriptor of the segment with the doorbells and the memory of the mailboxes. Rank 0 sets it.
-// The value has no bytes.
-inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
-// The descriptor of a group's segment. The group's first member sets it. The value has no bytes.
-inline std::string group(std::int64_t epoch, std::uint32_t id) {
-  return in_epoch(epoch, "group/" + std::to_string(id));
-}
 // A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise why the formation failed. The key
-// also ends the waits for members.
+// also ends the waits for members. A rank that fails also sets it in the LocalStore, where it ends
+// the waits for memory and stays.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
 
-// What every member publishes about itself, so that the others can compare it.
+// The following keys are only in the LocalStore. The rank that sets one removes it when it departs.
+
+// A random text, by which ranks recognize that they use the same LocalStore. Every LocalStore has
+// it from the start.
+inline std::string host_token() { return "host_token"; }
+// The descriptors of a rank's process (pidfd) and of its heap's segment. The value has no bytes.
+inline std::string memory(std::int64_t epoch, int rank) {
+  return in_epoch(epoch, "memory/" + std::to_string(rank));
+}
+// The descriptor of the segment with the doorbells and the memory of the mailboxes. The lowest rank
+// of the host sets it. The value has no bytes.
+inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
+// The descriptor of a group's segment. The group's first member on the host sets it. The value has
+// no bytes.
+inline std::string group(std::int64_t epoch, std::uint32_t id) {
+  return in_epoch(epoch, "group/" + std::to_string(id));
+}
+
+// Which process has a rank.
+struct ProcessRecord {
+  std::int64_t pid = 0;
+  std::string host_token;  // the pid is valid on this host only
+  std::string host_name;
+
+  Bytes encode() const;
+  static Result<ProcessRecord> decode(std::span<const std::byte> bytes);
+};
+
+// What every member publishes about itself. The others compare size, settings and groups.
 struct MemberRecord {
   std::int64_t pid = 0;
+  std::string host_token;
+  std::string host_name;               // for texts
+  std::vector<std::string> addresses;  // where other hosts reach the member
   std::int32_t size = 1;
   std::map<std::string, std::string> settings;  // Knobs::same_on_all_ranks()
   std::vector<std::vector<int>> groups;

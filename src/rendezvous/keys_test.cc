@@ -7,24 +7,49 @@ namespace {
 
 TEST(MemberRecord, IsDecodedAsItWasEncoded) {
   MemberRecord record{.pid = 712,
+                      .host_token = "1f",
+                      .host_name = "fox",
+                      .addresses = {"10.0.0.1:4711", "[fe80::1]:4711"},
                       .size = 4,
                       .settings = {{"ONE", "100"}, {"TWO", ""}},
                       .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->pid, 712);
+  EXPECT_EQ(decoded->host_token, "1f");
+  EXPECT_EQ(decoded->host_name, "fox");
+  EXPECT_EQ(decoded->addresses, record.addresses);
   EXPECT_EQ(decoded->size, 4);
   EXPECT_EQ(decoded->settings, record.settings);
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
 TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
-  const MemberRecord record{.pid = 1, .size = 2, .settings = {{"ONE", "1"}}, .groups = {{0, 1}}};
+  const MemberRecord record{.pid = 1,
+                            .host_token = "1f",
+                            .host_name = "fox",
+                            .addresses = {"10.0.0.1:4711"},
+                            .size = 2,
+                            .settings = {{"ONE", "1"}},
+                            .groups = {{0, 1}}};
   Bytes bytes = record.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(MemberRecord::decode(std::span(bytes).first(length)).ok()) << length;
   bytes.push_back(std::byte{0});
   EXPECT_FALSE(MemberRecord::decode(bytes).ok());
+}
+
+TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
+  Bytes bytes = ProcessRecord{712, "1f", "fox"}.encode();
+  const auto decoded = ProcessRecord::decode(bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->pid, 712);
+  EXPECT_EQ(decoded->host_token, "1f");
+  EXPECT_EQ(decoded->host_name, "fox");
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(ProcessRecord::decode(std::span(bytes).first(length)).ok()) << length;
+  bytes.push_back(std::byte{0});
+  EXPECT_FALSE(ProcessRecord::decode(bytes).ok());
 }
 
 }  // namespace

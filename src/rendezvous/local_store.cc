@@ -1,10 +1,27 @@
 #include "rendezvous/local_store.h"
 
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
 #include <utility>
 
+#include "base/check.h"
+#include "base/format.h"
 #include "base/try.h"
 
 namespace farandole {
+
+Bytes new_host_token() {
+  std::array<std::uint64_t, 2> random{};
+  // The kernel returns so few bytes at once, or waits for its random numbers after the boot.
+  while (::getrandom(random.data(), sizeof(random), 0) != sizeof(random))
+    CHECK(errno == EINTR, "the kernel has random numbers");
+  ByteWriter writer;
+  writer.put_text(format_text("{:016x}{:016x}", random[0], random[1]));
+  return writer.take();
+}
 
 Result<LocalValue> LocalStore::receive(const std::string& key, const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(auto values, receive_all({key}, "", limit));

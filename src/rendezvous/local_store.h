@@ -1,6 +1,7 @@
 // LocalStore: a Store of the processes of one host, whose values may also carry descriptors. So
 // ranks can share memory and descriptors of processes (pidfd). Two ranks are on the same host if
-// and only if they use the same LocalStore, because descriptors can be passed there.
+// and only if they use the same LocalStore, because descriptors can be passed there. They recognize
+// it by the value of keys::host_token(), which every LocalStore has from the start.
 #pragma once
 
 #include <memory>
@@ -26,6 +27,9 @@ struct LocalValue {
 
 // As StoreValues.
 using LocalValues = std::vector<std::optional<LocalValue>>;
+
+// Returns a new random text for keys::host_token().
+Bytes new_host_token();
 
 class LocalStore : public Store {
  public:

@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/descriptor_limit.h"
 #include "base/try.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/waiting.h"
 
 namespace farandole {
@@ -34,6 +36,10 @@ Result<LocalValues> duplicate_values(const StoreTable& table,
 }
 
 }  // namespace
+
+MemoryStore::MemoryStore() {
+  CHECK(table_.lock()->set(keys::host_token(), {new_host_token(), {}}).ok(), "the table is empty");
+}
 
 Status MemoryStore::share(const std::string& key, LocalValue value) {
   const Status status = table_.lock()->set(key, std::move(value));

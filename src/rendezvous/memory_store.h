@@ -13,6 +13,8 @@ namespace farandole {
 
 class MemoryStore final : public LocalStore {
  public:
+  MemoryStore();
+
   Status share(const std::string& key, LocalValue value) override;
   Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
                                   const WaitLimit& limit) override;

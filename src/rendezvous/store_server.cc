@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "rendezvous/keys.h"
 
 namespace farandole {
 namespace {
@@ -28,7 +29,9 @@ Result<std::unique_ptr<StoreServer>> StoreServer::create(std::string name) {
   Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid())
     return Status::stop(std::string("epoll_create1 failed: ") + std::strerror(errno));
-  return std::unique_ptr<StoreServer>(new StoreServer(std::move(name), std::move(epoll)));
+  std::unique_ptr<StoreServer> server(new StoreServer(std::move(name), std::move(epoll)));
+  FARANDOLE_TRY(server->set(keys::host_token(), new_host_token()));
+  return server;
 }
 
 Result<Descriptor> StoreServer::add_client(std::string name) {

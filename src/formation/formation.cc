@@ -1,0 +1,465 @@
+#include "formation/formation.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/allocation.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/knobs.h"
+#include "base/process_end.h"
+#include "base/rank_names.h"
+#include "base/try.h"
+#include "collective/group_memory.h"
+#include "formation/group_list.h"
+#include "formation/shared_segment.h"
+#include "mailbox/mailbox.h"
+#include "rendezvous/keys.h"
+#include "transport/shm/heap_size.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
+
+// The size of the segment that all ranks of a host share: the doorbells and the memory of the
+// mailboxes.
+std::size_t bytes_for_all(int size) {
+  return Doorbells::bytes_needed(size) + Mailbox::bytes_needed(size);
+}
+
+// How many descriptors a rank may have open at once: its own heap, a pidfd of every process of its
+// host, two for the watch and, for a short time, the heaps of all these ranks and a segment with
+// its duplicate. Adding a group later also opens a segment and its duplicate.
+int descriptors_needed(int local_size) { return 2 * local_size + 5; }
+
+Result<Descriptor> open_own_process() {
+  auto process =
+      Descriptor::beyond_standard(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!process.valid())
+    return Status::stop(format_text(
+        "cannot open a descriptor of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
+        "and room for two descriptors per worker ({})",
+        std::strerror(errno), descriptor_advice()));
+  return process;
+}
+
+bool has_process_ended(pid_t pid) {
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  return process.valid() ? has_ended(process) : errno == ESRCH;
+}
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+Bytes bytes_of_text(const std::string& text) {
+  ByteWriter writer;
+  writer.put_text(text);
+  return writer.take();
+}
+
+// The steps of one formation, in the order in which form() calls them.
+class FormationProtocol {
+ public:
+  explicit FormationProtocol(const FormationInput& input)
+      : input_(input),
+        options_(input.options),
+        store_(*input.stores.job),
+        local_store_(*input.stores.local),
+        limit_{
+            std::chrono::steady_clock::now() + std::min(options_.start_timeout, kStartTimeoutMax),
+            options_.interrupted} {}
+
+  // Returns the number of this formation, the same on all ranks.
+  Result<std::int64_t> begin() {
+    FARANDOLE_TRY_ASSIGN(const auto token, local_store_.wait(keys::host_token(), limit_));
+    host_token_ = ByteReader(token).get_text();
+    FARANDOLE_TRY(reserve_rank());
+    if (rank() == 0) FARANDOLE_TRY(publish_stall_warning());
+    FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
+    return epoch_;
+  }
+
+  Status choose_groups(Formation& formation) {
+    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_.groups, size()));
+    formation.ranks_of = groups_;
+    formation.bucket_bytes = options_.bucket_bytes;
+    return {};
+  }
+
+  // Publishes this rank's record and waits for those of all ranks, with one call of the Store. If
+  // the formation ends before all ranks have come, still reads the records that are there: an error
+  // that a record shows is more precise than the announced result.
+  Status find_ranks(Formation& formation) {
+    const keys::MemberRecord own{::getpid(), host_token_, host_name_,     input_.addresses,
+                                 size(),     settings_,   options_.groups};
+    FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own.encode()));
+    const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
+    if (!members.ok()) return timeout_error(missing_ranks(), members.status());
+    FARANDOLE_TRY_ASSIGN(formation.ranks, compare_members(*members));
+    for (const RankInfo& one : formation.ranks)
+      if (one.host < 0) return ended_without_all_ranks();
+    FARANDOLE_TRY(check_found(options_.topology, formation.ranks));
+    formation.topology = topology_of(rank(), formation.ranks);
+    local_ranks_ = formation.on_this_host(groups_[kWorld]);
+    return {};
+  }
+
+  Status share_memory(Formation& formation) {
+    const int local_size = formation.topology.local_size;
+    FARANDOLE_TRY(
+        check_descriptors(format_text("rank {}", rank()), descriptors_needed(local_size)));
+    formation.costs = costs_on(local_size, usable_cores());
+    const std::size_t bytes =
+        options_.heap_bytes == 0 ? heap_bytes(heap_limits(), local_size) : options_.heap_bytes;
+    FARANDOLE_TRY_ASSIGN(formation.heap, input_.make_heap(bytes));
+    LocalValue own;
+    FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
+    FARANDOLE_TRY_ASSIGN(auto heap, duplicate_descriptor(formation.heap->descriptor()));
+    own.descriptors.push_back(std::move(process));
+    own.descriptors.push_back(std::move(heap));
+    FARANDOLE_TRY(local_store_.share(shared(keys::memory(epoch_, rank())), std::move(own)));
+    if (local_ranks_.front() == rank()) FARANDOLE_TRY(share_doorbells());
+    for (GroupId id = 0; id < groups_.size(); ++id) {
+      const auto members = formation.on_this_host(groups_[id]);
+      if (members.empty() || members.front() != rank()) continue;
+      FARANDOLE_TRY(share_group(local_store_, shared(keys::group(epoch_, id)),
+                                static_cast<int>(members.size()), formation.costs));
+    }
+    return {};
+  }
+
+  // Waits for all memory of this host with one call of the LocalStore.
+  Status attach(Formation& formation) {
+    std::vector<std::string> keys;
+    for (const int other : local_ranks_) keys.push_back(keys::memory(epoch_, other));
+    keys.push_back(keys::doorbells(epoch_));
+    std::vector<GroupId> own_groups;
+    for (GroupId id = 0; id < groups_.size(); ++id) {
+      if (!std::ranges::binary_search(groups_[id], rank())) continue;
+      own_groups.push_back(id);
+      keys.push_back(keys::group(epoch_, id));
+    }
+    auto found = local_store_.receive_all(keys, keys::complete(epoch_), limit_);
+    if (!found.ok()) return timeout_error(missing_memory(keys), found.status());
+    if (!std::ranges::all_of(*found, [](const auto& value) { return value.has_value(); }))
+      return ended_without_memory();
+    auto next = found->begin();
+    for (const int other : local_ranks_) {
+      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(other, formation, *std::move(*next++)));
+      formation.peers.push_back(std::move(peer));
+    }
+    FARANDOLE_TRY(attach_doorbells(formation, **next++));
+    for (const GroupId id : own_groups) FARANDOLE_TRY(attach_group(formation, id, **next++));
+    return {};
+  }
+
+  // Returns ok when all ranks have attached everything, otherwise the error of the first rank that
+  // failed.
+  Status complete() {
+    FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
+    if (attached == size()) (void)store_.set(keys::complete(epoch_), bytes_of_text(""));
+    auto verdict = store_.wait(keys::complete(epoch_), limit_);
+    if (verdict.ok()) return read_result(*verdict);
+    const Status own = timeout_error("the other ranks to map the shared memory", verdict.status());
+    // The others must know that this rank gives up. But if the formation was completed meanwhile,
+    // this rank is part of the job.
+    announce_failure(own);
+    verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, no_interruption_});
+    const Status end = verdict.ok() ? read_result(*verdict) : own;
+    return end.ok() ? end : own;
+  }
+
+  // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
+  // Each Store keeps its first value, so all ranks read the first reason. If this rank has read it
+  // in one Store, it passes it on to the other. On one host, both may be the same Store.
+  void announce_failure(const Status& status) {
+    const Bytes failure =
+        bytes_of_text(first_failure_.empty()
+                          ? format_text("rank {} could not start: {}", rank(), status.message())
+                          : first_failure_);
+    (void)store_.set(keys::complete(epoch_), failure);
+    (void)local_store_.set(keys::complete(epoch_), failure);
+  }
+
+  // Every rank calls this in the end and removes what it has shared. The last one removes the keys
+  // of the job. If a Store fails, some keys remain.
+  void depart() {
+    (void)local_store_.remove_all(shared_keys_);
+    const auto departed = store_.add(keys::departed(epoch_), 1);
+    if (!departed.ok() || *departed != size()) return;
+    std::vector<std::string> keys = member_keys();
+    for (const auto& key : {keys::attached(epoch_), keys::complete(epoch_), keys::departed(epoch_)})
+      keys.push_back(key);
+    (void)store_.remove_all(keys);
+  }
+
+ private:
+  int rank() const { return options_.topology.rank; }
+  int size() const { return options_.topology.size; }
+
+  // Remembers the key, to remove it in the end.
+  const std::string& shared(std::string key) { return shared_keys_.emplace_back(std::move(key)); }
+
+  Status publish_process() {
+    return store_.set(keys::process(rank()),
+                      keys::ProcessRecord{::getpid(), host_token_, host_name_}.encode());
+  }
+
+  // Error: kFixCall if another running process has this rank. If that process is still forming the
+  // job, its formation fails, too.
+  Status reserve_rank() {
+    const Status published = publish_process();
+    if (published.code() != StatusCode::kFixCall) return published;
+    const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
+    if (!found.ok()) return published;  // the error is not that the key exists
+    FARANDOLE_TRY_ASSIGN(const auto other, keys::ProcessRecord::decode(*found));
+    const bool same_host = other.host_token == host_token_;
+    if (same_host && other.pid == ::getpid()) return {};
+    if (same_host && has_process_ended(static_cast<pid_t>(other.pid))) {
+      FARANDOLE_TRY(store_.remove(keys::process(rank())));
+      return publish_process();
+    }
+    const auto on_host = [&](const std::string& name) {
+      return same_host ? "" : format_text(" on {}", name);
+    };
+    const Status error = Status::fix_call(format_text(
+        "the processes {}{} and {}{} both have rank {} of {}; give each worker its own "
+        "rank, in RANK or the variable of the launcher that you use",
+        other.pid, on_host(other.host_name), ::getpid(), on_host(host_name_), rank(), size()));
+    // The other process may not have begun its first formation yet.
+    FARANDOLE_TRY_ASSIGN(const auto formations, store_.add(keys::formations(rank()), 0));
+    epoch_ = std::max<std::int64_t>(formations, 1);
+    announce_failure(error);
+    return error;
+  }
+
+  Status publish_stall_warning() {
+    ByteWriter writer;
+    writer.put(std::int64_t{stall_warning_of(options_).count()});
+    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // that of the last formation
+    return store_.set(keys::stall_warning(), writer.take());
+  }
+
+  Status read_result(const Bytes& value) {
+    first_failure_ = ByteReader(value).get_text();
+    return first_failure_.empty() ? Status() : Status::rebuild_group(first_failure_);
+  }
+
+  std::vector<std::string> member_keys() const {
+    std::vector<std::string> keys;
+    for (int other = 0; other < size(); ++other) keys.push_back(keys::member(epoch_, other));
+    return keys;
+  }
+
+  // Returns by rank what is known about it. A rank that has not come has the host −1. Errors:
+  // kFixCall for the first rank that differs from this one.
+  Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
+    std::vector<RankInfo> ranks(members.size());
+    std::vector<std::string> tokens;
+    for (std::size_t other = 0; other < members.size(); ++other) {
+      ranks[other].host = -1;
+      if (!members[other]) continue;
+      FARANDOLE_TRY_ASSIGN(auto record, keys::MemberRecord::decode(*members[other]));
+      FARANDOLE_TRY(compare(static_cast<int>(other), record));
+      tokens.push_back(std::move(record.host_token));
+      ranks[other] = {0, std::move(record.host_name), record.pid, std::move(record.addresses)};
+    }
+    const std::vector<int> numbers = host_numbers(tokens);
+    auto number = numbers.begin();
+    for (RankInfo& one : ranks)
+      if (one.host >= 0) one.host = *number++;
+    return ranks;
+  }
+
+  Status compare(int other, const keys::MemberRecord& record) const {
+    if (record.size != size())
+      return Status::fix_call(format_text(
+          "rank {} was started with size {}, rank {} with size {}; all workers must get "
+          "the same size, in WORLD_SIZE or the variable of the launcher that you "
+          "use",
+          rank(), size(), other, record.size));
+    for (const auto& [variable, mine] : settings_) {
+      const auto found = record.settings.find(variable);
+      const std::string theirs = found == record.settings.end() ? "" : found->second;
+      if (theirs != mine)
+        return Status::fix_call(
+            format_text("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
+                        rank(), variable, mine, other, theirs));
+    }
+    if (record.groups != options_.groups)
+      return Status::fix_call(
+          format_text("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
+                      "the same groups in the same order",
+                      rank(), groups_text(options_.groups), other, groups_text(record.groups)));
+    return {};
+  }
+
+  Status ended_without_all_ranks() {
+    FARANDOLE_TRY_ASSIGN(const auto result, store_.wait(keys::complete(epoch_), limit_));
+    FARANDOLE_TRY(read_result(result));
+    return Status::fix_call(
+        format_text("rank {} of {} came when the others had already formed the job without it; "
+                    "all workers must get the same size, in WORLD_SIZE or the variable of the "
+                    "launcher that you use",
+                    rank(), size()));
+  }
+
+  // Another rank of this host has failed.
+  Status ended_without_memory() {
+    FARANDOLE_TRY_ASSIGN(const auto result, local_store_.wait(keys::complete(epoch_), limit_));
+    FARANDOLE_TRY(read_result(result));
+    return Status::stop(format_text(
+        "the formation was completed before the ranks on the host of rank {} had shared their "
+        "memory; do all ranks run the same version of Farandole?",
+        rank()));
+  }
+
+  Status share_doorbells() {
+    FARANDOLE_TRY_ASSIGN(const auto segment,
+                         Segment::create("farandole-doorbells", bytes_for_all(size())));
+    return share_segment(local_store_, shared(keys::doorbells(epoch_)), *segment);
+  }
+
+  Result<Peer> attach_peer(int other, const Formation& formation, LocalValue memory) const {
+    if (memory.descriptors.size() != 2)
+      return Status::stop(
+          format_text("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
+                      "of Farandole?",
+                      other, memory.descriptors.size()));
+    FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(memory.descriptors[1]));
+    return Peer{other, formation.ranks[static_cast<std::size_t>(other)].pid,
+                std::move(memory.descriptors[0]), std::move(heap)};
+  }
+
+  Status attach_doorbells(Formation& formation, const LocalValue& value) const {
+    FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
+                         attach_segment(keys::doorbells(epoch_), value, bytes_for_all(size())));
+    std::byte* const memory = formation.doorbells_segment->data();
+    formation.doorbells = std::make_unique<Doorbells>(memory, rank(), size());
+    formation.mailbox_memory = memory + Doorbells::bytes_needed(size());
+    return {};
+  }
+
+  Status attach_group(Formation& formation, GroupId id, const LocalValue& value) const {
+    const std::vector<int>& ranks = groups_[id];
+    const auto members = static_cast<int>(formation.on_this_host(ranks).size());
+    FARANDOLE_TRY_ASSIGN(auto segment, attach_segment(keys::group(epoch_, id), value,
+                                                      GroupMemory::bytes_needed(members)));
+    formation.groups.push_back({id, ranks, formation.hosts_of(ranks), std::move(segment)});
+    return {};
+  }
+
+  // Names the ranks that have not come, and if there are several hosts, the hosts that have.
+  std::string missing_ranks() {
+    // Does not wait: our own member record would end the wait, and it is already there.
+    const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
+                                             {TimePoint{}, no_interruption_});
+    std::vector<int> missing;
+    for (int other = 0; other < size(); ++other)
+      if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
+    std::string text =
+        format_text("rank{} {}", missing.size() > 1 ? "s" : "", join_text(missing, ", "));
+    const bool is_one_store = input_.stores.job == input_.stores.local;
+    if (is_one_store || !members.ok()) return text;
+    const auto present = compare_members(*members);
+    return present.ok() ? format_text("{} (there are {})", text, hosts_text(*present)) : text;
+  }
+
+  // Names the ranks of this host that have not shared their memory.
+  std::string missing_memory(const std::vector<std::string>& keys) {
+    const auto found =
+        local_store_.wait_for_all(keys, keys::host_token(), {TimePoint{}, no_interruption_});
+    std::vector<int> missing;
+    for (std::size_t i = 0; i < local_ranks_.size(); ++i)
+      if (found.ok() && !(*found)[i]) missing.push_back(local_ranks_[i]);
+    if (missing.empty()) missing.push_back(local_ranks_.front());  // it shares the doorbells
+    return format_text("the shared memory of {}", name_ranks(missing));
+  }
+
+  Status timeout_error(const std::string& what, const Status& status) const {
+    const bool interrupted = options_.interrupted && options_.interrupted();
+    if (status.code() != StatusCode::kRetry || interrupted) return status;
+    return Status::rebuild_group(format_text(
+        "rank {} waited {} s for {}, in vain: do all workers call init() equally often? A slow "
+        "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
+        rank(), std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count(),
+        what));
+  }
+
+  const FormationInput& input_;
+  const EngineOptions& options_;
+  const std::map<std::string, std::string> settings_ = options_.same_on_all_ranks();
+  const std::string host_name_ = own_host_name();
+  Store& store_;
+  LocalStore& local_store_;
+  const std::function<bool()> no_interruption_;  // empty, for reads that do not wait
+  WaitLimit limit_;
+  std::string host_token_;
+  std::vector<std::vector<int>> groups_;
+  std::vector<int> local_ranks_;          // the ranks of this host
+  std::vector<std::string> shared_keys_;  // of this rank in the LocalStore
+  std::string first_failure_;             // as another rank has announced it
+  std::int64_t epoch_ = 0;
+};
+
+}  // namespace
+
+int Formation::hosts() const { return 1 + std::ranges::max(ranks, {}, &RankInfo::host).host; }
+
+std::vector<int> Formation::hosts_of(const std::vector<int>& members) const {
+  std::vector<int> hosts;
+  for (const int member : members) hosts.push_back(host_of(member));
+  return hosts;
+}
+
+std::vector<int> Formation::on_this_host(const std::vector<int>& members) const {
+  std::vector<int> local;
+  for (const int member : members)
+    if (host_of(member) == host_of(topology.rank)) local.push_back(member);
+  return local;
+}
+
+const Peer& Formation::peer(int rank) const {
+  const auto found = std::ranges::lower_bound(peers, rank, {}, &Peer::rank);
+  CHECK(found != peers.end() && found->rank == rank, "only ranks of this host are peers");
+  return *found;
+}
+
+Result<Formation> form(const FormationInput& input) {
+  FormationProtocol protocol(input);
+  Formation formation;
+  FARANDOLE_TRY_ASSIGN(formation.epoch, protocol.begin());
+  const auto join = [&]() -> Status {
+    FARANDOLE_TRY(protocol.choose_groups(formation));
+    FARANDOLE_TRY(protocol.find_ranks(formation));
+    FARANDOLE_TRY(protocol.share_memory(formation));
+    FARANDOLE_TRY(protocol.attach(formation));
+    return protocol.complete();
+  };
+  const auto what_failed = [&] {
+    return format_text("rank {} cannot join", input.options.topology.rank);
+  };
+  const Status status = catch_bad_alloc(what_failed, join);
+  if (!status.ok()) protocol.announce_failure(status);
+  // Ranks that have completed the formation expect this rank to take part.
+  if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
+  protocol.depart();
+  if (!status.ok()) return status;
+  return formation;
+}
+
+}  // namespace farandole

@@ -1,0 +1,81 @@
+// Formation: how the ranks of a job connect to each other through the Stores. Each rank publishes
+// its member record in the job's Store; so all find out which ranks are on which host. Then the
+// ranks of each host share memory through their LocalStore: each rank its heap, the lowest rank the
+// doorbells, and the first member of every group on the host the group's memory. Each rank waits
+// until all ranks of the job have mapped what concerns them. Then the keys are removed. The number
+// of a rank's requests does not grow with the size of the job, except by one per 64 ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "collective/group.h"
+#include "farandole/engine.h"
+#include "formation/hosts.h"
+#include "rendezvous/local_store.h"
+#include "transport/shm/doorbells.h"
+#include "transport/shm/segment.h"
+#include "transport/shm/shared_heap.h"
+
+namespace farandole {
+
+// A rank of this host.
+struct Peer {
+  int rank = 0;
+  std::int64_t pid = 0;
+  // opened by that process itself, so it never refers to a later process with the same pid
+  Descriptor pidfd;
+  std::unique_ptr<PeerHeap> heap;
+};
+
+// A group of which this rank is a member.
+struct FormedGroup {
+  GroupId id = kWorld;
+  std::vector<int> ranks;  // on all hosts, ascending
+  std::vector<int> hosts;  // by member: the number of its host
+  // The GroupMemory of the members on this host. Engines of one process may share it.
+  std::shared_ptr<Segment> segment;
+};
+
+struct Formation {
+  std::int64_t epoch = 0;
+  RankTopology topology;             // as found, with all fields set
+  std::vector<RankInfo> ranks;       // by rank: all ranks of the job
+  Costs costs;                       // for the groups whose first member on this host is this rank
+  std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
+  std::shared_ptr<SharedHeap> heap;  // shared with this process's other engines and with tensors
+  std::vector<Peer> peers;           // the ranks of this host, ascending, this rank included
+  // Of this host. It has a line for every rank of the job.
+  std::shared_ptr<Segment> doorbells_segment;
+  std::unique_ptr<Doorbells> doorbells;
+  std::byte* mailbox_memory = nullptr;     // in the segment of the doorbells
+  std::vector<std::vector<int>> ranks_of;  // by GroupId: the world, and the groups given to init()
+  std::vector<FormedGroup> groups;         // the groups of which this rank is a member
+
+  // How many hosts the job has. They have the numbers 0 … hosts() − 1.
+  int hosts() const;
+  int host_of(int rank) const { return ranks[static_cast<std::size_t>(rank)].host; }
+  std::vector<int> hosts_of(const std::vector<int>& members) const;
+  // Returns those of the ranks that are on this host.
+  std::vector<int> on_this_host(const std::vector<int>& members) const;
+  // The rank must be on this host.
+  const Peer& peer(int rank) const;
+};
+
+struct FormationInput {
+  const EngineOptions& options;
+  Stores stores;
+  // Makes the heap of this process. It gets the size in bytes. Errors: kStop.
+  std::function<Result<std::shared_ptr<SharedHeap>>(std::size_t bytes)> make_heap;
+  std::vector<std::string> addresses = {};  // where other hosts reach this rank; see RankInfo
+};
+
+// Blocks until all ranks have joined, for at most options.start_timeout. A rank that cannot take
+// part publishes its error, and all ranks fail with it. Errors: as Engine::create().
+Result<Formation> form(const FormationInput& input);
+
+}  // namespace farandole

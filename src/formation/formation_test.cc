@@ -1,0 +1,363 @@
+// Tests jobs on one host and on several. Engine tests also run formations, on one host.
+#include "formation/formation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/group_memory.h"
+#include "formation/job_in_test.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<int> ranks_of_peers(const Formation& formation) {
+  std::vector<int> ranks;
+  for (const Peer& peer : formation.peers) ranks.push_back(peer.rank);
+  return ranks;
+}
+
+// By rank: local rank and size, cross rank and size.
+std::vector<std::vector<int>> topologies(const std::vector<Result<Formation>>& formed) {
+  std::vector<std::vector<int>> all;
+  for (const auto& one : formed) {
+    EXPECT_EQ(one.status(), Status());
+    if (!one.ok()) continue;
+    const RankTopology& found = one->topology;
+    EXPECT_EQ(found.rank, static_cast<int>(all.size()));
+    EXPECT_EQ(found.size, static_cast<int>(formed.size()));
+    all.push_back({found.local_rank, found.local_size, found.cross_rank, found.cross_size});
+  }
+  return all;
+}
+
+std::vector<int> hosts_in(const Formation& formation) {
+  std::vector<int> hosts;
+  for (const RankInfo& rank : formation.ranks) hosts.push_back(rank.host);
+  return hosts;
+}
+
+// Whether two ranks have mapped the same memory.
+bool is_same_memory(const Segment& one, const Segment& other) {
+  const std::byte before = *one.data();
+  *one.data() = std::byte{0xA5};
+  const bool is_first = *other.data() == std::byte{0xA5};
+  *one.data() = std::byte{0x5A};
+  const bool is_same = is_first && *other.data() == std::byte{0x5A};
+  *one.data() = before;
+  return is_same;
+}
+
+TEST(Formation, FindsTwoHostsOfTwo) {
+  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all();
+  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(1, 2, 0, 2),
+                                              ElementsAre(0, 2, 1, 2), ElementsAre(1, 2, 1, 2)));
+  for (int rank = 0; rank < 4; ++rank) {
+    const Formation& formation = *formed[static_cast<std::size_t>(rank)];
+    EXPECT_TRUE(formation.topology.is_homogeneous);
+    EXPECT_EQ(formation.hosts(), 2);
+    EXPECT_THAT(hosts_in(formation), ElementsAre(0, 0, 1, 1));
+    const int first = rank < 2 ? 0 : 2;
+    EXPECT_THAT(ranks_of_peers(formation), ElementsAre(first, first + 1));
+    EXPECT_EQ(formation.peer(rank).pid, ::getpid());
+    for (int other = 0; other < 4; ++other) {
+      const RankInfo& info = formation.ranks[static_cast<std::size_t>(other)];
+      EXPECT_THAT(info.addresses, ElementsAre("address of " + std::to_string(other)));
+      EXPECT_EQ(info.pid, ::getpid());
+      EXPECT_FALSE(info.host_name.empty());
+    }
+    ASSERT_EQ(formation.groups.size(), 1U);
+    EXPECT_THAT(formation.groups[0].ranks, ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(formation.groups[0].hosts, ElementsAre(0, 0, 1, 1));
+  }
+}
+
+TEST(Formation, SharesMemoryWithinAHostOnly) {
+  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all();
+  const auto doorbells = [&](std::size_t rank) -> const Segment& {
+    return *formed[rank]->doorbells_segment;
+  };
+  const auto world = [&](std::size_t rank) -> const Segment& {
+    return *formed[rank]->groups[0].segment;
+  };
+  for (const auto& memory : {std::function<const Segment&(std::size_t)>(doorbells),
+                             std::function<const Segment&(std::size_t)>(world)}) {
+    EXPECT_TRUE(is_same_memory(memory(0), memory(1)));
+    EXPECT_TRUE(is_same_memory(memory(2), memory(3)));
+    EXPECT_FALSE(is_same_memory(memory(0), memory(2)));
+  }
+  EXPECT_EQ(world(0).size(), GroupMemory::bytes_needed(2)) << "only of the members on the host";
+  EXPECT_EQ(formed[3]->doorbells->size(), 4) << "a line for every rank of the job";
+  EXPECT_EQ(formed[3]->doorbells->rank(), 3);
+}
+
+TEST(Formation, FindsHostsOfDifferentSizes) {
+  const auto formed = JobOfHosts({0, 0, 0, 1}).form_all();
+  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 3, 0, 2), ElementsAre(1, 3, 0, 1),
+                                              ElementsAre(2, 3, 0, 1), ElementsAre(0, 1, 1, 2)));
+  for (const auto& one : formed) EXPECT_FALSE(one->topology.is_homogeneous);
+  EXPECT_THAT(ranks_of_peers(*formed[3]), ElementsAre(3));
+}
+
+// Hosts are numbered by their lowest ranks, not in the order in which they come.
+TEST(Formation, FindsInterleavedRanks) {
+  const auto formed = JobOfHosts({2, 0, 1, 0, 2, 1}).form_all();
+  for (const auto& one : formed) EXPECT_THAT(hosts_in(*one), ElementsAre(0, 1, 2, 1, 0, 2));
+  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 3), ElementsAre(0, 2, 1, 3),
+                                              ElementsAre(0, 2, 2, 3), ElementsAre(1, 2, 1, 3),
+                                              ElementsAre(1, 2, 0, 3), ElementsAre(1, 2, 2, 3)));
+  EXPECT_THAT(ranks_of_peers(*formed[4]), ElementsAre(0, 4));
+}
+
+TEST(Formation, OneHostIsFoundWithoutAnyVariable) {
+  const auto formed = JobOfHosts({0, 0, 0}).form_all();
+  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 3, 0, 1), ElementsAre(1, 3, 0, 1),
+                                              ElementsAre(2, 3, 0, 1)));
+  EXPECT_EQ(formed[0]->hosts(), 1);
+}
+
+TEST(Formation, EveryHostHasItsPartOfAGroup) {
+  // Group 1 has a part on both hosts, group 2 only on the second one, and group 3 two on the first.
+  const auto formed = JobOfHosts({0, 1, 0, 1, 0}).form_all({{0, 1, 3, 4}, {1, 3}, {1, 2, 4}});
+  const auto group = [&](std::size_t rank, GroupId id) -> const FormedGroup* {
+    for (const FormedGroup& one : formed[rank]->groups)
+      if (one.id == id) return &one;
+    return nullptr;
+  };
+  for (const std::size_t rank : {0, 1, 3, 4}) {
+    EXPECT_THAT(group(rank, 1)->ranks, ElementsAre(0, 1, 3, 4));
+    EXPECT_THAT(group(rank, 1)->hosts, ElementsAre(0, 1, 1, 0));
+    EXPECT_EQ(group(rank, 1)->segment->size(), GroupMemory::bytes_needed(2));
+  }
+  EXPECT_TRUE(is_same_memory(*group(0, 1)->segment, *group(4, 1)->segment));
+  EXPECT_TRUE(is_same_memory(*group(1, 1)->segment, *group(3, 1)->segment));
+  EXPECT_FALSE(is_same_memory(*group(0, 1)->segment, *group(1, 1)->segment));
+  EXPECT_EQ(group(2, 1), nullptr);
+  EXPECT_EQ(group(0, 2), nullptr);
+  EXPECT_TRUE(is_same_memory(*group(1, 2)->segment, *group(3, 2)->segment));
+  EXPECT_EQ(group(1, 3)->segment->size(), GroupMemory::bytes_needed(1));
+  EXPECT_TRUE(is_same_memory(*group(2, 3)->segment, *group(4, 3)->segment));
+  EXPECT_EQ(formed[2]->ranks_of.size(), 4U);
+}
+
+// A rank counts the ranks of its host, not those of the job.
+TEST(Formation, CostsDependOnTheRanksOfTheHost) {
+  std::vector<int> hosts(65, 0);
+  hosts.front() = 1;
+  const auto formed = JobOfHosts(hosts).form_all();
+  ASSERT_EQ(formed[0].status(), Status());
+  EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(1, 1).wait_bytes);
+  EXPECT_EQ(formed[1]->costs.wait_bytes, costs_on(64, 2).wait_bytes);
+}
+
+TEST(Formation, NothingOfAFormationStays) {
+  const JobOfHosts job({0, 1, 0});
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    for (const auto& one : job.form_all({{0, 1}})) {
+      ASSERT_EQ(one.status(), Status());
+      EXPECT_EQ(one->epoch, epoch);
+    }
+    const std::function<bool()> never;
+    std::vector<std::string> keys = {keys::attached(epoch), keys::complete(epoch),
+                                     keys::departed(epoch), keys::doorbells(epoch),
+                                     keys::group(epoch, 0), keys::group(epoch, 1)};
+    for (int rank = 0; rank < 3; ++rank) {
+      keys.push_back(keys::member(epoch, rank));
+      keys.push_back(keys::memory(epoch, rank));
+    }
+    for (const auto& store : {job.job_store(), job.store_of(0), job.store_of(1)})
+      for (const std::string& key : keys)
+        EXPECT_EQ(store->wait(key, {TimePoint{}, never}).status().code(), StatusCode::kRetry)
+            << key;
+  }
+}
+
+// Rank 3 fails before it has published its record; rank 1 is on its host, the others are not.
+TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
+  const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
+    if (options.topology.rank == 3) options.groups = {{7}};
+  });
+  const std::string why = "the group [7] names rank 7, which is not one of this job (0 to 3)";
+  for (const std::size_t rank : {0, 1, 2})
+    EXPECT_EQ(formed[rank].status(), Status::rebuild_group("rank 3 could not start: " + why));
+  EXPECT_EQ(formed[3].status(), Status::fix_call(why));
+}
+
+// The lowest rank of a host fails after all records are there. Its host waits for the memory, and
+// the other host for the end.
+TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
+  const JobOfHosts job({0, 0, 1, 1});
+  std::vector<Status> ends(4);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 4; ++rank)
+    threads.emplace_back([&, rank] {
+      const EngineOptions options = options_of(rank, 4);
+      ends[static_cast<std::size_t>(rank)] =
+          form({.options = options,
+                .stores = {job.job_store(), job.store_of(rank)},
+                .make_heap = [rank](std::size_t bytes) -> Result<std::shared_ptr<SharedHeap>> {
+                  if (rank == 2) return Status::stop("no memory");
+                  return SharedHeap::create(bytes);
+                }})
+              .status();
+    });
+  threads.clear();
+  EXPECT_EQ(ends[2], Status::stop("no memory"));
+  for (const std::size_t rank : {0, 1, 3})
+    EXPECT_EQ(ends[rank], Status::rebuild_group("rank 2 could not start: no memory"));
+}
+
+TEST(Formation, AMissingHostIsNamedByItsRanksAndThoseThatCame) {
+  const JobOfHosts job({0, 1, 0, 1});
+  std::vector<std::jthread> threads;
+  std::vector<Status> ends(4);
+  for (const int rank : {0, 2})
+    threads.emplace_back([&, rank] {
+      EngineOptions options = options_of(rank, 4);
+      options.start_timeout = std::chrono::milliseconds(rank == 0 ? 1000 : 60'000);
+      ends[static_cast<std::size_t>(rank)] = job.form(options).status();
+    });
+  threads.clear();
+  EXPECT_EQ(ends[0].code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(ends[0].message(),
+              AllOf(HasSubstr("rank 0 waited 1 s for ranks 1, 3 (there are "),
+                    HasSubstr(" (ranks 0, 2)), in vain: do all workers call init()")));
+  EXPECT_THAT(ends[2].message(), HasSubstr("rank 0 could not start: rank 0 waited 1 s"));
+}
+
+TEST(Formation, AMissingRankOfTheOnlyHostIsNamedWithoutHosts) {
+  const auto store = std::make_shared<MemoryStore>();
+  EngineOptions options = options_of(0, 2);
+  options.start_timeout = std::chrono::milliseconds(1);
+  const auto formed =
+      form({.options = options,
+            .stores = Stores::on_one_host(store),
+            .make_heap = [](std::size_t bytes) { return SharedHeap::create(bytes); }});
+  EXPECT_THAT(formed.status().message(), HasSubstr("waited 0 s for rank 1, in vain"));
+}
+
+// The launcher has started four ranks on one host, but two of them use another LocalStore.
+TEST(Formation, ATopologyThatWasNotFoundIsAnError) {
+  const auto formed = JobOfHosts({0, 0, 1, 1}).form_all({}, [](EngineOptions& options) {
+    options.topology.local_rank = options.topology.rank;
+    options.topology.local_size = 4;
+    options.topology.cross_rank = 0;
+    options.topology.cross_size = 1;
+  });
+  for (const auto& one : formed)
+    EXPECT_EQ(one.status().code(), StatusCode::kFixCall) << one.status().message();
+  EXPECT_THAT(
+      formed[3].status().message(),
+      AllOf(HasSubstr("rank 3 was started as local rank 3 of 4 and cross rank 0 of 1, but "
+                      "was found to be local rank 1 of 2 and cross rank 1 of 2: the ranks "
+                      "that share memory are on "),
+            HasSubstr(" (ranks 0, 1), "), HasSubstr(" (ranks 2, 3). Start the ranks of a")));
+}
+
+TEST(Formation, ATopologyOfOneRankThatWasNotFoundStopsAll) {
+  const auto formed = JobOfHosts({0, 0, 1}).form_all({}, [](EngineOptions& options) {
+    if (options.topology.rank == 1) options.topology.local_size = 3;
+  });
+  EXPECT_EQ(formed[1].status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(formed[1].status().message(),
+              HasSubstr("rank 1 was started as local rank 1 of 3 and cross rank 0 of 1, but was "
+                        "found to be local rank 1 of 2 and cross rank 0 of 1"));
+  for (const std::size_t rank : {0, 2})
+    EXPECT_THAT(formed[rank].status().message(),
+                HasSubstr("rank 1 could not start: rank 1 was started as"));
+}
+
+TEST(Formation, ATopologyThatWasFoundIsAccepted) {
+  const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
+    const int rank = options.topology.rank;
+    options.topology = {.rank = rank,
+                        .size = 4,
+                        .local_rank = rank / 2,
+                        .local_size = 2,
+                        .cross_rank = rank % 2,
+                        .cross_size = 2};
+  });
+  EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(0, 2, 1, 2),
+                                              ElementsAre(1, 2, 0, 2), ElementsAre(1, 2, 1, 2)));
+}
+
+TEST(Formation, OneRankOnTwoHostsIsAnError) {
+  const JobOfHosts job({0, 1});
+  const std::function<bool()> never;
+  // A pid says nothing about processes of other hosts, even if it is also that of a process here.
+  ASSERT_EQ(job.job_store()->set(keys::process(1),
+                                 keys::ProcessRecord{::getpid(), "another token", "hen"}.encode()),
+            Status());
+  const auto formed = job.form(options_of(1, 2));
+  EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
+  const std::string pid = std::to_string(::getpid());
+  EXPECT_THAT(formed.status().message(),
+              AllOf(HasSubstr("the processes " + pid + " on hen and " + pid + " on "),
+                    HasSubstr(" both have rank 1 of 2")));
+}
+
+TEST(Formation, ARecordThatDiffersOnAnotherHostIsAnError) {
+  const auto formed = JobOfHosts({0, 1}).form_all({}, [](EngineOptions& options) {
+    options.bucket_bytes = static_cast<std::size_t>(options.topology.rank);
+  });
+  EXPECT_EQ(formed[0].status(),
+            Status::fix_call("rank 0 has FARANDOLE_BUCKET_BYTES=0, rank 1 has 1; it must be the "
+                             "same in all workers"));
+  EXPECT_EQ(formed[1].status().code(), StatusCode::kFixCall);
+}
+
+// Rank 0 fails while rank 1 waits for it and for rank 2, which never comes.
+TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
+  const JobOfHosts job({0, 0, 0});
+  std::jthread other([&job] {
+    EXPECT_EQ(job.form(options_of(1, 3)).status(),
+              Status::rebuild_group("rank 0 could not start: the group [7] names rank 7, which is "
+                                    "not one of this job (0 to 2)"));
+  });
+  EXPECT_EQ(job.form(options_of(0, 3, {{7}})).status().code(), StatusCode::kFixCall);
+}
+
+TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
+  const JobOfHosts job({0, 0});
+  ByteWriter no_error;
+  no_error.put_text("");
+  ASSERT_TRUE(job.job_store()->set(keys::complete(1), no_error.take()).ok());
+  const auto formed = job.form(options_of(1, 2));
+  EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(formed.status().message(),
+              HasSubstr("rank 1 of 2 came when the others had already formed the job without it"));
+}
+
+TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
+  const JobOfHosts job({0, 0});
+  const EngineOptions options = options_of(0, 2);
+  const Bytes token = job.store_of(1)->wait(keys::host_token(), {TimePoint{}, {}}).value();
+  const keys::MemberRecord record{.pid = 1,
+                                  .host_token = ByteReader(token).get_text(),
+                                  .host_name = "here",
+                                  .addresses = {},
+                                  .size = 2,
+                                  .settings = options.same_on_all_ranks(),
+                                  .groups = {}};
+  ASSERT_TRUE(job.job_store()->set(keys::member(1, 1), record.encode()).ok());
+  ASSERT_TRUE(job.store_of(1)->set(keys::memory(1, 1), {}).ok());
+  const auto formed = job.form(options);
+  EXPECT_EQ(formed.status().code(), StatusCode::kStop);
+  EXPECT_THAT(formed.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
+}
+
+}  // namespace
+}  // namespace farandole

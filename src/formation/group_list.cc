@@ -1,0 +1,55 @@
+#include "formation/group_list.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+
+std::string group_text(const std::vector<int>& ranks) {
+  return format_text("[{}]", join_text(ranks, ", "));
+}
+
+std::string groups_text(const std::vector<std::vector<int>>& groups) {
+  std::vector<std::string> texts;
+  for (const auto& ranks : groups) texts.push_back(group_text(ranks));
+  return format_text("[{}]", join_text(texts, ", "));
+}
+
+Status check_group(const std::vector<int>& ranks, int size) {
+  const bool ascending =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (!ranks.empty() && ascending && (ranks.front() < 0 || ranks.back() >= size))
+    return Status::fix_call(
+        format_text("the group {} names rank {}, which is not one of this job (0 to {})",
+                    group_text(ranks), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
+  if (ranks.empty() || !ascending)
+    return Status::fix_call(format_text(
+        "the group {} is not an ascending list of ranks of this job (0 to {}); name each member "
+        "once, the smallest first",
+        group_text(ranks), size - 1));
+  return {};
+}
+
+Result<std::vector<std::vector<int>>> all_groups(const std::vector<std::vector<int>>& given,
+                                                 int size) {
+  std::vector<std::vector<int>> groups(1, std::vector<int>(static_cast<std::size_t>(size)));
+  std::iota(groups[0].begin(), groups[0].end(), 0);
+  for (const auto& ranks : given) {
+    FARANDOLE_TRY(check_group(ranks, size));
+    if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
+      return Status::fix_call(format_text(
+          "the group {} is given twice (the world counts as given); name each group once",
+          group_text(ranks)));
+    groups.push_back(ranks);
+  }
+  if (groups.size() > kGroupsMax)
+    return Status::fix_call(format_text("{} groups are too many; at most {} are possible",
+                                        given.size(), kGroupsMax - 1));
+  return groups;
+}
+
+}  // namespace farandole

@@ -1,0 +1,87 @@
+#include "formation/hosts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "base/format.h"
+#include "base/rank_names.h"
+
+namespace farandole {
+namespace {
+
+// Returns by number of the host the ranks that have come.
+std::vector<std::vector<int>> ranks_by_host(const std::vector<RankInfo>& ranks) {
+  std::vector<std::vector<int>> hosts;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].host < 0) continue;
+    const auto host = static_cast<std::size_t>(ranks[rank].host);
+    hosts.resize(std::max(hosts.size(), host + 1));
+    hosts[host].push_back(static_cast<int>(rank));
+  }
+  return hosts;
+}
+
+std::string position_text(const RankTopology& topology) {
+  return format_text("local rank {} of {} and cross rank {} of {}", topology.local_rank,
+                     topology.local_size, topology.cross_rank, topology.cross_size);
+}
+
+}  // namespace
+
+std::vector<int> host_numbers(const std::vector<std::string>& tokens) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const auto& token : tokens)
+    hosts.push_back(numbers.emplace(token, static_cast<int>(numbers.size())).first->second);
+  return hosts;
+}
+
+RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks) {
+  const auto hosts = ranks_by_host(ranks);
+  const int host = ranks[static_cast<std::size_t>(rank)].host;
+  const auto& local = hosts[static_cast<std::size_t>(host)];
+  RankTopology found;
+  found.rank = rank;
+  found.size = static_cast<int>(ranks.size());
+  found.local_rank = static_cast<int>(std::ranges::find(local, rank) - local.begin());
+  found.local_size = static_cast<int>(local.size());
+  found.cross_rank = found.cross_size = 0;
+  for (std::size_t other = 0; other < hosts.size(); ++other) {
+    found.is_homogeneous &= hosts[other].size() == local.size();
+    if (hosts[other].size() <= static_cast<std::size_t>(found.local_rank)) continue;
+    ++found.cross_size;
+    if (other < static_cast<std::size_t>(host)) ++found.cross_rank;
+  }
+  return found;
+}
+
+std::string hosts_text(const std::vector<RankInfo>& ranks) {
+  std::vector<std::string> texts;
+  for (const auto& local : ranks_by_host(ranks))
+    if (!local.empty())
+      texts.push_back(format_text(
+          "{} ({})", ranks[static_cast<std::size_t>(local.front())].host_name, name_ranks(local)));
+  return join_text(texts, ", ");
+}
+
+Status check_found(const RankTopology& given, const std::vector<RankInfo>& ranks) {
+  const RankTopology found = topology_of(given.rank, ranks);
+  RankTopology expected = given;
+  bool differs = false;
+  for (const auto field : {&RankTopology::local_rank, &RankTopology::local_size,
+                           &RankTopology::cross_rank, &RankTopology::cross_size}) {
+    if (expected.*field < 0) expected.*field = found.*field;
+    differs |= expected.*field != found.*field;
+  }
+  if (!differs) return {};
+  return Status::fix_call(format_text(
+      "rank {} was started as {}, but was found to be {}: the ranks that share memory are on {}. "
+      "Start the ranks of a host so that they can pass descriptors to each other, in one container "
+      "and under one launcher, or unset the variables with the expected numbers "
+      "(FARANDOLE_LOCAL_RANK, FARANDOLE_LOCAL_SIZE, FARANDOLE_CROSS_RANK, FARANDOLE_CROSS_SIZE, or "
+      "those of the launcher that you use)",
+      given.rank, position_text(expected), position_text(found), hosts_text(ranks)));
+}
+
+}  // namespace farandole

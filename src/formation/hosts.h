@@ -1,0 +1,36 @@
+// Hosts: which ranks of a job are on the same host. Each rank says which LocalStore it uses; ranks
+// that use the same one are on one host. Hosts are numbered in the order of their lowest ranks. The
+// functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "farandole/knobs.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// What all ranks know about a rank.
+struct RankInfo {
+  int host = 0;                        // the number of its host; −1: the rank has not come
+  std::string host_name;               // for texts; several hosts may have the same name
+  std::int64_t pid = 0;                // in the PID namespace of its host
+  std::vector<std::string> addresses;  // where other hosts reach it; empty in a job on one host
+};
+
+// Returns by rank the number of its host. `tokens` has by rank the token of its LocalStore.
+std::vector<int> host_numbers(const std::vector<std::string>& tokens);
+
+// Returns the position of a rank, with all fields set.
+RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
+
+// Returns the hosts and those of their ranks that have come: "fox (ranks 0, 1), hen (rank 2)".
+std::string hosts_text(const std::vector<RankInfo>& ranks);
+
+// Compares what a launcher has said about a rank with what was found. `given` may lack local and
+// cross ranks and sizes (−1). Errors: kFixCall, with both and the hosts.
+Status check_found(const RankTopology& given, const std::vector<RankInfo>& ranks);
+
+}  // namespace farandole

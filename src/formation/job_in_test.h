@@ -1,0 +1,82 @@
+// For tests: jobs over several hosts in one process. Every rank is a thread. Each host is a
+// MemoryStore, which the ranks of that host use as their LocalStore, and all ranks share another
+// one as the job's Store.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "formation/formation.h"
+#include "rendezvous/memory_store.h"
+
+namespace farandole {
+
+inline void PrintTo(const Status& status, std::ostream* out) {
+  *out << (status.ok() ? "ok" : status.message());
+}
+
+inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
+  EngineOptions options;
+  options.heap_bytes = 4 << 20;
+  options.topology = {.rank = rank, .size = size};
+  options.groups = std::move(groups);
+  options.start_timeout = std::chrono::minutes(1);
+  return options;
+}
+
+class JobOfHosts {
+ public:
+  // `hosts` has by rank the number of its host.
+  explicit JobOfHosts(std::vector<int> hosts) : hosts_(std::move(hosts)) {
+    for (std::size_t rank = 0; rank < hosts_.size(); ++rank)
+      stores_.push_back(std::make_shared<MemoryStore>());
+  }
+
+  int size() const { return static_cast<int>(hosts_.size()); }
+  const std::shared_ptr<MemoryStore>& job_store() const { return job_store_; }
+  const std::shared_ptr<MemoryStore>& store_of(int rank) const {
+    return stores_[static_cast<std::size_t>(hosts_[static_cast<std::size_t>(rank)])];
+  }
+
+  Result<Formation> form(const EngineOptions& options) const {
+    const int rank = options.topology.rank;
+    return farandole::form(
+        {.options = options,
+         .stores = {job_store_, store_of(rank)},
+         .make_heap = [](std::size_t bytes) -> Result<std::shared_ptr<SharedHeap>> {
+           return SharedHeap::create(bytes);
+         },
+         .addresses = {"address of " + std::to_string(rank)}});
+  }
+
+  // Forms the job with one thread per rank, and returns the formations by rank. `change` may change
+  // the options of each rank.
+  std::vector<Result<Formation>> form_all(
+      const std::vector<std::vector<int>>& groups = {},
+      const std::function<void(EngineOptions&)>& change = [](EngineOptions&) {}) const {
+    std::vector<Result<Formation>> formed;
+    for (int rank = 0; rank < size(); ++rank) formed.emplace_back(Status::stop("not formed"));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size(); ++rank)
+      threads.emplace_back([&, rank] {
+        EngineOptions options = options_of(rank, size(), groups);
+        change(options);
+        formed[static_cast<std::size_t>(rank)] = form(options);
+      });
+    threads.clear();
+    return formed;
+  }
+
+ private:
+  std::vector<int> hosts_;
+  std::vector<std::shared_ptr<MemoryStore>> stores_;
+  std::shared_ptr<MemoryStore> job_store_ = std::make_shared<MemoryStore>();
+};
+
+}  // namespace farandole
