@@ -1,8 +1,10 @@
 #include "channels/channels.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +21,14 @@ namespace farandole {
 namespace {
 
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
+
+// Whether the peer's host does not have all sent bytes yet. If we closed the connection then, bytes
+// that come from the peer could make the kernel reset it, and the rest would be lost.
+bool has_unacknowledged(const Connection& connection) {
+  int bytes = 0;
+  return connection.descriptor() >= 0 && ::ioctl(connection.descriptor(), SIOCOUTQ, &bytes) == 0 &&
+         bytes > 0;
+}
 
 // How long stop() sleeps at most between two rounds.
 constexpr std::chrono::milliseconds kStopPause(20);
@@ -72,8 +82,9 @@ void Channels::stop(Duration limit) {
   const TimePoint deadline = time_now() + limit;
   const auto is_busy = [](const auto& one) {
     const auto& [rank, entry] = one;
-    return !entry.failed && entry.channel->connection() != nullptr &&
-           (entry.channel->wants_to_send() || !entry.channel->peer_said_goodbye());
+    if (entry.failed || entry.channel->connection() == nullptr) return false;
+    if (entry.channel->wants_to_send()) return true;
+    return !entry.channel->peer_said_goodbye() && has_unacknowledged(*entry.channel->connection());
   };
   while (std::ranges::any_of(entries_, is_busy) && time_now() < deadline) {
     if (advance()) continue;
@@ -117,13 +128,6 @@ PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses,
   else
     fail(rank, entry, dialer.status().message());
   return *entry.channel;
-}
-
-std::vector<PeerChannel*> Channels::all() {
-  std::vector<PeerChannel*> channels;
-  for (auto& [rank, entry] : entries_)
-    if (!entry.failed) channels.push_back(entry.channel.get());
-  return channels;
 }
 
 bool Channels::advance() {

@@ -50,8 +50,8 @@ class Channels {
 
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
-  // Ends the thread, and closes the connections. Before, sends everything and waits for the peers'
-  // goodbyes, but at most for `limit`.
+  // Ends the thread, and closes the connections. Before, sends everything and waits until the
+  // peers' hosts have it, but at most for `limit`.
   void stop(Duration limit);
   // For a forked child, which has no such thread: closes this object's descriptors.
   void abandon_after_fork();
@@ -63,7 +63,12 @@ class Channels {
   bool advance();
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
-  std::vector<PeerChannel*> all();
+  // Calls `visit` with each channel that has not failed.
+  template <class Visit>  // void(PeerChannel&)
+  void for_each(Visit visit) {
+    for (auto& [rank, entry] : entries_)
+      if (!entry.failed) visit(*entry.channel);
+  }
 
   // Before this rank sleeps: from now on, whatever makes advance() useful rings this rank's bell
   // once. Call it after prepare_sleep() of the doorbells and a last advance().

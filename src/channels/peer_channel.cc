@@ -136,6 +136,7 @@ std::optional<Death> PeerChannel::next_death() {
 }
 
 void PeerChannel::say_goodbye() {
+  if (said_goodbye_) return;
   queue(FrameType::kGoodbye, 0, {.generation = 0}, {});
   said_goodbye_ = true;
 }

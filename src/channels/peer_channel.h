@@ -77,6 +77,9 @@ class PeerChannel {
   std::uint64_t sent(GroupId group) const;
   std::uint64_t received(GroupId group) const;
 
+  // The frames of a group are kept from its beginning, even if they come before this call. A group
+  // may begin again after its end.
+  void begin_group(GroupId group) { streams_[group].ended = false; }
   // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
   // false if a frame with such memory is half sent: then the channel can no longer be used.
   bool end_group(GroupId group);

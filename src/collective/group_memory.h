@@ -1,9 +1,13 @@
-// GroupMemory: the layout of a group's shared segment: the costs, the count of messages to the
-// coordinator, the flag board, two message rings (to the coordinator and back) for every other
-// member, and the members' staging memory.
+// GroupMemory: the layout of the shared segment of a group, or of its members on one host: the
+// costs, the end of the group on another host, the count of messages to the leader, the flag board,
+// two message rings (to the leader and back) for every other member, and the members' staging
+// memory. The leader is the lowest member on the host; in a group on one host, it is the
+// coordinator.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "collective/group.h"
 #include "transport/shm/flag_board.h"
@@ -19,15 +23,26 @@ class GroupMemory {
 
   GroupMemory(std::byte* memory, int members) : memory_(memory), members_(members) {}
 
+  // Says that the group has ended on another host. The leader writes it once, and `is_set` last.
+  struct alignas(kFlagLineBytes) EndElsewhere {
+    HardwareAtomics::Atomic<std::uint32_t> is_set;
+    std::int32_t rank;  // which has left
+    std::uint32_t reason_bytes;
+    std::array<char, kLeaveReasonBytesMax> reason;
+  };
+
   // Written once, before another member sees the segment.
   Costs& costs() const { return *reinterpret_cast<Costs*>(memory_); }
-  MessageRing::Counter* sent_to_coordinator() const {
-    return reinterpret_cast<MessageRing::Counter*>(memory_ + kCostsBytes);
+  EndElsewhere& end_elsewhere() const {
+    return *reinterpret_cast<EndElsewhere*>(memory_ + kCostsBytes);
+  }
+  MessageRing::Counter* sent_to_leader() const {
+    return reinterpret_cast<MessageRing::Counter*>(memory_ + kCounterBegin);
   }
   std::byte* board() const { return memory_ + kBoardBegin; }
-  // The rings exist for members 1 … members − 1; member 0 is the coordinator.
-  std::byte* ring_to_coordinator(int member) const { return ring(2 * (member - 1)); }
-  std::byte* ring_from_coordinator(int member) const { return ring(2 * (member - 1) + 1); }
+  // The rings exist for members 1 … members − 1; member 0 is the leader.
+  std::byte* ring_to_leader(int member) const { return ring(2 * (member - 1)); }
+  std::byte* ring_from_leader(int member) const { return ring(2 * (member - 1) + 1); }
 
   std::byte* staging(int member) const {
     return memory_ + stagings_begin(members_) + static_cast<std::size_t>(member) * kStagingBytes;
@@ -36,7 +51,8 @@ class GroupMemory {
  private:
   static constexpr std::size_t kCostsBytes = kFlagLineBytes;
   static_assert(sizeof(Costs) <= kCostsBytes);
-  static constexpr std::size_t kBoardBegin = kCostsBytes + sizeof(MessageRing::Counter);
+  static constexpr std::size_t kCounterBegin = kCostsBytes + sizeof(EndElsewhere);
+  static constexpr std::size_t kBoardBegin = kCounterBegin + sizeof(MessageRing::Counter);
   static_assert(kStagingBytes % kHugePageBytes == 0);
 
   static std::size_t rings_begin(int members) {

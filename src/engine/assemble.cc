@@ -59,16 +59,21 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
   const Formation& formation = parts.formation;
   std::vector<std::unique_ptr<GroupMember>> members;
   for (const FormedGroup& group : formation.groups) {
-    FARANDOLE_TRY_ASSIGN(auto member,
-                         make_group_member(group, formation, *parts.recorder, *parts.clock));
+    FARANDOLE_TRY_ASSIGN(auto member, make_group_member(group, formation, *parts.recorder,
+                                                        *parts.clock, parts.channels.get()));
     members.push_back(std::move(member));
   }
   ProgressThreads::Dependencies dependencies{.doorbells = *formation.doorbells,
                                              .recorder = *parts.recorder,
                                              .clock = *parts.clock,
                                              .mailbox_memory = formation.mailbox_memory,
-                                             .pids = {}};
-  for (const RankInfo& rank : formation.ranks) dependencies.pids.push_back(rank.pid);
+                                             .pids = {},
+                                             .hosts = {},
+                                             .channels = parts.channels.get()};
+  for (const RankInfo& rank : formation.ranks) {
+    dependencies.pids.push_back(rank.pid);
+    dependencies.hosts.push_back(rank.host);
+  }
   return std::make_unique<ProgressThreads>(
       std::move(dependencies), std::move(members),
       Loop::Options{.policy = WaitPolicy(parts.formation.topology.local_size, usable_cores()),
@@ -89,16 +94,22 @@ void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
   (*parts.log)(Level::kWarning, status.message() + "; the job goes on without it");
 }
 
-Status check_one_host(const Formation& formation) {
+Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
+  const Formation& formation = parts.formation;
   if (formation.hosts() == 1) return {};
-  return Status::fix_call(format_text(
-      "the ranks of this job are on {} hosts, {}, but operations between hosts are not possible "
-      "yet: start all ranks on one host, in one container and under one launcher",
-      formation.hosts(), hosts_text(formation.ranks)));
+  if (!parts.network)
+    return Status::fix_call(format_text(
+        "the ranks of this job are on {} hosts, {}, but they do not share a job secret, so they "
+        "cannot trust each other: start the job with `farandole run --join`, or start all ranks on "
+        "one host, in one container and under one launcher",
+        formation.hosts(), hosts_text(formation.ranks)));
+  FARANDOLE_TRY_ASSIGN(parts.channels,
+                       parts.network->make_channels(formation, options.start_timeout));
+  return {};
 }
 
 Status start(Engine::Parts& parts, const EngineOptions& options) {
-  FARANDOLE_TRY(check_one_host(parts.formation));
+  FARANDOLE_TRY(make_channels(parts, options));
   FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
@@ -107,6 +118,7 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
       .recorder = *parts.recorder,
       .clock = *parts.clock,
       .interrupted = options.interrupted,
+      .channels = parts.channels.get(),
   });
   parts.watch = std::make_unique<Watch>(*parts.formation.doorbells,
                                         processes_to_watch(parts.formation), *parts.log);
@@ -137,7 +149,8 @@ Status report_end(const EngineOptions& options, const std::string& reason, Leave
   return {};
 }
 
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores) {
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores,
+                                         std::unique_ptr<HostNetwork> network) {
   CHECK(options.context, "Engine::create() gives a context to options without one");
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
@@ -147,6 +160,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
                                          .hide_time = options.log_hide_time,
                                          .tag = format_text("rank {}", options.topology.rank)});
   parts->stores = std::move(stores);
+  parts->network = std::move(network);
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
@@ -157,10 +171,13 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
-  auto formed =
-      form({.options = options, .stores = parts->stores, .make_heap = [&](std::size_t bytes) {
-              return options.context->heap(bytes);
-            }});
+  auto formed = form({.options = options,
+                      .stores = parts->stores,
+                      .make_heap = [&](std::size_t bytes) { return options.context->heap(bytes); },
+                      .listen = [&](std::int64_t epoch) -> Result<std::vector<std::string>> {
+                        if (!parts->network) return {std::vector<std::string>()};
+                        return parts->network->listen(options.topology.rank, epoch);
+                      }});
   if (!formed.ok()) {
     parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},
                                  parts->clock->now());

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/groups.h"
+#include "engine/host_network.h"
 #include "engine/process_context.h"
 #include "engine/progress_threads.h"
 #include "engine/watch.h"
@@ -30,7 +31,9 @@ struct Engine::Parts {
   FlightMemory flight_memory;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
+  std::unique_ptr<HostNetwork> network;  // null if the job cannot be on several hosts
   Formation formation;
+  std::unique_ptr<Channels> channels;  // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
@@ -39,8 +42,10 @@ struct Engine::Parts {
 };
 
 // Makes an engine and joins the job. `options.context` must be set. Tests give several ranks of one
-// process the same MemoryStore. Errors: as Engine::create().
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores);
+// process the same MemoryStore. `network` may be null; then all ranks must be on this host. Errors:
+// as Engine::create().
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores,
+                                         std::unique_ptr<HostNetwork> network = nullptr);
 
 // Returns the Stores for these options: those of the launcher, the one under the rendezvous id, or
 // a new MemoryStore for a job of one rank. `options.context` must be set.

@@ -6,26 +6,39 @@
 
 namespace farandole {
 
+namespace {
+
+std::string rank_with_pid(int rank, const std::vector<std::int64_t>& pids) {
+  return format_text("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
+}
+
+}  // namespace
+
+GroupFailure failure_of_leave(int rank, const std::string& reason,
+                              const std::vector<std::int64_t>& pids) {
+  return {Status::rebuild_group(format_text("{} has left the job ({}); all ranks must make "
+                                            "the same calls before any of them leaves",
+                                            rank_with_pid(rank, pids), reason)),
+          rank};
+}
+
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids) {
-  const auto rank_with_pid = [&pids](int rank) {
-    return format_text("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
-  };
   std::uint32_t first_ticket = ended.first_dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
-  if (ended.first_dead_rank)
+  if (ended.first_dead_rank) {
+    const std::string reason =
+        ended.death_reason.empty() ? "" : format_text(" ({})", ended.death_reason);
     failure = {Status::rebuild_group(
-                   format_text("{} has died; this job is over: shut down, and start it again",
-                               rank_with_pid(*ended.first_dead_rank))),
+                   format_text("{} has died{}; this job is over: shut down, and start it again",
+                               rank_with_pid(*ended.first_dead_rank, pids), reason)),
                *ended.first_dead_rank};
+  }
   for (const int rank : ranks) {
     const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];
     if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
     first_ticket = leave->ticket;
-    failure = {Status::rebuild_group(format_text("{} has left the job ({}); all ranks must make "
-                                                 "the same calls before any of them leaves",
-                                                 rank_with_pid(rank), leave->reason)),
-               rank};
+    failure = failure_of_leave(rank, leave->reason, pids);
   }
   return failure;
 }

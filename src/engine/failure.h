@@ -20,6 +20,7 @@ struct Record;
 struct EndedRanks {
   std::optional<int> first_dead_rank;                     // the rank that died first
   std::uint32_t leavers_before_death = 0;                 // how many ranks had left by then
+  std::string death_reason = {};                          // empty if it is not known
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 
@@ -34,6 +35,10 @@ struct GroupFailure {
 // because later leaves are often its consequences. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
+
+// The same for a group that has ended on another host, because that rank has left.
+GroupFailure failure_of_leave(int rank, const std::string& reason,
+                              const std::vector<std::int64_t>& pids);
 
 // Why this rank ends all its groups and leaves the job.
 struct GiveUpReason {

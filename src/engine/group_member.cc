@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/process_end.h"
 #include "collective/group_memory.h"
+#include "hosts/start_step.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -35,6 +36,18 @@ int member_of(const std::vector<int>& ranks, int rank) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   CHECK(found != ranks.end(), "only members take part");
   return static_cast<int>(found - ranks.begin());
+}
+
+// The flag board of the group's members on this host.
+FlagBoard board_on_this_host(const FormedGroup& formed, const Formation& formation) {
+  const auto ranks = formation.on_this_host(formed.ranks);
+  const GroupMemory memory(formed.segment->data(), static_cast<int>(ranks.size()));
+  return FlagBoard(memory.board(), member_of(ranks, formation.doorbells->rank()), ranks,
+                   *formation.doorbells);
+}
+
+StepNumber step_number_of(const Decision& decision) {
+  return std::visit([](const auto& one) { return one.step_number; }, decision);
 }
 
 // Asks for huge pages for large new memory, because the page faults of small pages cost more than
@@ -120,51 +133,72 @@ Status status_of_finished(const Record& record) {
 }  // namespace
 
 GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
-                         FlightRecorder& recorder, const Clock& clock)
+                         FlightRecorder& recorder, const Clock& clock, Channels* channels)
     : id_(formed.id),
       formation_(formation),
       recorder_(recorder),
       clock_(clock),
       segment_(formed.segment),
-      board_(GroupMemory(formed.segment->data(), static_cast<int>(formed.ranks.size())).board(),
-             member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
-             *formation.doorbells),
+      ranks_(formed.ranks),
+      board_(board_on_this_host(formed, formation)),
       fusion_(*formation.heap, formation.bucket_bytes),
       agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
                  {.names_max = kNamesMax,
-                  .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)}),
+                  .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)},
+                 formed.hosts),
       pin_(*formation.heap) {
   group_.member = board_.member();
-  group_.ranks = formed.ranks;
+  group_.ranks = formation.on_this_host(formed.ranks);
   group_.board = &board_;
   group_.heap = formation.heap.get();
-  for (const int rank : formed.ranks) group_.heaps.push_back(formation.peer(rank).heap.get());
+  for (const int rank : group_.ranks) group_.heaps.push_back(formation.peer(rank).heap.get());
 
   const GroupMemory memory(formed.segment->data(), group_.members());
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
-  if (group_.member == 0) messages_sent_ = memory.sent_to_coordinator();
-  Doorbells& doorbells = *formation.doorbells;
-  if (group_.member > 0) {
-    const int me = group_.member;
-    rings_.emplace(0, PeerRings{{memory.ring_to_coordinator(me), doorbells, formed.ranks[0],
-                                 memory.sent_to_coordinator()},
-                                {memory.ring_from_coordinator(me), doorbells, formed.ranks[0]},
-                                {}});
+  open_rings(memory);
+  if (!OtherHosts::has(formed)) return;
+  CHECK(channels != nullptr, "a job on several hosts has channels");
+  other_hosts_ = std::make_unique<OtherHosts>(formed, formation, *channels, memory);
+}
+
+void GroupMember::connect() {
+  if (!other_hosts_) return;
+  other_hosts_->connect(clock_.now());
+  group_.parts = other_hosts_->parts();
+}
+
+// Opens the rings between the leader, the lowest member on this host, and the other ones.
+void GroupMember::open_rings(const GroupMemory& memory) {
+  Doorbells& doorbells = *formation_.doorbells;
+  const int me = group_.member;
+  if (me == 0) messages_sent_ = memory.sent_to_leader();
+  if (me > 0) {
+    const int leader = group_.ranks.front();
+    rings_.emplace(
+        member_of(ranks_, leader),
+        PeerRings{{memory.ring_to_leader(me), doorbells, leader, memory.sent_to_leader()},
+                  {memory.ring_from_leader(me), doorbells, leader},
+                  {}});
     return;
   }
-  for (int member = 1; member < group_.members(); ++member) {
-    const int rank = formed.ranks[static_cast<std::size_t>(member)];
-    rings_.emplace(member, PeerRings{{memory.ring_from_coordinator(member), doorbells, rank},
-                                     {memory.ring_to_coordinator(member), doorbells, rank},
-                                     {}});
+  for (int other = 1; other < group_.members(); ++other) {
+    const int rank = group_.ranks[static_cast<std::size_t>(other)];
+    rings_.emplace(member_of(ranks_, rank),
+                   PeerRings{{memory.ring_from_leader(other), doorbells, rank},
+                             {memory.ring_to_leader(other), doorbells, rank},
+                             {}});
   }
 }
 
 void GroupMember::take_huge_pages() {
   segment_->take_huge_pages(group_.stagings[static_cast<std::size_t>(group_.member)],
                             kStagingBytes);
+}
+
+Status GroupMember::supports(Operation operation) const {
+  return farandole::supports(group_, operation);
 }
 
 void GroupMember::submit(Record& record) {
@@ -180,6 +214,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return true;
   progressed |= run_decision(finished);
   if (ended_) return true;
+  if (other_hosts_) other_hosts_->pass_end_on(completed_);
   progressed |= send_messages();
   return progressed;
 }
@@ -202,6 +237,7 @@ bool GroupMember::stop_entering() {
 void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   if (!stop_entering() && step_) {
+    has_abandoned_step_ = other_hosts_ != nullptr;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {
       writers_deadline_ = clock_.now() + kWritersTimeout;
@@ -211,6 +247,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   ended_ = status;
   drop_step();
   decision_ = nullptr;
+  if (other_hosts_ && !other_hosts_->stop()) has_abandoned_step_ = true;
   for (Record* const record : in_flight_)
     record->outcome.status = cannot_finish(record->submission, status);
   finish_ended(finished);
@@ -250,6 +287,11 @@ void GroupMember::drop_step() {
 }
 
 bool GroupMember::receive_messages(std::vector<Record*>& finished) {
+  const bool from_rings = receive_from_rings(finished);
+  return receive_from_other_hosts(finished) || from_rings;
+}
+
+bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
   if (messages_sent_ != nullptr) {
     const std::uint32_t sent = messages_sent_->messages.load(std::memory_order_seq_cst);
     if (sent == messages_seen_) return false;
@@ -259,21 +301,43 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
   for (auto& [member, rings] : rings_) {
     while (const auto message = rings.in.try_receive()) {
       progressed = true;
-      const Status status = agreement_.receive(member, *message, clock_.now());
-      if (status.ok()) continue;
-      end(status, finished);
-      return true;
+      take(member, *message, finished);
+      if (ended_) return true;
     }
   }
   return progressed;
 }
 
+bool GroupMember::receive_from_other_hosts(std::vector<Record*>& finished) {
+  if (!other_hosts_) return false;
+  bool progressed = false;
+  while (!ended_) {
+    const auto message = other_hosts_->next_message();
+    if (!message) break;
+    progressed = true;
+    take(message->first, message->second, finished);
+  }
+  return progressed;
+}
+
+void GroupMember::take(int member, std::span<const std::byte> message,
+                       std::vector<Record*>& finished) {
+  const Status status = agreement_.receive(member, message, clock_.now());
+  if (!status.ok()) end(status, finished);
+}
+
 bool GroupMember::send_messages() {
+  bool progressed = false;
   while (auto message = agreement_.next_message()) {
+    if (other_hosts_ && other_hosts_->has_member(message->to)) {
+      other_hosts_->send_message(message->to, std::move(message->bytes));
+      progressed = true;
+      continue;
+    }
     rings_.at(message->to).waiting.push_back(std::move(message->bytes));
     ++unsent_;
   }
-  if (unsent_ == 0) return false;
+  if (unsent_ == 0) return progressed;
   const std::size_t unsent = unsent_;
   for (auto& [member, rings] : rings_) {
     while (!rings.waiting.empty() && rings.out.try_send(rings.waiting.front())) {
@@ -281,7 +345,27 @@ bool GroupMember::send_messages() {
       --unsent_;
     }
   }
-  return unsent_ < unsent;
+  return progressed || unsent_ < unsent;
+}
+
+void GroupMember::send_group_end(int rank, const std::string& reason) {
+  if (other_hosts_ && other_hosts_->is_leader()) other_hosts_->send_end(completed_, rank, reason);
+}
+
+void GroupMember::take_group_end(const GroupEnd& end) {
+  if (other_hosts_) other_hosts_->take_end(end);
+}
+
+std::optional<GroupEnd> GroupMember::end_elsewhere() const {
+  return other_hosts_ && !ended_ ? other_hosts_->end() : std::nullopt;
+}
+
+// The leader publishes phase 1 when it has learned that all hosts have entered the step.
+bool GroupMember::must_finish_step() {
+  if (!other_hosts_ || ended_) return false;
+  if (stage_ == Stage::kUnpack) return true;
+  if (stage_ != Stage::kRun || !step_) return false;
+  return board_.generation() != 0 && board_.all_entered() && board_.phase(0) > 0;
 }
 
 // Each call either enters a new step or continues an entered one. A fused step is packed before
@@ -381,13 +465,11 @@ Status GroupMember::prepare_fusion(const Step& step) {
 // A decision that moves no data is entered like a barrier, so that all members receive it.
 CollectiveStep GroupMember::make_step(const Decision& decision) {
   const auto* const step = std::get_if<Step>(&decision);
-  if (step == nullptr)
-    return std::visit(
-        [this](const auto& other) -> CollectiveStep {
-          return Barrier(
-              group_, {other.step_number.generation, other.step_number.sequence, kNoDataIdentity});
-        },
-        decision);
+  if (step == nullptr) {
+    const StepNumber number = step_number_of(decision);
+    return choose(group_, {number.generation, number.sequence, kNoDataIdentity},
+                  {.operation = Operation::kBarrier});
+  }
   CollectiveCall call = call_of(*step);
   const auto exposed = exposable_memory(group_, call);
   if (!exposed[0].empty()) pin_.pin(exposed);
@@ -397,7 +479,7 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
 
 CollectiveCall GroupMember::call_of(const Step& step) {
   if (step.signature_if_joined) return call_without_data(*step.signature_if_joined);
-  CollectiveCall call = single_call_of(record_of(step.call_ids.front()), group_.ranks);
+  CollectiveCall call = single_call_of(record_of(step.call_ids.front()), ranks_);
   if (step.call_ids.size() < 2) return call;
   call.count = fusion_.bytes() / static_cast<std::int64_t>(row_of(call.dtype).bytes);
   call.input = fusion_.memory();
@@ -406,6 +488,7 @@ CollectiveCall GroupMember::call_of(const Step& step) {
 }
 
 void GroupMember::finish_decision(std::vector<Record*>& finished) {
+  completed_ = step_number_of(*decision_).sequence;
   if (const auto* const step = std::get_if<Step>(decision_)) {
     for (const CallId call_id : step->call_ids) {
       Record& record = record_of(call_id);

@@ -1,6 +1,6 @@
 // GroupMember: this rank's part in one group. It carries messages between Agreement and the message
-// rings, enters each decision on the flag board, and runs it. It never blocks. Only the holder of
-// the progress lock may call it.
+// rings or the channels to other hosts, enters each decision on the flag board, and runs it. It
+// never blocks. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <deque>
@@ -15,6 +15,7 @@
 #include "collective/fusion_buffer.h"
 #include "collective/group.h"
 #include "coordination/agreement.h"
+#include "engine/other_hosts.h"
 #include "formation/formation.h"
 #include "submission/submission_table.h"
 #include "timeline/flight_record.h"
@@ -24,19 +25,25 @@ namespace farandole {
 
 class GroupMember {
  public:
-  // `formation`, `recorder` and `clock` must outlive this object.
+  // `formation`, `recorder`, `clock` and `channels` must outlive this object. `channels` may be
+  // null if all ranks of the job are on this host.
   GroupMember(const FormedGroup& formed, const Formation& formation, FlightRecorder& recorder,
-              const Clock& clock);
+              const Clock& clock, Channels* channels = nullptr);
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
   GroupId id() const { return id_; }
-  const std::vector<int>& ranks() const { return group_.ranks; }
+  const std::vector<int>& ranks() const { return ranks_; }
 
   // Asks for huge pages for this rank's staging memory, which are allocated immediately. Call it
   // before the first step.
   void take_huge_pages();
 
+  // Begins to connect to the members on other hosts. Call it before submit() and advance(). Only
+  // this function and the following ones need the progress lock.
+  void connect();
+  // Whether the group can run the operation; the same on all members. Errors: kFixCall.
+  Status supports(Operation operation) const;
   // Adds a call. The record must keep its address until advance() has returned it.
   void submit(Record& record);
 
@@ -52,8 +59,15 @@ class GroupMember {
   // false if all members have entered the current step: then advance() must finish it. Returns true
   // if there is no current step, or if it is certain that no member runs it.
   bool stop_entering();
-  // Whether a member of the group has left or any rank has died. Such a rank stores nothing more.
+  // Whether a member on this host has left or any rank has died. Such a rank stores nothing more.
   bool any_member_gone() const { return board_.any_member_gone(); }
+  // Whether this member runs a step that it knows to be entered by all members on several hosts.
+  // Such a step can finish although a member has left, because all that it still needs is on its
+  // way.
+  bool must_finish_step();
+  // Whether end() has given up a step that all members on this host have entered. Members on other
+  // hosts may have completed it, so this ends the epoch.
+  bool has_abandoned_step() const { return has_abandoned_step_; }
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
@@ -61,6 +75,14 @@ class GroupMember {
   // the first end() has an effect.
   void end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
+
+  // The following three functions do nothing if all members are on this host; see OtherHosts.
+  // Tells the members on other hosts that the group has ended here because that rank has left.
+  void send_group_end(int rank, const std::string& reason);
+  // Takes what another host has sent by send_group_end().
+  void take_group_end(const GroupEnd& end);
+  // The end on another host, if this host has completed the steps that the other one has completed.
+  std::optional<GroupEnd> end_elsewhere() const;
   // Why the group is over; empty while it goes on. advance() may end it, too.
   const std::optional<Status>& ended() const { return ended_; }
 
@@ -83,7 +105,11 @@ class GroupMember {
     kUnpack,        // copies the tensors of a fused step back
   };
 
+  void open_rings(const GroupMemory& memory);
   bool receive_messages(std::vector<Record*>& finished);
+  bool receive_from_rings(std::vector<Record*>& finished);
+  bool receive_from_other_hosts(std::vector<Record*>& finished);
+  void take(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
   void drop_rolled_back_step();
@@ -104,13 +130,16 @@ class GroupMember {
   const Formation& formation_;
   FlightRecorder& recorder_;
   const Clock& clock_;
-  std::shared_ptr<Segment> segment_;  // maps the group's shared memory
-  FlagBoard board_;
+  std::shared_ptr<Segment> segment_;  // maps the memory of the group's members on this host
+  std::vector<int> ranks_;            // of all members, on all hosts
+  FlagBoard board_;                   // of the members on this host
   Group group_;
   FusionBuffer fusion_;
-  Agreement agreement_;             // borrows the signatures of the records
-  std::map<int, PeerRings> rings_;  // by peer: all other members, or only the coordinator
-  // counts the messages to the coordinator; null if this rank is not the coordinator
+  Agreement agreement_;                      // borrows the signatures of the records
+  std::unique_ptr<OtherHosts> other_hosts_;  // null if all members are on this host
+  // By member: all other members on this host, or only their leader; see GroupMemory.
+  std::map<int, PeerRings> rings_;
+  // counts the messages to the leader; null if this rank is not the leader
   MessageRing::Counter* messages_sent_ = nullptr;
   std::uint32_t messages_seen_ = 0;  // the value of that counter at the last read
   std::size_t unsent_ = 0;           // how many messages are in `waiting`
@@ -121,6 +150,8 @@ class GroupMember {
   std::optional<CollectiveStep> step_;
   HeapPin pin_;            // pins the memory that the step may expose
   bool may_enter_ = true;  // false after stop_entering()
+  bool has_abandoned_step_ = false;
+  std::uint32_t completed_ = 0;  // the sequence that this member has completed last
   std::optional<Status> ended_;
   // set if the group has ended and other members may still write to `exposed_output_`
   std::optional<TimePoint> writers_deadline_;

@@ -46,9 +46,9 @@ Status status_in(const Bytes& bytes, int rank) {
 
 Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
-                                                       FlightRecorder& recorder,
-                                                       const Clock& clock) {
-  auto member = std::make_unique<GroupMember>(group, formation, recorder, clock);
+                                                       FlightRecorder& recorder, const Clock& clock,
+                                                       Channels* channels) {
+  auto member = std::make_unique<GroupMember>(group, formation, recorder, clock, channels);
   // Only the world gets huge pages from the start, because there may be many other groups.
   if (group.id == kWorld) member->take_huge_pages();
   return member;
@@ -218,7 +218,7 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
       auto segment,
       receive_segment(dependencies_.store, keys::group(formation.epoch, id), bytes, limit));
   return make_group_member({id, ranks, formation.hosts_of(ranks), std::move(segment)}, formation,
-                           dependencies_.recorder, dependencies_.clock);
+                           dependencies_.recorder, dependencies_.clock, dependencies_.channels);
 }
 
 Status Groups::check_same_request(const std::string& request) {

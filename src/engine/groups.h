@@ -28,6 +28,7 @@ class Groups {
     FlightRecorder& recorder;
     const Clock& clock;
     std::function<bool()> interrupted;  // see EngineOptions
+    Channels* channels;                 // null if all ranks are on this host
   };
   explicit Groups(Dependencies dependencies);
 
@@ -82,7 +83,7 @@ class Groups {
 // Makes this rank's member of a group to which it belongs. Errors: kStop.
 Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
-                                                       FlightRecorder& recorder,
-                                                       const Clock& clock);
+                                                       FlightRecorder& recorder, const Clock& clock,
+                                                       Channels* channels);
 
 }  // namespace farandole

@@ -86,6 +86,7 @@ void Loop::sleep(TimePoint deadline) {
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheckInterval);
   take_short_time_slices();
+  memberships_.arm();
   doorbells_.sleep(ticket, limit);
 }
 

@@ -14,11 +14,16 @@ namespace {
 
 // How long a rank that ends its groups waits for the next progress of a step that all have entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
+// Why the epoch is over if a rank ends in the middle of a step that its host has entered.
+constexpr const char* kAbandoned = "it has given up a step that ranks on other hosts may complete";
+// How long a rank that leaves waits at most until the other hosts have all that it has sent.
+constexpr std::chrono::seconds kFlushTimeout(5);
 
 }  // namespace
 
 void Memberships::add(std::unique_ptr<GroupMember> member) {
   recorder_.enter_group(member->id());
+  member->connect();
   members_.push_back(std::move(member));
   has_new_members_ = true;
 }
@@ -33,19 +38,69 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   const GroupId group = record.submission.group;
   const auto member =
       std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
-  if (member != members_.end() && row_of(record.submission.operation).is_message)
-    return mailbox_.submit(record, (*member)->ranks(), finished);
-  if (member != members_.end() && !(*member)->ended()) return (*member)->submit(record);
-  record.outcome.status =
+  const Operation operation = record.submission.operation;
+  const Status status =
       member == members_.end()
           ? Status::fix_call(format_text("group {} was removed before {} could begin", group,
                                          call_title(record.submission)))
-          : *(*member)->ended();
+      : row_of(operation).is_message ? check_message(record.submission, (*member)->ranks())
+      : (*member)->ended()           ? *(*member)->ended()
+                                     : (*member)->supports(operation);
+  if (status.ok() && row_of(operation).is_message)
+    return mailbox_.submit(record, (*member)->ranks(), finished);
+  if (status.ok()) return (*member)->submit(record);
+  record.outcome.status = status;
   finished.push_back(&record);
 }
 
+// A receive from any rank has the root rank −1.
+Status Memberships::check_message(const Submission& submission,
+                                  const std::vector<int>& ranks) const {
+  const auto is_here = [this](int rank) {
+    return hosts_[static_cast<std::size_t>(rank)] ==
+           hosts_[static_cast<std::size_t>(doorbells_.rank())];
+  };
+  const bool possible =
+      channels_ == nullptr || (submission.root_rank >= 0 ? is_here(submission.root_rank)
+                                                         : std::ranges::all_of(ranks, is_here));
+  if (possible) return {};
+  return Status::fix_call(
+      format_text("{} is not possible: send and recv work only between ranks on one host so far; "
+                  "use a broadcast in a group of the two ranks",
+                  call_title(submission)));
+}
+
+bool Memberships::advance_channels() {
+  const bool progress = channels_->advance();
+  for (const auto& failure : channels_->take_failures())
+    close_epoch(failure.rank, "the connection to it is lost: " + failure.text);
+  channels_->for_each([this](PeerChannel& channel) {
+    while (const auto end = channel.next_group_end())
+      for (auto& member : members_)
+        if (member->id() == end->group) member->take_group_end(*end);
+    while (const auto death = channel.next_death()) close_epoch(death->rank, death->reason);
+  });
+  return progress;
+}
+
+void Memberships::close_epoch(int dead_rank, const std::string& reason) {
+  if (doorbells_.closed_by()) return;
+  death_reason_ = reason;
+  doorbells_.close(dead_rank);
+}
+
+// Every rank that learns of a death tells the ranks to which it has channels.
+void Memberships::pass_on_death(const EndedRanks& ended) {
+  if (channels_ == nullptr || !ended.first_dead_rank || std::exchange(death_passed_on_, true))
+    return;
+  channels_->for_each([&](PeerChannel& channel) {
+    channel.send(Death{*ended.first_dead_rank, ended.death_reason});
+  });
+}
+
 bool Memberships::advance_all(std::vector<Record*>& finished) {
-  bool progress = mailbox_.advance(finished);
+  bool progress = channels_ != nullptr && advance_channels();
+  progress |= mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
   return progress;
 }
@@ -56,7 +111,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
   if (mailbox_.broken()) give_up(reason_of_broken_group(*mailbox_.broken()), finished);
-  if (std::exchange(has_new_members_, false) || failure_watch_.has_changed()) {
+  if (has_news() || (progress && !ending_.empty())) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
@@ -73,27 +128,57 @@ void Memberships::tick(TimePoint now) {
 TimePoint Memberships::deadline(TimePoint at_most) const {
   for (const auto& member : members_)
     if (const auto theirs = member->deadline()) at_most = std::min(at_most, *theirs);
-  return at_most;
+  return channels_ == nullptr ? at_most : std::min(at_most, channels_->deadline());
+}
+
+bool Memberships::has_news() {
+  const bool changed = failure_watch_.has_changed();
+  return std::exchange(has_new_members_, false) || changed ||
+         std::ranges::any_of(members_, [this](const auto& member) {
+           return !ending_.contains(member->id()) && member->end_elsewhere();
+         });
+}
+
+std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& member,
+                                                          const EndedRanks& ended) const {
+  if (auto failure = failure_of(ended, member.ranks(), doorbells_.rank(), pids_)) {
+    const auto& leaver = ended.leavers[static_cast<std::size_t>(failure->failed_rank)];
+    return Ending{*std::move(failure), leaver ? leaver->reason : "", false};
+  }
+  const auto end = member.end_elsewhere();
+  if (!end) return std::nullopt;
+  return Ending{failure_of_leave(end->rank, end->reason, pids_), end->reason, true};
 }
 
 // Ends the groups in which a rank has died or left. A rank that finished its last step before it
 // ended has stored everything that the others need for that step. So this function first advances
 // all groups until they make no progress, which finishes such steps. It reads the ended ranks
-// before that; the next advance() finds a death that comes meanwhile.
+// before that; the next advance() finds a death that comes meanwhile. If a step needs data that is
+// still on its way from another host, its group ends later.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
-  const EndedRanks ended = failure_watch_.read();
+  EndedRanks ended = failure_watch_.read();
+  ended.death_reason = death_reason_;
+  pass_on_death(ended);
   if (given_up_) end_all(*given_up_, finished);
-  std::vector<std::pair<GroupMember*, GroupFailure>> failures;
-  for (auto& member : members_) {
-    const auto failure = failure_of(ended, member->ranks(), doorbells_.rank(), pids_);
-    if (failure) failures.emplace_back(member.get(), *failure);
-  }
-  for (auto& [member, failure] : failures) member->stop_entering();
+  std::vector<std::pair<GroupMember*, Ending>> endings;
+  for (auto& member : members_)
+    if (auto ending = ending_of(*member, ended); ending && !member->ended())
+      endings.emplace_back(member.get(), *std::move(ending));
+  for (auto& [member, ending] : endings) member->stop_entering();
   while (advance_all(finished)) continue;
   end_failed_messages(ended, finished);
-  for (auto& [member, failure] : failures) {
-    recorder_.blame(failure.failed_rank);
-    end(*member, failure.status, finished);
+  ending_.clear();
+  for (auto& [member, ending] : endings) {
+    if (!ended.first_dead_rank && member->must_finish_step()) {
+      ending_.insert(member->id());
+      continue;
+    }
+    recorder_.blame(ending.failure.failed_rank);
+    end(*member, ending.failure.status, finished);
+    // If a host has ended the group without entering the step, no host can complete it.
+    if (ended.first_dead_rank || ending.from_elsewhere) continue;
+    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+    member->send_group_end(ending.failure.failed_rank, ending.reason);
   }
 }
 
@@ -110,6 +195,7 @@ void Memberships::give_up(const GiveUpReason& why, std::vector<Record*>& finishe
   finish_running_steps(finished);
   end_all(why.status, finished);
   given_up_ = why.status;
+  for (auto& member : members_) member->send_group_end(doorbells_.rank(), why.reason);
   leave(why.reason);
 }
 
@@ -117,14 +203,24 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
                                   std::vector<Record*>& finished) {
   finish_running_steps(finished);
   const Status status = Status::rebuild_group("this rank has called shutdown()");
-  for (auto& member : members_) member->end(status, finished);
+  for (auto& member : members_) {
+    member->end(status, finished);
+    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+  }
   mailbox_.end(status, finished);
-  if (reason) leave(*reason);
+  if (reason) {
+    for (auto& member : members_) member->send_group_end(doorbells_.rank(), std::string(*reason));
+    leave(*reason);
+  }
   wait_for_writers(finished);
+  if (channels_ != nullptr) channels_->stop(reason ? Duration(kFlushTimeout) : Duration());
 }
 
 void Memberships::end_all(const Status& status, std::vector<Record*>& finished) {
-  for (auto& member : members_) end(*member, status, finished);
+  for (auto& member : members_) {
+    end(*member, status, finished);
+    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+  }
   mailbox_.end(status, finished);
 }
 
@@ -138,15 +234,18 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
     bool may_progress = mailbox_.is_moving_data();
     for (auto& member : members_)
-      may_progress |= !member->stop_entering() && !member->any_member_gone();
+      may_progress |=
+          !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
     // After any_member_gone(), because a member that is gone has stored all that it ever will.
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;
-    if (!progress && may_progress && now < deadline)
+    if (!progress && may_progress && now < deadline) {
+      arm();
       doorbells_.sleep(ticket, deadline - now);
-    else
+    } else {
       doorbells_.cancel_sleep();
+    }
     if (!progress && (!may_progress || now >= deadline)) return;
   }
 }
@@ -168,7 +267,10 @@ void Memberships::wait_for_writers(std::vector<Record*>& finished) {
 }
 
 void Memberships::leave(std::string_view reason) {
-  if (!std::exchange(has_left_, true)) doorbells_.leave(reason);
+  if (std::exchange(has_left_, true)) return;
+  doorbells_.leave(reason);
+  if (channels_ != nullptr)
+    channels_->for_each([](PeerChannel& channel) { channel.say_goodbye(); });
 }
 
 void Memberships::abort_out_of_memory() {

@@ -5,11 +5,14 @@
 
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "channels/channels.h"
 #include "engine/failure.h"
 #include "engine/group_member.h"
 #include "mailbox/mailbox.h"
@@ -22,16 +25,24 @@ class Memberships {
  public:
   using EndedGroups = std::vector<std::pair<GroupId, Status>>;
 
-  // All borrowed objects must outlive this one. `mailbox_memory` is for the Mailbox. `pids` are by
-  // rank, for texts.
-  Memberships(Doorbells& doorbells, std::byte* mailbox_memory, FlightRecorder& recorder,
-              const Clock& clock, std::vector<std::int64_t> pids)
-      : doorbells_(doorbells),
-        recorder_(recorder),
-        clock_(clock),
-        pids_(std::move(pids)),
-        mailbox_(mailbox_memory, doorbells, recorder, clock),
-        failure_watch_(doorbells) {}
+  struct Dependencies {  // the borrowed objects must outlive this one
+    Doorbells& doorbells;
+    FlightRecorder& recorder;
+    const Clock& clock;
+    std::byte* mailbox_memory;       // of Mailbox::bytes_needed() bytes
+    std::vector<std::int64_t> pids;  // by rank, for texts
+    std::vector<int> hosts;          // by rank: the number of its host
+    Channels* channels;              // null if all ranks are on this host
+  };
+  explicit Memberships(Dependencies dependencies)
+      : doorbells_(dependencies.doorbells),
+        recorder_(dependencies.recorder),
+        clock_(dependencies.clock),
+        pids_(std::move(dependencies.pids)),
+        hosts_(std::move(dependencies.hosts)),
+        channels_(dependencies.channels),
+        mailbox_(dependencies.mailbox_memory, doorbells_, recorder_, clock_),
+        failure_watch_(doorbells_) {}
   Memberships(const Memberships&) = delete;
   Memberships& operator=(const Memberships&) = delete;
 
@@ -48,6 +59,11 @@ class Memberships {
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
+  // Before this rank sleeps: whatever comes from other hosts will ring this rank's bell. Call it
+  // after Doorbells::prepare_sleep() and a last advance().
+  void arm() {
+    if (channels_ != nullptr) channels_->arm();
+  }
   // Whether messages waited for room after the last advance(), even with no call in flight.
   bool has_unsent() const { return has_unsent_; }
 
@@ -68,6 +84,19 @@ class Memberships {
   [[noreturn]] void abort_out_of_memory();
 
  private:
+  // Why a group ends here, and what other hosts are told about it.
+  struct Ending {
+    GroupFailure failure;
+    std::string reason;   // why the rank has left
+    bool from_elsewhere;  // another host has told us
+  };
+
+  bool advance_channels();
+  bool has_news();
+  void close_epoch(int dead_rank, const std::string& reason);
+  void pass_on_death(const EndedRanks& ended);
+  std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
+  Status check_message(const Submission& submission, const std::vector<int>& ranks) const;
   void end_failed_groups(std::vector<Record*>& finished);
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
@@ -85,6 +114,8 @@ class Memberships {
   FlightRecorder& recorder_;
   const Clock& clock_;
   const std::vector<std::int64_t> pids_;
+  const std::vector<int> hosts_;
+  Channels* const channels_;
   std::vector<std::unique_ptr<GroupMember>> members_;
   Mailbox mailbox_;
   FailureWatch failure_watch_;
@@ -92,6 +123,10 @@ class Memberships {
   bool has_unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up
+  // Groups that end when they have finished their step, because all hosts have entered it.
+  std::set<GroupId> ending_;
+  std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
+  bool death_passed_on_ = false;
   EndedGroups ended_;
 };
 

@@ -23,8 +23,7 @@ ProgressThreads::ProgressThreads(Dependencies dependencies,
     : doorbells_(dependencies.doorbells),
       recorder_(dependencies.recorder),
       clock_(dependencies.clock),
-      memberships_(doorbells_, dependencies.mailbox_memory, recorder_, clock_,
-                   std::move(dependencies.pids)),
+      memberships_(std::move(dependencies)),
       loop_(state_, doorbells_, memberships_, recorder_, clock_, options) {
   auto state = state_.guarded.lock();
   for (auto& member : members) {

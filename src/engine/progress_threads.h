@@ -19,13 +19,7 @@ namespace farandole {
 
 class ProgressThreads {
  public:
-  struct Dependencies {  // the borrowed objects must outlive this one
-    Doorbells& doorbells;
-    FlightRecorder& recorder;
-    const Clock& clock;
-    std::byte* mailbox_memory;       // of Mailbox::bytes_needed() bytes
-    std::vector<std::int64_t> pids;  // by rank, for texts
-  };
+  using Dependencies = Memberships::Dependencies;
   ProgressThreads(Dependencies dependencies, std::vector<std::unique_ptr<GroupMember>> members,
                   Loop::Options options);
   ~ProgressThreads();  // calls stop()

@@ -40,8 +40,8 @@ class GroupSpy final : public LocalStore {
     const GroupMemory memory(segment_->data(), members_);
     std::uint64_t sum = 0;
     for (int member = 1; member < members_; ++member)
-      sum += bytes_written(memory.ring_to_coordinator(member)) +
-             bytes_written(memory.ring_from_coordinator(member));
+      sum += bytes_written(memory.ring_to_leader(member)) +
+             bytes_written(memory.ring_from_leader(member));
     return sum;
   }
   // How many steps the first member has entered. Call it only while no step runs.

@@ -104,7 +104,11 @@ class FormationProtocol {
   // the formation ends before all ranks have come, still reads the records that are there: an error
   // that a record shows is more precise than the announced result.
   Status find_ranks(Formation& formation) {
-    const keys::MemberRecord own{::getpid(), host_token_, host_name_,     input_.addresses,
+    std::vector<std::string> addresses;
+    if (input_.listen) {
+      FARANDOLE_TRY_ASSIGN(addresses, input_.listen(epoch_));
+    }
+    const keys::MemberRecord own{::getpid(), host_token_, host_name_,     std::move(addresses),
                                  size(),     settings_,   options_.groups};
     FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own.encode()));
     const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);

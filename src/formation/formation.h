@@ -71,7 +71,9 @@ struct FormationInput {
   Stores stores;
   // Makes the heap of this process. It gets the size in bytes. Errors: kStop.
   std::function<Result<std::shared_ptr<SharedHeap>>(std::size_t bytes)> make_heap;
-  std::vector<std::string> addresses = {};  // where other hosts reach this rank; see RankInfo
+  // Begins to listen for other hosts in this epoch. Returns RankInfo::addresses. May be empty, if
+  // the job is on one host.
+  std::function<Result<std::vector<std::string>>(std::int64_t epoch)> listen = {};
 };
 
 // Blocks until all ranks have joined, for at most options.start_timeout. A rank that cannot take

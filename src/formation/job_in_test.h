@@ -52,7 +52,9 @@ class JobOfHosts {
          .make_heap = [](std::size_t bytes) -> Result<std::shared_ptr<SharedHeap>> {
            return SharedHeap::create(bytes);
          },
-         .addresses = {"address of " + std::to_string(rank)}});
+         .listen = [rank](std::int64_t) -> Result<std::vector<std::string>> {
+           return {std::vector<std::string>{"address of " + std::to_string(rank)}};
+         }});
   }
 
   // Forms the job with one thread per rank, and returns the formations by rank. `change` may change

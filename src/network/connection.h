@@ -40,7 +40,7 @@ class Connection {
   // If received bytes were not taken, the kernel may also drop bytes that the peer has not
   // received.
   virtual void close() = 0;
-  virtual const Peer& peer() const = 0;
+  virtual const OtherEnd& peer() const = 0;
 };
 
 }  // namespace farandole

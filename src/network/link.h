@@ -38,7 +38,7 @@ struct Link {
 };
 
 // The other end of a connection. Unless its role is kUnknown, it has proven all this.
-struct Peer {
+struct OtherEnd {
   Party party;
   std::uint64_t epoch = 0;
   std::string addresses;  // for people: "10.0.0.1:50012 -> 10.0.0.2:4711", ours first

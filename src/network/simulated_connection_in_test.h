@@ -79,7 +79,7 @@ class SimulatedConnection final : public Connection {
   }
   int descriptor() const override { return -1; }
   void close() override { wire_->directions[end_].ended = true; }
-  const Peer& peer() const override { return peer_; }
+  const OtherEnd& peer() const override { return peer_; }
 
  private:
   // From 0 to `bytes` bytes: all of them in a quarter of all cases, else at most one piece.
@@ -90,7 +90,7 @@ class SimulatedConnection final : public Connection {
 
   std::shared_ptr<SimulatedWire> wire_;
   std::size_t end_;
-  Peer peer_;
+  OtherEnd peer_;
 };
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ const Link kLink{.job = 7,
                  .dialer = {Role::kWorker, 1},
                  .listener = {Role::kWorker, 0},
                  .sealed = true};
-const Acceptance kAcceptance{.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = true};
+const AcceptedLinks kAcceptance{.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = true};
 
 // With the secret of the tests, so that a recorded stream can be in the corpus.
 std::unique_ptr<TlsContext> make_context() {

@@ -58,14 +58,14 @@ inline Link usual_link() {
           .sealed = true};
 }
 
-inline Acceptance usual_acceptance() {
+inline AcceptedLinks usual_acceptance() {
   return {.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = false};
 }
 
 // Both ends of a handshake over a simulated wire.
 struct TlsPair {
   TlsPair(std::uint64_t seed, const TlsContext& dialing, const TlsContext& listening,
-          const Link& link = usual_link(), const Acceptance& acceptance = usual_acceptance())
+          const Link& link = usual_link(), const AcceptedLinks& acceptance = usual_acceptance())
       : wire(std::make_shared<SimulatedWire>(seed)),
         dialer(TlsSession::dial(dialing, std::make_unique<SimulatedConnection>(wire, 0), link)),
         listener(TlsSession::listen(listening, std::make_unique<SimulatedConnection>(wire, 1),

@@ -39,14 +39,14 @@ class TcpConnection final : public Connection {
   bool has_received() const override { return false; }
   int descriptor() const override { return socket_.get(); }
   void close() override { socket_.reset(); }
-  const Peer& peer() const override { return peer_; }
+  const OtherEnd& peer() const override { return peer_; }
 
  private:
   explicit TcpConnection(Descriptor socket) : socket_(std::move(socket)) {}
   Status error_of(const char* call) const;
 
   Descriptor socket_;
-  Peer peer_;
+  OtherEnd peer_;
 };
 
 }  // namespace farandole

@@ -210,7 +210,7 @@ void TcpListener::evict_one() {
   handshakes_.erase(std::ranges::find(handshakes_, most->first, &Handshake::source));
 }
 
-void TcpListener::set_acceptance(const Acceptance& acceptance) {
+void TcpListener::set_acceptance(const AcceptedLinks& acceptance) {
   options_.acceptance = acceptance;
   counts_.rejected += handshakes_.size();
   handshakes_.clear();

@@ -29,7 +29,7 @@ struct ListenOptions {
   // One port for all addresses: the first free one of the range. 0 and 0: any free one.
   std::uint16_t port_first = 0;
   std::uint16_t port_last = 0;
-  Acceptance acceptance{};
+  AcceptedLinks acceptance{};
   std::size_t handshakes_max = 64;
   Duration handshake_time_max = std::chrono::seconds(5);
   TcpOptions tcp{};
@@ -59,7 +59,7 @@ class TcpListener {
 
   // From now on accepts these links, as in the next epoch. Connections that were not
   // handed out are closed.
-  void set_acceptance(const Acceptance& acceptance);
+  void set_acceptance(const AcceptedLinks& acceptance);
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() without one

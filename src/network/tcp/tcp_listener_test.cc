@@ -132,7 +132,7 @@ TEST(TcpListener, GoesOnAtTheSameAddressInTheNextEpoch) {
   ASSERT_TRUE(pair.accepted);
   const Descriptor begun = stranger_at(where);
   work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
-  Acceptance next = usual_acceptance();
+  AcceptedLinks next = usual_acceptance();
   next.epoch = 4;
   job.listener->set_acceptance(next);
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());

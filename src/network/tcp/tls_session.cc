@@ -152,7 +152,7 @@ std::unique_ptr<TlsSession> TlsSession::dial(const TlsContext& context,
 
 std::unique_ptr<TlsSession> TlsSession::listen(const TlsContext& context,
                                                std::unique_ptr<Connection> wire,
-                                               const Acceptance& acceptance) {
+                                               const AcceptedLinks& acceptance) {
   std::unique_ptr<TlsSession> made(new TlsSession(context, std::move(wire), Side::kListening));
   made->acceptance_ = acceptance;
   ::SSL_set_accept_state(made->ssl_);

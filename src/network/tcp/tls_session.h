@@ -28,7 +28,7 @@ struct ssl_session_st;
 namespace farandole {
 
 // What a listening end accepts: links of its job and epoch that are dialed to it.
-struct Acceptance {
+struct AcceptedLinks {
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   Party self;
@@ -71,7 +71,7 @@ class TlsSession final : public Connection {
                                           std::unique_ptr<Connection> wire, const Link& link);
   static std::unique_ptr<TlsSession> listen(const TlsContext& context,
                                             std::unique_ptr<Connection> wire,
-                                            const Acceptance& acceptance);
+                                            const AcceptedLinks& acceptance);
   ~TlsSession() override;
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
@@ -89,7 +89,7 @@ class TlsSession final : public Connection {
   bool has_received() const override;
   int descriptor() const override { return wire_->descriptor(); }
   void close() override;
-  const Peer& peer() const override { return peer_; }
+  const OtherEnd& peer() const override { return peer_; }
 
   void set_bytes_per_key(std::uint64_t bytes) { bytes_per_key_ = bytes; }  // for tests
 
@@ -119,10 +119,10 @@ class TlsSession final : public Connection {
   const TlsContext& context_;
   std::unique_ptr<Connection> wire_;
   Side side_;
-  Acceptance acceptance_;
+  AcceptedLinks acceptance_;
   Link link_;
   Bytes identity_;
-  Peer peer_;
+  OtherEnd peer_;
   ssl_st* ssl_ = nullptr;  // owned; null once an open link is proven
   Progress progress_ = Progress::kWaiting;
   bool handshake_sent_ = false;     // the dialing end has nothing more to send

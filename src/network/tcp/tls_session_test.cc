@@ -40,7 +40,7 @@ struct Outcome {
 
 // Sends these bytes to a listening end, and then nothing, or the end of the stream.
 Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
-                         const Acceptance& acceptance = usual_acceptance()) {
+                         const AcceptedLinks& acceptance = usual_acceptance()) {
   const auto wire = std::make_shared<SimulatedWire>(1);
   const auto listener =
       TlsSession::listen(context, std::make_unique<SimulatedConnection>(wire, 1), acceptance);
@@ -223,13 +223,13 @@ TEST(TlsSession, AProofIsForOneLinkOnly) {
 TEST(TlsSession, RefusesAReplayedStream) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, random_bytes(1000, 1));
-  Acceptance next_epoch = usual_acceptance();
+  AcceptedLinks next_epoch = usual_acceptance();
   next_epoch.epoch = 4;
-  Acceptance other_job = usual_acceptance();
+  AcceptedLinks other_job = usual_acceptance();
   other_job.job = 8;
-  Acceptance other_rank = usual_acceptance();
+  AcceptedLinks other_rank = usual_acceptance();
   other_rank.self.number = 1;
-  for (const Acceptance& acceptance : {usual_acceptance(), next_epoch, other_job, other_rank}) {
+  for (const AcceptedLinks& acceptance : {usual_acceptance(), next_epoch, other_job, other_rank}) {
     const Outcome outcome = send_as_stranger(*context, stream, false, acceptance);
     EXPECT_FALSE(outcome.proven);
     EXPECT_FALSE(outcome.error.ok());
@@ -375,7 +375,7 @@ TEST(TlsSession, AnOpenLinkIsProvenAndThenInClear) {
   const auto context = context_of('s');
   Link link = usual_link();
   link.sealed = false;
-  Acceptance acceptance = usual_acceptance();
+  AcceptedLinks acceptance = usual_acceptance();
   acceptance.open_too = true;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     TlsPair pair(seed, *context, *context, link, acceptance);

@@ -1,0 +1,38 @@
+#include "engine/host_network.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/try.h"
+
+namespace farandole {
+
+Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoch) {
+  ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};
+  options.acceptance = {.job = options_.job,
+                        .epoch = static_cast<std::uint64_t>(epoch),
+                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
+                        .open_too = !options_.sealed};
+  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(options.addresses, choose_addresses(of_host, options_.interfaces));
+  FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(*context_, options));
+  std::vector<std::string> texts;
+  for (const auto& address : listener_->addresses()) texts.push_back(address.text());
+  return texts;
+}
+
+Result<std::unique_ptr<Channels>> HostNetwork::make_channels(
+    const Formation& formation, std::chrono::milliseconds start_timeout) {
+  CHECK(listener_ != nullptr, "the other ranks know our addresses");
+  auto channels = std::make_unique<Channels>(
+      *context_, std::move(listener_), *formation.doorbells,
+      Channels::Options{.rank = formation.doorbells->rank(),
+                        .job = options_.job,
+                        .epoch = static_cast<std::uint64_t>(formation.epoch),
+                        .sealed = options_.sealed,
+                        .connect_timeout = start_timeout});
+  FARANDOLE_TRY(channels->start());
+  return channels;
+}
+
+}  // namespace farandole

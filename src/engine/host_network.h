@@ -1,0 +1,45 @@
+// HostNetwork: how this rank reaches ranks on other hosts, from before the formation, which needs
+// this rank's addresses, until the channels are made, which need the formation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channels/channels.h"
+#include "formation/formation.h"
+#include "network/tcp/interfaces.h"
+#include "network/tcp/tls_session.h"
+
+namespace farandole {
+
+class HostNetwork {
+ public:
+  struct Options {
+    std::uint64_t job = 0;         // the same on all ranks
+    InterfaceChoice interfaces{};  // at which addresses to listen
+    std::uint16_t port_first = 0;  // 0 and 0: any free port
+    std::uint16_t port_last = 0;
+    bool sealed = true;  // false: tensors travel in clear
+  };
+
+  // The context has the job's secret; engines of one process may share it.
+  HostNetwork(std::shared_ptr<const TlsContext> context, Options options)
+      : context_(std::move(context)), options_(std::move(options)) {}
+
+  // Begins to listen, for links of this epoch only. Returns the addresses, with ports, at which the
+  // other ranks reach this one. Errors: kFixCall for a wrong choice of interfaces; kStop.
+  Result<std::vector<std::string>> listen(int rank, std::int64_t epoch);
+  // Makes the channels of a formation for which listen() was called. `start_timeout` is the limit
+  // for each connection. Errors: kStop.
+  Result<std::unique_ptr<Channels>> make_channels(const Formation& formation,
+                                                  std::chrono::milliseconds start_timeout);
+
+ private:
+  std::shared_ptr<const TlsContext> context_;
+  Options options_;
+  std::unique_ptr<TcpListener> listener_;
+};
+
+}  // namespace farandole

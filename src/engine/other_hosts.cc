@@ -1,0 +1,124 @@
+#include "engine/other_hosts.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "hosts/start_step.h"
+
+namespace farandole {
+namespace {
+
+// The members of each host part, as indices in the group, and the index of our host part.
+HostParts parts_of(const FormedGroup& formed, int own_rank) {
+  HostParts parts;
+  std::map<int, std::size_t> places;  // by host number
+  for (std::size_t member = 0; member < formed.ranks.size(); ++member) {
+    const auto [place, is_new] = places.emplace(formed.hosts[member], parts.members.size());
+    if (is_new) parts.members.emplace_back();
+    parts.members[place->second].push_back(static_cast<int>(member));
+    if (formed.ranks[member] == own_rank) parts.host = static_cast<int>(place->second);
+  }
+  parts.start_step = start_step;
+  return parts;
+}
+
+std::vector<SocketAddress> addresses_of(const RankInfo& info) {
+  std::vector<SocketAddress> addresses;
+  for (const auto& text : info.addresses)
+    if (const auto address = SocketAddress::parse(text); address.ok())
+      addresses.push_back(*address);
+  return addresses;
+}
+
+}  // namespace
+
+bool OtherHosts::has(const FormedGroup& formed) {
+  return std::ranges::any_of(formed.hosts, [&](int host) { return host != formed.hosts.front(); });
+}
+
+OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
+                       const GroupMemory& memory)
+    : id_(formed.id),
+      formation_(formation),
+      channels_(channels),
+      ranks_(formed.ranks),
+      parts_(parts_of(formed, formation.doorbells->rank())),
+      doorbells_(*formation.doorbells),
+      memory_(memory) {
+  const auto& own_part = parts_.members[static_cast<std::size_t>(parts_.host)];
+  for (const int member : own_part)
+    local_ranks_.push_back(formed.ranks[static_cast<std::size_t>(member)]);
+  const auto own = std::ranges::find(local_ranks_, doorbells_.rank());
+  CHECK(own != local_ranks_.end(), "only members take part");
+  local_member_ = static_cast<int>(own - local_ranks_.begin());
+}
+
+void OtherHosts::connect(TimePoint now) {
+  if (local_member_ >= parts_.lanes()) return;
+  std::vector<PeerChannel*> of_lane;
+  for (int host = 0; host < parts_.hosts(); ++host) {
+    const int member =
+        parts_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(local_member_)];
+    const int rank = ranks_[static_cast<std::size_t>(member)];
+    const auto& info = formation_.ranks[static_cast<std::size_t>(rank)];
+    PeerChannel* const channel =
+        host == parts_.host ? nullptr : &channels_.to(rank, addresses_of(info), now);
+    if (channel != nullptr) channel->begin_group(id_);
+    if (channel != nullptr && is_leader()) leaders_.emplace(member, channel);
+    of_lane.push_back(channel);
+  }
+  lane_.emplace(id_, std::move(of_lane));
+}
+
+HostParts OtherHosts::parts() {
+  HostParts parts = parts_;
+  parts.lane = lane_ ? &*lane_ : nullptr;
+  return parts;
+}
+
+std::optional<std::pair<int, Bytes>> OtherHosts::next_message() {
+  for (const auto& [member, channel] : leaders_)
+    if (auto message = channel->next_message(id_)) return std::pair(member, *std::move(message));
+  return std::nullopt;
+}
+
+void OtherHosts::send_end(std::uint32_t completed, int rank, const std::string& reason) {
+  if (std::exchange(has_sent_end_, true)) return;
+  for (const auto& [member, channel] : leaders_)
+    channel->send(GroupEnd{id_, completed, rank, reason});
+}
+
+void OtherHosts::take_end(const GroupEnd& end) {
+  if (!taken_ && !this->end()) taken_ = end;
+}
+
+void OtherHosts::pass_end_on(std::uint32_t completed) {
+  if (!taken_ || static_cast<std::int32_t>(completed - taken_->completed) < 0) return;
+  auto& shared = memory_.end_elsewhere();
+  const auto bytes = std::min(taken_->reason.size(), shared.reason.size());
+  std::memcpy(shared.reason.data(), taken_->reason.data(), bytes);
+  shared.reason_bytes = static_cast<std::uint32_t>(bytes);
+  shared.rank = taken_->rank;
+  shared.is_set.store(1, std::memory_order_seq_cst);
+  for (const int rank : local_ranks_) doorbells_.ring(rank);
+  taken_.reset();
+}
+
+std::optional<GroupEnd> OtherHosts::end() const {
+  const auto& shared = memory_.end_elsewhere();
+  if (shared.is_set.load(std::memory_order_seq_cst) == 0) return std::nullopt;
+  const auto bytes = std::min<std::size_t>(shared.reason_bytes, shared.reason.size());
+  return GroupEnd{
+      .group = id_, .rank = shared.rank, .reason = std::string(shared.reason.data(), bytes)};
+}
+
+bool OtherHosts::stop() {
+  bool is_usable = true;
+  if (lane_)
+    for (auto* const channel : lane_->channels())
+      if (channel != nullptr) is_usable = channel->end_group(id_) && is_usable;
+  return is_usable;
+}
+
+}  // namespace farandole

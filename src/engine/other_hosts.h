@@ -1,0 +1,80 @@
+// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the way of
+// control messages between the leaders of the hosts, and the ends of the group on other hosts.
+//
+// When a member has left, the members on its host finish the steps that all hosts have entered, and
+// then end the group. The leader of that host, which is the lowest local member, then tells the
+// other leaders which steps its host has completed. Another leader first completes these steps,
+// too, and then passes the end on to the members of its own host, through the group's memory. So
+// all hosts complete the same steps, although messages from other hosts take different times.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "channels/channels.h"
+#include "channels/group_lane.h"
+#include "collective/group_memory.h"
+#include "formation/formation.h"
+
+namespace farandole {
+
+// Only the holder of the progress lock may use it.
+class OtherHosts {
+ public:
+  // Whether a group has members on several hosts. Only then it needs an object of this class.
+  static bool has(const FormedGroup& formed);
+
+  // `channels`, `formation` and the group's memory must outlive this object. `memory` is that of
+  // the members on this host. Any thread may call this constructor.
+  OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
+             const GroupMemory& memory);
+
+  // Begins to connect to the members with which this one exchanges data. Call it first, and once.
+  void connect(TimePoint now);
+  // For Group. The lane belongs to this object.
+  HostParts parts();
+  bool is_leader() const { return local_member_ == 0; }
+
+  // Control messages to and from the leaders of other hosts; only a leader has them.
+  bool has_member(int member) const { return leaders_.contains(member); }
+  void send_message(int member, Bytes message) {
+    leaders_.at(member)->send_message(id_, std::move(message));
+  }
+  // Returns the sender and the message; empty if there is none.
+  std::optional<std::pair<int, Bytes>> next_message();
+
+  // On a leader: this host's members have completed all steps up to `completed`, and have ended the
+  // group because that rank has left.
+  void send_end(std::uint32_t completed, int rank, const std::string& reason);
+  // On a leader: another leader has sent this. Only the first one counts.
+  void take_end(const GroupEnd& end);
+  // On a leader: passes a taken end on to the members of this host if they can complete all steps
+  // that the other host has completed. `completed` is the last sequence that we have completed.
+  void pass_end_on(std::uint32_t completed);
+  // What was passed on to the members of this host; empty if nothing was.
+  std::optional<GroupEnd> end() const;
+
+  // Drops the memory that a step has lent to the lane, and all that comes for this group from now
+  // on. Returns false if the lane can no longer be used, because a frame is half sent.
+  bool stop();
+
+ private:
+  GroupId id_;
+  const Formation& formation_;
+  Channels& channels_;
+  std::vector<int> ranks_;  // of all members, on all hosts
+  HostParts parts_;
+  int local_member_ = 0;  // our index among the members on this host
+  std::vector<int> local_ranks_;
+  Doorbells& doorbells_;
+  GroupMemory memory_;
+  std::optional<GroupLane> lane_;        // empty if our index is too high
+  std::map<int, PeerChannel*> leaders_;  // by member, if we are a leader
+  std::optional<GroupEnd> taken_;        // not passed on yet
+  bool has_sent_end_ = false;
+};
+
+}  // namespace farandole
