@@ -1,12 +1,12 @@
 // Compares every operation with the reference, in all dtypes, for several sizes and groups, in
-// place and not in place. One to eight ranks run as threads.
+// place and not in place. One to eight ranks run as threads, on one host or on several.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 
-#include "engine/job_in_test.h"
+#include "engine/hosts_in_test.h"
 #include "engine/reference_in_test.h"
 
 namespace farandole {
@@ -205,14 +205,24 @@ void check_everything(Member& member) {
   }
 }
 
-class Conformance : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, Conformance, ::testing::Range(1, 9));
+class Conformance : public ::testing::TestWithParam<HostOfRank> {
+ protected:
+  static int size() { return static_cast<int>(GetParam().size()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Conformance,
+                         ::testing::Values(HostOfRank(1), HostOfRank(2), HostOfRank(3),
+                                           HostOfRank(4), HostOfRank(5), HostOfRank(6),
+                                           HostOfRank(7), HostOfRank(8)));
+INSTANTIATE_TEST_SUITE_P(Hosts, Conformance,
+                         ::testing::Values(HostOfRank{0, 0, 1, 1}, HostOfRank{0, 0, 0, 1},
+                                           HostOfRank{0, 1, 2, 3}, HostOfRank{0, 1, 0, 1, 0}),
+                         [](const auto& instance) { return shape_text(instance.param); });
 
 TEST_P(Conformance, EveryOperationInTheWorldAndInAGroup) {
-  const int size = GetParam();
   std::vector<std::vector<int>> groups;
-  if (size > 2) groups = {{0, size - 1}};
-  run_job(size, groups, [](Engine& engine) {
+  if (size() > 2) groups = {{0, size() - 1}};
+  run_job(GetParam(), groups, [](Engine& engine) {
     for (GroupId group = 0; group < 2; ++group) {
       Member member(engine, group);
       if (member.included()) check_everything(member);
@@ -223,7 +233,7 @@ TEST_P(Conformance, EveryOperationInTheWorldAndInAGroup) {
 TEST_P(Conformance, ManyWindows) {
   run_job(GetParam(), {}, [](Engine& engine) {
     Member member(engine, kWorld);
-    check_all(member, kLargeDTypes[static_cast<std::size_t>(GetParam()) % 4], kLarge);
+    check_all(member, kLargeDTypes[static_cast<std::size_t>(size()) % 4], kLarge);
   });
 }
 

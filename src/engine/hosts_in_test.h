@@ -23,7 +23,7 @@ namespace farandole {
 
 using HostOfRank = std::vector<int>;  // by rank
 
-// "TwoAndTwo" for {0, 0, 1, 1}.
+// "On0011" for {0, 0, 1, 1}.
 inline std::string shape_text(const HostOfRank& hosts) {
   std::string text = "On";
   for (const int host : hosts) text += std::to_string(host);
@@ -66,8 +66,9 @@ class JobOnHosts {
 
 // Runs body(engine) on one thread for each rank, each with its own engine of one job.
 template <class Body>
-void run_job_on_hosts(const HostOfRank& hosts, const std::vector<std::vector<int>>& groups,
-                      Body body) {
+void run_job(const HostOfRank& hosts, const std::vector<std::vector<int>>& groups, Body body) {
+  const int size = static_cast<int>(hosts.size());
+  if (std::ranges::count(hosts, hosts.front()) == size) return run_job(size, groups, body);
   const JobOnHosts job(hosts);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.size(); ++rank)

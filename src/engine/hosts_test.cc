@@ -12,7 +12,7 @@ class EngineOnHosts : public testing::TestWithParam<HostOfRank> {};
 
 TEST_P(EngineOnHosts, AddsUpOverAllHosts) {
   const int size = static_cast<int>(GetParam().size());
-  run_job_on_hosts(GetParam(), {}, [&](Engine& engine) {
+  run_job(GetParam(), {}, [&](Engine& engine) {
     EXPECT_EQ(engine.topology().size, size);
     for (const std::size_t count : {1, 100, 5000, 300'000}) {
       for (int round = 0; round < 5; ++round) {
@@ -30,7 +30,7 @@ TEST_P(EngineOnHosts, AddsUpOverAllHosts) {
 // decides.
 TEST_P(EngineOnHosts, AgreesOnTheOrder) {
   const int size = static_cast<int>(GetParam().size());
-  run_job_on_hosts(GetParam(), {}, [&](Engine& engine) {
+  run_job(GetParam(), {}, [&](Engine& engine) {
     constexpr int kCalls = 6;
     for (int round = 0; round < 20; ++round) {
       std::vector<std::vector<float>> values(kCalls);

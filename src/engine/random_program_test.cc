@@ -12,7 +12,7 @@
 #include <string>
 
 #include "collective/call_in_test.h"
-#include "engine/job_in_test.h"
+#include "engine/hosts_in_test.h"
 
 namespace farandole {
 namespace {
@@ -239,7 +239,8 @@ Round random_round(Random& random, const std::vector<std::vector<int>>& groups) 
   return round;
 }
 
-void run_program(unsigned seed) {
+// The ranks are on up to `hosts_max` hosts.
+void run_program(unsigned seed, int hosts_max) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
   const int size = between(random, 1, 6);
@@ -250,7 +251,9 @@ void run_program(unsigned seed) {
   std::iota(with_world[kWorld].begin(), with_world[kWorld].end(), 0);
   std::vector<Round> rounds;
   while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world));
-  run_job(size, groups, [&](Engine& engine) {
+  HostOfRank hosts;
+  for (int rank = 0; rank < size; ++rank) hosts.push_back(between(random, 0, hosts_max - 1));
+  run_job(hosts, groups, [&](Engine& engine) {
     Random own_random(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (const Round& round : rounds) {
       run_round(engine, round.plans, own_random);
@@ -261,7 +264,14 @@ void run_program(unsigned seed) {
 
 TEST(RandomProgram, EveryRankGetsTheReferenceResults) {
   for (unsigned seed = 1; seed <= 25; ++seed) {
-    run_program(seed);
+    run_program(seed, 1);
+    if (HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+TEST(RandomProgram, OnSeveralHosts) {
+  for (unsigned seed = 1; seed <= 25; ++seed) {
+    run_program(seed, 3);
     if (HasFailure()) FAIL() << "seed " << seed;
   }
 }
