@@ -1,4 +1,5 @@
-// For tests: a StoreServer with a thread that serves its clients, as the launcher's loop does.
+// For tests: a StoreServer with a thread that serves its clients, as the launcher's loop does. It
+// may also serve clients of other hosts, on the loopback.
 #pragma once
 
 #include <poll.h>
@@ -16,6 +17,7 @@
 #include "base/check.h"
 #include "base/descriptor.h"
 #include "base/guarded.h"
+#include "rendezvous/store_listener.h"
 #include "rendezvous/store_server.h"
 
 namespace farandole {
@@ -24,7 +26,9 @@ class ServingThread {
  public:
   // Creates the workers' sockets before it starts the thread, because only one thread at a time may
   // use the server.
-  explicit ServingThread(int clients) : stop_event_(::eventfd(0, EFD_CLOEXEC)) {
+  explicit ServingThread(int clients, const TlsContext* context = nullptr,
+                         const ListenOptions& options = {})
+      : stop_event_(::eventfd(0, EFD_CLOEXEC)) {
     auto server = StoreServer::create("the launcher");
     CHECK(server.ok(), "a test needs its server");
     server_ = std::move(server).value();
@@ -33,6 +37,7 @@ class ServingThread {
       CHECK(end.ok(), "a test needs its clients");
       ends_.push_back(std::move(end).value());
     }
+    if (context != nullptr) listen(*context, options);
     thread_ = std::jthread([this] { serve(); });
   }
   ~ServingThread() { stop(); }
@@ -48,24 +53,42 @@ class ServingThread {
     const std::uint64_t one = 1;
     CHECK(::write(stop_event_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes a count");
     thread_.join();
+    listener_.reset();
     server_.reset();
   }
+
+  // For RemoteStore::Options::places.
+  const std::string& place() const { return place_; }
 
   std::vector<std::string> complaints() { return *complaints_.lock(); }
 
  private:
+  void listen(const TlsContext& context, ListenOptions options) {
+    options.addresses = {SocketAddress::parse_ip("127.0.0.1").value()};
+    auto listener = StoreListener::open(context, options, *server_);
+    CHECK(listener.ok(), "the loopback has a free port");
+    listener_ = std::move(listener).value();
+    place_ = listener_->addresses().front().text();
+  }
+
   void serve() {
     for (;;) {
-      std::array<pollfd, 2> entries{pollfd{server_->readiness(), POLLIN, 0},
-                                    pollfd{stop_event_.get(), POLLIN, 0}};
+      // poll() ignores a descriptor of −1.
+      std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
+                                    pollfd{stop_event_.get(), POLLIN, 0},
+                                    pollfd{listener_ ? listener_->readiness() : -1, POLLIN, 0}};
       ::poll(entries.data(), entries.size(), -1);
       if (entries[1].revents != 0) return;
+      if (listener_)
+        for (auto& line : listener_->serve_ready()) complaints_.lock()->push_back(std::move(line));
       for (auto& line : server_->serve_ready()) complaints_.lock()->push_back(std::move(line));
     }
   }
 
   Descriptor stop_event_;
   std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreListener> listener_;
+  std::string place_;
   std::vector<Descriptor> ends_;
   Guarded<std::vector<std::string>> complaints_;
   std::jthread thread_;

@@ -41,8 +41,9 @@ bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t 
 
 Status StoreClient::explain(const Status& failure) const {
   if (failure.code() == StatusCode::kRebuildGroup)
-    return Status::stop(owner_ +
-                        " has ended or has closed the connection to this worker; the job is over");
+    return Status::stop(owner_ + " has ended or has closed the connection to this worker" +
+                        (channel_->passes_descriptors() ? "" : " (" + failure.message() + ")") +
+                        "; the job is over");
   if (failure.code() == StatusCode::kRetry)
     return Status::stop(owner_ + " has not answered for " + std::to_string(kAnswerLimit.count()) +
                         " s; is it stopped (state T in `ps`)?");
@@ -75,15 +76,17 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
   if (!duplicate.valid() || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot duplicate the socket to the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kLauncherText));
+  return std::make_unique<StoreClient>(std::make_unique<UnixChannel>(std::move(socket)),
+                                       kLauncherText);
 }
 
 std::unique_ptr<StoreClient> StoreClient::from_socket(UnixSocket socket) {
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kServingRankText));
+  return std::make_unique<StoreClient>(std::make_unique<UnixChannel>(std::move(socket)),
+                                       kServingRankText);
 }
 
-StoreClient::StoreClient(UnixSocket socket, std::string owner)
-    : socket_(std::move(socket)), owner_(std::move(owner)) {
+StoreClient::StoreClient(std::unique_ptr<StoreChannel> channel, std::string owner)
+    : channel_(std::move(channel)), owner_(std::move(owner)) {
   // Request numbers start at the current time. So a late reply to an earlier client of this socket
   // never has the number of one of our requests.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -153,7 +156,7 @@ Status StoreClient::send(const StoreRequest& request, const std::vector<Descript
   std::vector<int> numbers;
   for (const auto& descriptor : descriptors) numbers.push_back(descriptor.get());
   const TimePoint deadline = std::chrono::steady_clock::now() + kAnswerLimit;
-  const Status sent = socket_.send(request.encode(), numbers, deadline);
+  const Status sent = channel_->send(request.encode(), numbers, deadline);
   return sent.ok() ? sent : explain(sent);
 }
 
@@ -219,7 +222,7 @@ Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimeP
 
 void StoreClient::read_one(TimePoint deadline) {
   try {
-    auto message = socket_.receive(deadline);
+    auto message = channel_->receive(deadline);
     if (message.ok()) return deliver(*std::move(message));
     const bool over = message.status().code() != StatusCode::kRetry;
     stop_reading(over ? explain(message.status()) : Status());

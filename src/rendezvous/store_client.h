@@ -13,8 +13,8 @@
 
 #include "base/guarded.h"
 #include "rendezvous/local_store.h"
+#include "rendezvous/store_channel.h"
 #include "rendezvous/store_messages.h"
-#include "transport/unix_socket.h"
 
 namespace farandole {
 
@@ -28,6 +28,8 @@ class StoreClient final : public LocalStore {
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
   // Connects to a Store that another rank serves (rendezvous/named_store.h).
   static std::unique_ptr<StoreClient> from_socket(UnixSocket socket);
+  // Connects over any channel. `owner` is the process that serves the Store, for error texts.
+  StoreClient(std::unique_ptr<StoreChannel> channel, std::string owner);
 
   Status share(const std::string& key, LocalValue value) override;
   Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
@@ -47,7 +49,6 @@ class StoreClient final : public LocalStore {
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
-  StoreClient(UnixSocket socket, std::string owner);
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
@@ -62,7 +63,7 @@ class StoreClient final : public LocalStore {
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 
   const std::function<bool()> never_interrupted_;  // for calls that cannot be interrupted
-  UnixSocket socket_;
+  const std::unique_ptr<StoreChannel> channel_;
   const std::string owner_;  // the process that serves the Store, for error texts
   Guarded<Inbox> inbox_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "rendezvous/frame_channel.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {
@@ -22,6 +23,15 @@ constexpr std::size_t kWaitsPerClientMax = 1024;
 constexpr std::size_t kReplyHeadBytesMax = 64;
 // Upper bound of the bytes that a reply needs for a value, in addition to the value's own bytes.
 constexpr std::size_t kValueHeadBytesMax = 16;
+// How many bytes of answers may wait for a client of another host.
+constexpr std::size_t kOutboxBytesMax = std::size_t{4} << 20;
+
+// What epoll waits for. While answers are unsent, no requests are read. A socket nearly always has
+// room, so a client whose next request has left the kernel gets its next turn at once.
+std::uint32_t interest_in(bool all_sent, bool has_received) {
+  if (!all_sent) return EPOLLOUT;
+  return has_received ? EPOLLIN | EPOLLOUT : EPOLLIN;
+}
 
 }  // namespace
 
@@ -36,25 +46,35 @@ Result<std::unique_ptr<StoreServer>> StoreServer::create(std::string name) {
 
 Result<Descriptor> StoreServer::add_client(std::string name) {
   FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
-  FARANDOLE_TRY(add_connection(
-      {.name = std::move(name), .socket = std::move(ends.first), .outbox = {}, .complaint = {}}));
+  FARANDOLE_TRY(add_connection({.name = std::move(name),
+                                .channel = std::make_unique<UnixChannel>(std::move(ends.first)),
+                                .outbox = {},
+                                .complaint = {}}));
   return ends.second.take_descriptor();
 }
 
 Status StoreServer::adopt_client(std::string name, UnixSocket socket) {
   return add_connection({.name = std::move(name),
-                         .socket = std::move(socket),
+                         .channel = std::make_unique<UnixChannel>(std::move(socket)),
                          .outbox = {},
                          .connected_by_itself = true,
                          .complaint = {}});
 }
 
+Status StoreServer::adopt_remote_client(std::string name, std::unique_ptr<Connection> connection) {
+  return add_connection({.name = std::move(name),
+                         .channel = std::make_unique<FrameChannel>(std::move(connection)),
+                         .outbox = {},
+                         .complaint = {}});
+}
+
 Status StoreServer::add_connection(Client client) {
   const std::uint64_t id = next_client_++;
+  client.interest = interest_in(client.outbox.empty(), client.channel->has_received());
   epoll_event interest{};
-  interest.events = EPOLLIN;
+  interest.events = client.interest;
   interest.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.socket.descriptor().get(), &interest) != 0)
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.channel->descriptor(), &interest) != 0)
     return Status::stop(std::string("epoll_ctl failed: ") + std::strerror(errno));
   clients_.emplace(id, std::move(client));
   return {};
@@ -97,7 +117,7 @@ std::vector<std::string> StoreServer::serve_ready() {
 void StoreServer::read_requests(std::uint64_t id) {
   Client& client = clients_.at(id);
   for (int i = 0; i < kRequestsPerTurn && client.outbox.empty() && !client.gone; ++i) {
-    auto message = client.socket.try_receive();
+    auto message = client.channel->try_receive();
     if (!message.ok()) {
       const Status status = message.status();
       if (status.code() == StatusCode::kRetry) return;
@@ -186,6 +206,7 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
   StoreReply answer;
   answer.number = waiter.number;
   std::vector<SharedStoreValue> values;
+  const bool passes_descriptors = clients_.at(waiter.client).channel->passes_descriptors();
   std::size_t bytes = kReplyHeadBytesMax;
   std::size_t descriptors = 0;
   for (const auto& key : waiter.wait.keys) {
@@ -193,13 +214,14 @@ void StoreServer::answer_with_values(const Waiter& waiter) {
     if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
     static const LocalValue missing;
     const LocalValue& value = *found != nullptr ? **found : missing;
+    const auto count = static_cast<std::uint32_t>(value.descriptors.size());
     bytes += kValueHeadBytesMax + value.bytes.size();
-    descriptors += value.descriptors.size();
-    if (bytes > kUnixMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;
+    descriptors += count;
+    if (bytes > kStoreMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;
     answer.values.emplace_back();
     if (*found == nullptr) continue;
-    answer.values.back() = {value.bytes, static_cast<std::uint32_t>(value.descriptors.size())};
-    values.push_back(*found);
+    answer.values.back() = {value.bytes, passes_descriptors ? count : 0};
+    if (passes_descriptors) values.push_back(*found);
   }
   reply(waiter.client, answer, std::move(values));
 }
@@ -214,9 +236,18 @@ void StoreServer::reject(std::uint64_t id, std::uint64_t number, Status status) 
 void StoreServer::reply(std::uint64_t id, const StoreReply& reply,
                         std::vector<SharedStoreValue> values) {
   Client& client = clients_.at(id);
-  client.outbox.push_back({reply.encode(), std::move(values)});
-  flush(client);
+  send_answer(client, {reply.encode(), std::move(values)});
   update_interest(id, client);
+}
+
+void StoreServer::send_answer(Client& client, Outgoing answer) {
+  client.outbox_bytes += answer.bytes.size();
+  client.outbox.push_back(std::move(answer));
+  flush(client);
+  if (client.channel->passes_descriptors() || client.outbox_bytes <= kOutboxBytesMax) return;
+  client.gone = true;
+  client.complaint = "it does not read its answers, of which " +
+                     std::to_string(client.outbox_bytes) + " bytes wait";
 }
 
 void StoreServer::flush(Client& client) {
@@ -225,13 +256,14 @@ void StoreServer::flush(Client& client) {
     std::vector<int> numbers;
     for (const auto& value : next.values)
       for (const auto& descriptor : value->descriptors) numbers.push_back(descriptor.get());
-    const Status sent = client.socket.try_send(next.bytes, numbers);
+    const Status sent = client.channel->try_send(next.bytes, numbers);
     if (sent.code() == StatusCode::kRetry) return;
     if (!sent.ok()) {
       client.gone = true;
       if (sent.code() != StatusCode::kRebuildGroup) client.complaint = sent.message();
       return;
     }
+    client.outbox_bytes -= next.bytes.size();
     client.outbox.pop_front();
   }
 }
@@ -244,13 +276,13 @@ bool StoreServer::has_unsent_descriptors() const {
 }
 
 void StoreServer::update_interest(std::uint64_t id, Client& client) {
-  const bool wants_room = !client.outbox.empty();
-  if (wants_room == client.listens_for_room) return;
-  client.listens_for_room = wants_room;
+  const auto wanted = interest_in(client.outbox.empty(), client.channel->has_received());
+  if (wanted == client.interest) return;
+  client.interest = wanted;
   epoll_event interest{};
-  interest.events = wants_room ? EPOLLOUT : EPOLLIN;
+  interest.events = wanted;
   interest.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.socket.descriptor().get(), &interest) == 0)
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.channel->descriptor(), &interest) == 0)
     return;
   client.gone = true;
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
@@ -271,7 +303,7 @@ std::vector<std::string> StoreServer::drop_closed() {
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     // Remove the socket from epoll explicitly: closing it does not, if a child that is just being
     // started has a copy.
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.descriptor().get(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.channel->descriptor(), nullptr);
     entry = clients_.erase(entry);
   }
   return complaints;

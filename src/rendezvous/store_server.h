@@ -1,4 +1,4 @@
-// StoreServer: the Store of a job, served by the job's launcher or by one of its ranks. It has no
+// StoreServer: a Store, served by the job's launcher or by one of its ranks. It has no
 // thread: a loop of the serving process polls readiness() and calls serve_ready(), which never
 // blocks, whatever the workers do.
 #pragma once
@@ -14,6 +14,8 @@
 
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "network/connection.h"
+#include "rendezvous/store_channel.h"
 #include "rendezvous/store_messages.h"
 #include "rendezvous/store_table.h"
 #include "transport/unix_socket.h"
@@ -29,8 +31,10 @@ class StoreServer {
   // Returns the socket that a worker inherits. It is close-on-exec, so the launcher clears that
   // flag in the child. `name` is the worker's name in messages ("rank 3"). Errors: kStop.
   Result<Descriptor> add_client(std::string name);
-  // Adds a client that has connected by itself. Errors: kStop.
+  // Adds a client of this host that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
+  // Adds a client of another host, which gets no descriptors. Errors: kStop.
+  Status adopt_remote_client(std::string name, std::unique_ptr<Connection> connection);
 
   // Store::set and Store::add, and a read without a wait, for the serving process itself.
   Status set(const std::string& key, Bytes value);
@@ -56,11 +60,12 @@ class StoreServer {
   };
   struct Client {
     std::string name;
-    UnixSocket socket;
+    std::unique_ptr<StoreChannel> channel;
     std::deque<Outgoing> outbox;  // while it is not empty, no requests of this client are read
+    std::size_t outbox_bytes = 0;
     std::size_t waits = 0;
     bool connected_by_itself = false;
-    bool listens_for_room = false;
+    std::uint32_t interest = 0;  // what epoll waits for
     bool gone = false;
     std::string complaint;
   };
@@ -81,6 +86,7 @@ class StoreServer {
   void answer_with_values(const Waiter& waiter);
   void reject(std::uint64_t id, std::uint64_t number, Status status);
   void reply(std::uint64_t id, const StoreReply& reply, std::vector<SharedStoreValue> values);
+  static void send_answer(Client& client, Outgoing answer);
   static void flush(Client& client);
   void update_interest(std::uint64_t id, Client& client);
   std::vector<std::string> drop_closed();

@@ -17,8 +17,11 @@
 #include <vector>
 
 #include "base/no_descriptors_in_test.h"
+#include "network/tcp/job_in_test.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/limits_in_test.h"
 #include "rendezvous/memory_store.h"
+#include "rendezvous/remote_store.h"
 #include "rendezvous/serving_thread.h"
 #include "rendezvous/store_client.h"
 
@@ -34,18 +37,24 @@ constexpr int kMembers = 3;
 class Job {
  public:
   virtual ~Job() = default;
-  virtual LocalStore& store_of(int rank) = 0;
+  virtual Store& store_of(int rank) = 0;
 };
 
-class MemoryJob final : public Job {
+class LocalJob : public Job {
  public:
-  LocalStore& store_of(int) override { return store_; }
+  virtual LocalStore& local_store_of(int rank) = 0;
+  Store& store_of(int rank) final { return local_store_of(rank); }
+};
+
+class MemoryJob final : public LocalJob {
+ public:
+  LocalStore& local_store_of(int) override { return store_; }
 
  private:
   MemoryStore store_;
 };
 
-class ServedJob final : public Job {
+class ServedJob final : public LocalJob {
  public:
   ServedJob() : serving_(kMembers) {
     for (int i = 0; i < kMembers; ++i) {
@@ -54,22 +63,51 @@ class ServedJob final : public Job {
       clients_.push_back(std::move(client).value());
     }
   }
-  LocalStore& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
+  LocalStore& local_store_of(int rank) override {
+    return *clients_.at(static_cast<std::size_t>(rank));
+  }
 
  private:
   ServingThread serving_;
   std::vector<std::unique_ptr<StoreClient>> clients_;
 };
 
-struct Implementation {
-  std::string name;
-  std::function<std::unique_ptr<Job>()> make;
+class RemoteJob final : public Job {
+ public:
+  RemoteJob() : serving_(0, context_.get()) {
+    for (std::uint32_t rank = 0; rank < kMembers; ++rank) {
+      auto client = RemoteStore::connect(
+          {.places = serving_.place(), .context = context_, .self = {Role::kWorker, rank}},
+          long_limit());
+      CHECK(client.ok(), "the server listens already");
+      clients_.push_back(std::move(client).value());
+    }
+  }
+  Store& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
+
+ private:
+  // Shared with the clients.
+  std::shared_ptr<const TlsContext> context_ = context_of('s');
+  ServingThread serving_;
+  std::vector<std::unique_ptr<RemoteStore>> clients_;
 };
 
-class StoreSuite : public ::testing::TestWithParam<Implementation> {
+template <class J>
+struct Implementation {
+  std::string name;
+  std::function<std::unique_ptr<J>()> make;
+};
+
+class StoreSuite : public ::testing::TestWithParam<Implementation<Job>> {
  protected:
-  LocalStore& store(int rank = 0) { return job_->store_of(rank); }
+  Store& store(int rank = 0) { return job_->store_of(rank); }
   std::unique_ptr<Job> job_ = GetParam().make();
+};
+
+class LocalStoreSuite : public ::testing::TestWithParam<Implementation<LocalJob>> {
+ protected:
+  LocalStore& store(int rank = 0) { return job_->local_store_of(rank); }
+  std::unique_ptr<LocalJob> job_ = GetParam().make();
 };
 
 WaitLimit at_once() { return {TimePoint{}, kNotInterrupted}; }
@@ -186,7 +224,7 @@ TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
 }
 
 // All values together have too many descriptors and too many bytes for one message.
-TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
+TEST_P(LocalStoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
   constexpr int kKeys = 200;
   constexpr std::size_t kLong = 20'000;
   std::vector<std::string> keys;
@@ -279,7 +317,7 @@ TEST_P(StoreSuite, CountersAndValuesDoNotMix) {
   EXPECT_EQ(store(1).add("value", 1).status().code(), StatusCode::kFixCall);
 }
 
-TEST_P(StoreSuite, EveryReaderOwnsItsDescriptors) {
+TEST_P(LocalStoreSuite, EveryReaderOwnsItsDescriptors) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const Descriptor read_end(ends[0]);
@@ -312,11 +350,36 @@ TEST_P(StoreSuite, TheLimitsHold) {
   EXPECT_EQ(store(0).set("long", Bytes(kStoreValueBytesMax + 1)).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(0).set(longest_key + "k", text("x")).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(0).set("", text("x")).code(), StatusCode::kFixCall);
+  EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+}
+
+TEST_P(LocalStoreSuite, TheLimitOfDescriptorsHolds) {
   LocalValue many{text("x"), {}};
   for (std::size_t i = 0; i <= kStoreDescriptorsMax; ++i)
     many.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(store(0).share("many", std::move(many)).code(), StatusCode::kFixCall);
   EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+}
+
+TEST_P(LocalStoreSuite, HasATokenOfItsOwn) {
+  const std::string token = as_text(store(0).wait(keys::host_token(), at_once()).value());
+  EXPECT_EQ(as_text(store(1).wait(keys::host_token(), at_once()).value()), token);
+  const auto other = GetParam().make();
+  EXPECT_NE(as_text(other->local_store_of(0).wait(keys::host_token(), at_once()).value()), token);
+}
+
+// All values together have too many bytes for one message.
+TEST_P(StoreSuite, AWaitForLongValuesGetsAllInTheirOrder) {
+  std::vector<std::string> keys;
+  for (std::size_t k = 0; k < 200; ++k) {
+    keys.push_back("key " + std::to_string(k));
+    ASSERT_TRUE(store(0).set(keys.back(), Bytes(k * 100 + 1, static_cast<std::byte>(k))).ok());
+  }
+  const auto values = store(1).wait_for_all(keys, "", long_limit());
+  ASSERT_TRUE(values.ok()) << values.status().message();
+  ASSERT_EQ(values->size(), keys.size());
+  for (std::size_t k = 0; k < keys.size(); ++k)
+    EXPECT_EQ(values->at(k), Bytes(k * 100 + 1, static_cast<std::byte>(k))) << k;
 }
 
 TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
@@ -332,8 +395,16 @@ TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, StoreSuite,
-    ::testing::Values(Implementation{"memory", [] { return std::make_unique<MemoryJob>(); }},
-                      Implementation{"served", [] { return std::make_unique<ServedJob>(); }}),
+    ::testing::Values(Implementation<Job>{"memory", [] { return std::make_unique<MemoryJob>(); }},
+                      Implementation<Job>{"served", [] { return std::make_unique<ServedJob>(); }},
+                      Implementation<Job>{"remote", [] { return std::make_unique<RemoteJob>(); }}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LocalStoreSuite,
+    ::testing::Values(
+        Implementation<LocalJob>{"memory", [] { return std::make_unique<MemoryJob>(); }},
+        Implementation<LocalJob>{"served", [] { return std::make_unique<ServedJob>(); }}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -1,0 +1,65 @@
+// FrameChannel: messages of a Store as frames of a connection between hosts. A frame has one
+// message, and the frames of each direction are counted.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "network/connection.h"
+#include "network/frame.h"
+#include "rendezvous/store_channel.h"
+
+namespace farandole {
+
+// In a forked child, the destructor closes the child's descriptor and tells the other end nothing,
+// because the connection belongs to the parent.
+class FrameChannel final : public StoreChannel {
+ public:
+  explicit FrameChannel(std::unique_ptr<Connection> connection);
+  ~FrameChannel() override;
+  FrameChannel(const FrameChannel&) = delete;
+  FrameChannel& operator=(const FrameChannel&) = delete;
+
+  // Descriptors cannot be sent, and none are received. A message may wait inside after send() has
+  // failed at the deadline.
+  Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
+              TimePoint deadline) override;
+  Result<UnixMessage> receive(TimePoint deadline) override;
+  Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) override;
+  Result<UnixMessage> try_receive() override;
+
+  bool passes_descriptors() const override { return false; }
+  bool has_received() const override;
+  int descriptor() const override { return descriptor_; }
+
+ private:
+  struct Stream {
+    std::unique_ptr<Connection> connection;
+    Bytes unsent;                    // frames that the connection has not taken
+    std::uint64_t bytes_queued = 0;  // of all frames so far
+    std::uint64_t bytes_sent = 0;    // of these, those that have left this process
+    std::uint64_t frames_queued = 0;
+    bool is_resumed = false;  // the message of try_send() is in `unsent` already
+    FrameHeaderReader header;
+    Bytes message;  // of the frame whose header is complete
+    std::size_t message_filled = 0;
+    bool in_message = false;
+    std::uint64_t frames_received = 0;
+  };
+
+  static Status queue(Stream& stream, std::span<const std::byte> bytes);
+  static Status flush(Stream& stream);
+  // Returns true if a whole message is there, false if more bytes must come.
+  static Result<bool> read_message(Stream& stream);
+  static Result<bool> read_header(Stream& stream);
+
+  const pid_t owner_pid_;
+  const int descriptor_;
+  Guarded<Stream>* const stream_;  // owned, but leaked in a forked child
+};
+
+}  // namespace farandole

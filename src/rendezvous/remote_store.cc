@@ -1,0 +1,157 @@
+#include "rendezvous/remote_store.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "network/tcp/dialer.h"
+#include "rendezvous/frame_channel.h"
+#include "rendezvous/waiting.h"
+
+namespace farandole {
+namespace {
+
+// The limits of the pause between two attempts at all places.
+constexpr std::chrono::milliseconds kRoundPauseMin{50};
+constexpr std::chrono::milliseconds kRoundPauseMax{1000};
+
+std::string name_of_server(const std::string& addresses) {
+  return format_text("the process that serves the rendezvous of this job ({})", addresses);
+}
+
+Result<StorePlace> parse_place(const std::string& text) {
+  const auto colon = text.rfind(':');
+  StorePlace place;
+  const auto error = Status::fix_call(format_text(
+      "\"{}\" does not say where the job's rendezvous is; write host:port, with a port from 1 to "
+      "65535, and an IPv6 address in brackets: [fd00::1]:4711",
+      text));
+  if (colon == std::string::npos) return error;
+  place.host = text.substr(0, colon);
+  const bool has_brackets =
+      place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
+  if (has_brackets) place.host = place.host.substr(1, place.host.size() - 2);
+  if (has_brackets != (place.host.find(':') != std::string::npos)) return error;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data() + colon + 1, end, place.port);
+  if (problem != std::errc() || rest != end || place.port == 0) return error;
+  FARANDOLE_TRY(check_host_name(place.host));
+  return place;
+}
+
+// Waits for the dialer, or for the next check whether to go on.
+void wait_for_dialer(const Dialer& dialer, const WaitLimit& limit) {
+  const TimePoint end = std::min(dialer.next_deadline(), next_slice_end(limit));
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  pollfd entry{dialer.descriptor(), POLLIN, 0};
+  ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+}
+
+Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
+                                         std::vector<SocketAddress> addresses,
+                                         const WaitLimit& limit) {
+  const DialOptions dialing{
+      .addresses = std::move(addresses), .link = store_link(options.self), .rounds = 1};
+  FARANDOLE_TRY_ASSIGN(
+      const auto dialer,
+      Dialer::start(*options.context, dialing, std::chrono::steady_clock::now(), limit.deadline));
+  for (;;) {
+    auto connection = dialer->try_connect(std::chrono::steady_clock::now());
+    if (!connection.ok() || *connection) return connection;
+    if (limit.interrupted && limit.interrupted()) return Status::retry("interrupted");
+    wait_for_dialer(*dialer, limit);
+  }
+}
+
+// Looks up all names once, and returns the addresses of those that are known. Errors: of the last
+// name, if none is known.
+Result<std::vector<SocketAddress>> look_up_all(const std::vector<StorePlace>& places,
+                                               const HostLookup& look_up) {
+  std::vector<SocketAddress> addresses;
+  Status last_error;
+  for (const StorePlace& place : places) {
+    const auto found = look_up(place.host, place.port);
+    if (found.ok())
+      addresses.insert(addresses.end(), found->begin(), found->end());
+    else
+      last_error = found.status();
+  }
+  if (addresses.empty()) return last_error;
+  return addresses;
+}
+
+Result<std::unique_ptr<Connection>> try_once(const RemoteStore::Options& options,
+                                             const std::vector<StorePlace>& places,
+                                             const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(auto addresses, look_up_all(places, options.look_up));
+  return dial(options, std::move(addresses), limit);
+}
+
+}  // namespace
+
+Result<std::vector<StorePlace>> parse_store_places(const std::string& text) {
+  std::vector<StorePlace> places;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    FARANDOLE_TRY_ASSIGN(auto place, parse_place(text.substr(begin, end - begin)));
+    places.push_back(std::move(place));
+    begin = end + 1;
+  }
+  return places;
+}
+
+Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options,
+                                                          const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
+  const TimePoint begin = std::chrono::steady_clock::now();
+  const std::string what = format_text("the rendezvous of the job at {}", options.places);
+  for (auto pause = kRoundPauseMin;; pause = std::min(2 * pause, kRoundPauseMax)) {
+    auto connection = try_once(options, places, limit);
+    if (connection.ok()) {
+      std::string server = name_of_server((*connection)->peer().addresses);
+      auto channel = std::make_unique<FrameChannel>(*std::move(connection));
+      return std::unique_ptr<RemoteStore>(
+          new RemoteStore(options.context, std::move(channel), std::move(server)));
+    }
+    if (limit.interrupted && limit.interrupted())
+      return Status::retry(format_text("interrupted while connecting to {}", what));
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (now >= limit.deadline)
+      return Status::rebuild_group(format_text(
+          "could not connect to {} in {} s: {}. Does the launcher run there, with the secret of "
+          "this job, and do firewalls allow the port? A slow start can be given more time with "
+          "FARANDOLE_START_TIMEOUT (seconds)",
+          what, std::chrono::duration_cast<std::chrono::seconds>(now - begin).count(),
+          connection.status().message()));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit.deadline - now);
+    ::poll(nullptr, 0, static_cast<int>(std::min(left, pause).count()));
+  }
+}
+
+RemoteStore::RemoteStore(std::shared_ptr<const TlsContext> context,
+                         std::unique_ptr<StoreChannel> channel, std::string server)
+    : context_(std::move(context)), client_(std::move(channel), std::move(server)) {}
+
+Status RemoteStore::set(const std::string& key, Bytes value) {
+  return client_.set(key, std::move(value));
+}
+
+Result<StoreValues> RemoteStore::wait_for_all(const std::vector<std::string>& keys,
+                                              const std::string& unless, const WaitLimit& limit) {
+  return client_.wait_for_all(keys, unless, limit);
+}
+
+Result<std::int64_t> RemoteStore::add(const std::string& key, std::int64_t delta) {
+  return client_.add(key, delta);
+}
+
+Status RemoteStore::remove_all(const std::vector<std::string>& keys) {
+  return client_.remove_all(keys);
+}
+
+}  // namespace farandole
