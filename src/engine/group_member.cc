@@ -234,10 +234,11 @@ bool GroupMember::stop_entering() {
   return stage_ != Stage::kUnpack && board_.try_close();
 }
 
-void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
-  if (ended_) return;
+bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
+  if (ended_) return false;
+  bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    has_abandoned_step_ = other_hosts_ != nullptr;
+    gives_up_step = other_hosts_ != nullptr;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {
       writers_deadline_ = clock_.now() + kWritersTimeout;
@@ -247,10 +248,11 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   ended_ = status;
   drop_step();
   decision_ = nullptr;
-  if (other_hosts_ && !other_hosts_->stop()) has_abandoned_step_ = true;
+  if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   for (Record* const record : in_flight_)
     record->outcome.status = cannot_finish(record->submission, status);
   finish_ended(finished);
+  return gives_up_step;
 }
 
 // A process that has ended, by death or after a leave, writes nothing any more.

@@ -65,15 +65,14 @@ class GroupMember {
   // Such a step can finish although a member has left, because all that it still needs is on its
   // way.
   bool must_finish_step();
-  // Whether end() has given up a step that all members on this host have entered. Members on other
-  // hosts may have completed it, so this ends the epoch.
-  bool has_abandoned_step() const { return has_abandoned_step_; }
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
   // flight, and a later advance() finishes them. At deadline(), tick() takes the memory back. Only
-  // the first end() has an effect.
-  void end(const Status& status, std::vector<Record*>& finished);
+  // the first end() has an effect. Returns true if this gives up a step that all members on this
+  // host have entered, in a group with members on several hosts: those on other hosts may complete
+  // it.
+  bool end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
 
   // The following three functions do nothing if all members are on this host; see OtherHosts.
@@ -148,9 +147,8 @@ class GroupMember {
   Stage stage_ = Stage::kNone;
   bool running_recorded_ = false;  // whether the flight record knows that the step is running
   std::optional<CollectiveStep> step_;
-  HeapPin pin_;            // pins the memory that the step may expose
-  bool may_enter_ = true;  // false after stop_entering()
-  bool has_abandoned_step_ = false;
+  HeapPin pin_;                  // pins the memory that the step may expose
+  bool may_enter_ = true;        // false after stop_entering()
   std::uint32_t completed_ = 0;  // the sequence that this member has completed last
   std::optional<Status> ended_;
   // set if the group has ended and other members may still write to `exposed_output_`

@@ -51,6 +51,71 @@ TEST_P(EngineOnHosts, AgreesOnTheOrder) {
   });
 }
 
+// Every rank leaves as soon as its own last call is done, while data for others may be on its way.
+TEST_P(EngineOnHosts, LeavesRightAfterTheLastCall) {
+  const int size = static_cast<int>(GetParam().size());
+  for (int round = 0; round < 10; ++round) {
+    run_job(GetParam(), {}, [&](Engine& engine) {
+      for (const std::size_t count : {1, 200'000}) {
+        std::vector<float> values(count, 1.0F);
+        ASSERT_EQ(allreduce(engine, values), Status());
+        ASSERT_EQ(values.back(), static_cast<float>(size));
+      }
+    });
+  }
+}
+
+// One rank leaves without the call that the others make. Their error names it, on all hosts.
+TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
+  const int size = static_cast<int>(GetParam().size());
+  for (int leaver = 0; leaver < size; ++leaver) {
+    run_job(GetParam(), {}, [&](Engine& engine) {
+      std::vector<float> values(10, 1.0F);
+      ASSERT_EQ(allreduce(engine, values), Status());
+      if (engine.topology().rank == leaver) return;
+      const Status status = allreduce(engine, values);
+      EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+      EXPECT_THAT(status.message(), testing::HasSubstr("rank " + std::to_string(leaver) + " (pid"));
+      EXPECT_THAT(status.message(), testing::HasSubstr("has left the job"));
+    });
+  }
+}
+
+// Some groups have members on one host only, and go on when another group has ended.
+TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
+  run_job(HostOfRank{0, 0, 1, 1}, {{0, 1}, {1, 2}}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    std::vector<float> values(10, 1.0F);
+    ASSERT_EQ(allreduce(engine, values), Status());
+    if (rank == 3) return;
+    EXPECT_EQ(allreduce(engine, values).code(), StatusCode::kRebuildGroup);
+    for (int round = 0; round < 10; ++round)
+      for (const GroupId group : {1U, 2U}) {
+        const auto ranks = engine.ranks_of(group);
+        if (std::ranges::count(ranks, rank) == 0) continue;
+        std::vector<float> ones(1000, 1.0F);
+        ASSERT_EQ(allreduce(engine, ones, "", group), Status());
+        ASSERT_THAT(ones, testing::Each(2.0F));
+      }
+  });
+}
+
+// Groups that are made later connect their members then.
+TEST(EngineWithGroupsOnHosts, AGroupIsAddedLater) {
+  run_job(HostOfRank{0, 0, 1, 2}, {}, [&](Engine& engine) {
+    for (int round = 0; round < 3; ++round) {
+      const auto group = engine.add_group({1, 2, 3});
+      ASSERT_EQ(group.status(), Status());
+      if (engine.topology().rank > 0) {
+        std::vector<float> values(100'000, 2.0F);
+        ASSERT_EQ(allreduce(engine, values, "", *group), Status());
+        ASSERT_EQ(values.front(), 6.0F);
+      }
+      ASSERT_EQ(engine.remove_group(*group), Status());
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineOnHosts,
                          testing::Values(HostOfRank{0, 1}, HostOfRank{0, 0, 1, 1},
                                          HostOfRank{0, 0, 0, 1}, HostOfRank{0, 1, 2, 3},

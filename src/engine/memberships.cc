@@ -15,7 +15,8 @@ namespace {
 // How long a rank that ends its groups waits for the next progress of a step that all have entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
 // Why the epoch is over if a rank ends in the middle of a step that its host has entered.
-constexpr const char* kAbandoned = "it has given up a step that ranks on other hosts may complete";
+constexpr const char* kGivesUpStep =
+    "it gave up a step that ranks on other hosts may have completed";
 // How long a rank that leaves waits at most until the other hosts have all that it has sent.
 constexpr std::chrono::seconds kFlushTimeout(5);
 
@@ -139,15 +140,18 @@ bool Memberships::has_news() {
          });
 }
 
+// A death comes before everything else. If the leader has passed on an end on another host, the
+// group ended there before any member on this host has left: the leader passes nothing on after
+// that.
 std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& member,
                                                           const EndedRanks& ended) const {
-  if (auto failure = failure_of(ended, member.ranks(), doorbells_.rank(), pids_)) {
-    const auto& leaver = ended.leavers[static_cast<std::size_t>(failure->failed_rank)];
-    return Ending{*std::move(failure), leaver ? leaver->reason : "", false};
-  }
   const auto end = member.end_elsewhere();
-  if (!end) return std::nullopt;
-  return Ending{failure_of_leave(end->rank, end->reason, pids_), end->reason, true};
+  if (end && !ended.first_dead_rank)
+    return Ending{failure_of_leave(end->rank, end->reason, pids_), end->reason, true};
+  auto failure = failure_of(ended, member.ranks(), doorbells_.rank(), pids_);
+  if (!failure) return std::nullopt;
+  const auto& leaver = ended.leavers[static_cast<std::size_t>(failure->failed_rank)];
+  return Ending{*std::move(failure), leaver ? leaver->reason : "", false};
 }
 
 // Ends the groups in which a rank has died or left. A rank that finished its last step before it
@@ -174,10 +178,12 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
       continue;
     }
     recorder_.blame(ending.failure.failed_rank);
-    end(*member, ending.failure.status, finished);
-    // If a host has ended the group without entering the step, no host can complete it.
-    if (ended.first_dead_rank || ending.from_elsewhere) continue;
-    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+    const bool gives_up_step = end(*member, ending.failure.status, finished);
+    if (ended.first_dead_rank) continue;
+    // If another host has ended the group without entering the step, no host can complete it.
+    if (gives_up_step && !ending.from_elsewhere) close_epoch(doorbells_.rank(), kGivesUpStep);
+    // Also passes on what has come from elsewhere, so that all hosts blame the same rank even if
+    // this one leaves next.
     member->send_group_end(ending.failure.failed_rank, ending.reason);
   }
 }
@@ -204,8 +210,7 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
   finish_running_steps(finished);
   const Status status = Status::rebuild_group("this rank has called shutdown()");
   for (auto& member : members_) {
-    member->end(status, finished);
-    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+    if (member->end(status, finished)) close_epoch(doorbells_.rank(), kGivesUpStep);
   }
   mailbox_.end(status, finished);
   if (reason) {
@@ -218,15 +223,15 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
 
 void Memberships::end_all(const Status& status, std::vector<Record*>& finished) {
   for (auto& member : members_) {
-    end(*member, status, finished);
-    if (member->has_abandoned_step()) close_epoch(doorbells_.rank(), kAbandoned);
+    if (end(*member, status, finished)) close_epoch(doorbells_.rank(), kGivesUpStep);
   }
   mailbox_.end(status, finished);
 }
 
-void Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
-  member.end(status, finished);
+bool Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
+  const bool gives_up_step = member.end(status, finished);
   ended_.emplace_back(member.id(), status);
+  return gives_up_step;
 }
 
 void Memberships::finish_running_steps(std::vector<Record*>& finished) {

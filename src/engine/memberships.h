@@ -101,7 +101,8 @@ class Memberships {
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
   void end_all(const Status& status, std::vector<Record*>& finished);
-  void end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
+  // As GroupMember::end().
+  bool end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);
   // Tells the other ranks that this rank leaves, and why. Only the first reason counts. Call it

@@ -20,7 +20,13 @@ class MembershipsTest : public testing::Test {
   Doorbells peer_doorbells_{aligned(bells_), 1, 2};
   FlightRecorder recorder_{aligned(flight_)};
   std::vector<std::byte> mailbox_{Mailbox::bytes_needed(2) + kFlagLineBytes};
-  Memberships memberships_{doorbells_, aligned(mailbox_), recorder_, clock_, {100, 101}};
+  Memberships memberships_{{.doorbells = doorbells_,
+                            .recorder = recorder_,
+                            .clock = clock_,
+                            .mailbox_memory = aligned(mailbox_),
+                            .pids = {100, 101},
+                            .hosts = {0, 0},
+                            .channels = nullptr}};
   std::vector<Record*> finished_;
 
  private:
