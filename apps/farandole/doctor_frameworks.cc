@@ -107,7 +107,7 @@ std::string last_line(std::string text) {
 }
 
 std::string failure_text(const EndedProgram& program) {
-  if (program.status == 0) return "its answer is not that of Python";
+  if (program.status == 0) return "it does not answer as Python does";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return format_text("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
 }

@@ -228,7 +228,7 @@ Finding descriptor_passing() {
   if (!received.descriptor.valid()) return failed_call("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork,
-            "SCM_CREDENTIALS: the kernel does not tell the sender of a message", kKernelAdvice};
+            "SCM_CREDENTIALS: the kernel does not say which process sent a message", kKernelAdvice};
   return {Health::kWorks,
           "SCM_RIGHTS and SCM_CREDENTIALS: a descriptor arrives, with the sender's pid and uid",
           ""};

@@ -19,8 +19,8 @@ bool is_name_of_python(std::string_view word) {
          });
 }
 
-// In a virtual environment, Python is a link to that of another folder. So two Pythons count as the
-// same only if they are in the same folder.
+// In a virtual environment, Python is a link to the Python of another folder. So two Pythons count
+// as the same only if they are in the same folder.
 bool in_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code error;
   return std::filesystem::equivalent(one.parent_path(), other.parent_path(), error);

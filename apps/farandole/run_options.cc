@@ -134,8 +134,8 @@ RunOptions::RunOptions(CLI::App& app)
       ->capture_default_str();
   command_
       ->add_option("--tag-rank", shown_ranks_,
-                   "Shows the output of these ranks only, such as 0 or 0,2-3; messages of the "
-                   "launcher and files of --output-dir are for all ranks")
+                   "Shows the output of these ranks only, such as 0 or 0,2-3. The launcher's own "
+                   "messages are always shown, and --output-dir writes the files of all ranks")
       ->type_name("RANKS");
   command_
       ->add_option(

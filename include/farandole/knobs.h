@@ -186,9 +186,10 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .max = std::int64_t{1} << 40,
      .flag = "--check-parameters",
      .same_on_all_ranks = true,
-     .help = "An optimizer checks that its parameters are the same on all ranks: all of them after "
-             "its first step, then up to 16 MiB of them, in turn, each time this many steps have "
-             "passed. A difference is an error that names the parameter. 0 means never."},
+     .help = "The number of steps between two checks of an optimizer's parameters. Each check "
+             "compares up to 16 MiB of them, in turn, on all ranks; the check after the first "
+             "step compares all of them. If a parameter differs between ranks, an error names it. "
+             "0 means no checks."},
     {.field = knob_field<&Knobs::heap_bytes>,
      .name = "FARANDOLE_HEAP_BYTES",
      .min = 0,

@@ -138,8 +138,8 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   }
   if (!found_variables.empty()) return format_text("{}{}", launcher.name, found_variables);
   return Status::fix_call(format_text(
-      "{} and {} are set, as by {}, but no variable that tells this job from other jobs (one of "
-      "{}): start the job with `farandole run`, or unset both to run alone",
+      "{} and {} are set, as by {}, but no variable that distinguishes this job from other jobs "
+      "(one of {}): start the job with `farandole run`, or unset both to run alone",
       launcher.rank, launcher.size, launcher.name, looked_for));
 }
 

@@ -122,8 +122,8 @@ TEST(ForeignLauncher, InvalidNumbersAreAnError) {
   EXPECT_THAT(error_of(with(kTorchrun, "RANK", "4")),
               HasSubstr("RANK=4 and WORLD_SIZE=4: there is no such rank"));
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-            "RANK and WORLD_SIZE are set, as by torchrun, but no variable that tells this job from "
-            "other jobs (one of MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, "
+            "RANK and WORLD_SIZE are set, as by torchrun, but no variable that distinguishes this "
+            "job from other jobs (one of MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, "
             "TORCHELASTIC_RESTART_COUNT): start the job with `farandole run`, or unset both to run "
             "alone");
   EXPECT_THAT(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", "7000"}}),

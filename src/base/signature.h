@@ -33,8 +33,8 @@ struct Signature {
   std::int32_t root_rank = 0;            // 0 if the operation has no root
   double prescale = 1;                   // finite; 1 if the operation does not reduce
   double postscale = 1;
-  // The dimensions that must be equal. By the operation's ShapeRule these are all, all but the
-  // first, or none.
+  // The dimensions that must be equal: all, all but the first, or none. The operation's ShapeRule
+  // decides which.
   std::vector<std::int64_t> dimensions;
   // Why this call cannot run; empty if it can. A call with such a text is rejected on all members,
   // and its signature has only the name, the operation and this text.

@@ -36,7 +36,9 @@ Status status_in(const Bytes& bytes, int rank) {
   const std::string text = format_text("rank {}: {}", rank, reader.get_text());
   if (!reader.ok() || !reader.at_end())
     return Status::stop(
-        format_text("rank {} says nothing that belongs to a change of groups", rank));
+        format_text("rank {} sent a message that does not belong to a change of groups (a bug in "
+                    "Farandole)",
+                    rank));
   if (code == StatusCode::kOk) return {};
   if (code != StatusCode::kFixCall) return Status::stop(text);
   return Status::fix_call(text);
@@ -93,8 +95,8 @@ auto Groups::run_exclusively(Change change) -> decltype(change()) {
   return result;
 }
 
-// The other ranks wait for this rank's next exchange of the change. So this rank leaves the job,
-// which gives the others an error instead of a wait without end.
+// The other ranks wait for this rank in the next exchange of this change. If this rank only
+// returned an error, they would wait for ever. So it leaves the job, which gives them an error.
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(
@@ -228,7 +230,10 @@ Status Groups::check_same_request(const std::string& request) {
   const auto text_of = [&](int rank) {
     ByteReader reader(requests[static_cast<std::size_t>(rank)]);
     const std::string text = reader.get_text();
-    return reader.ok() ? text : std::string("says nothing that belongs to a change of groups");
+    return reader.ok() ? text
+                       : std::string(
+                             "sent a message that does not belong to a change of "
+                             "groups (a bug in Farandole)");
   };
   for (int other = 1; other < size(); ++other)
     if (text_of(other) != text_of(0))

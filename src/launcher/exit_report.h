@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// Lets two formations fail: the one that the worker began last, and the next one. Neither can
+// Makes two formations fail: the one that the worker began last, and the next one. Neither can
 // succeed without this worker. Values that are already in the store stay. `how` describes the exit:
 // "rank 1 (pid 12) has exited …".
 void report_exit(StoreServer& store, int rank, const std::string& how);

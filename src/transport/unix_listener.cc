@@ -78,8 +78,9 @@ Result<UnixSocket> UnixListener::connect(const std::string& name) {
   FARANDOLE_TRY_ASSIGN(const Address address, address_of(name));
   FARANDOLE_TRY_ASSIGN(Descriptor descriptor, make_socket(SOCK_NONBLOCK));
   if (::connect(descriptor.get(), address.get(), address.bytes) != 0) {
-    if (errno == EAGAIN) return Status::retry("too many are waiting at `" + name + "`");
-    if (errno == ECONNREFUSED) return Status::retry("nobody listens at `" + name + "`");
+    if (errno == EAGAIN)
+      return Status::retry("too many processes are waiting to connect to `" + name + "`");
+    if (errno == ECONNREFUSED) return Status::retry("no process listens at `" + name + "`");
     return listener_error("connect");
   }
   FARANDOLE_TRY(peer_of(descriptor).status());

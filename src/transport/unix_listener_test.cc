@@ -84,7 +84,7 @@ TEST(UnixListener, TooManyClientsMustRetry) {
     auto connection = UnixListener::connect(name);
     if (!connection.ok()) {
       EXPECT_EQ(connection.status().code(), StatusCode::kRetry) << connection.status().message();
-      EXPECT_THAT(connection.status().message(), HasSubstr("too many are waiting"));
+      EXPECT_THAT(connection.status().message(), HasSubstr("too many processes are waiting"));
       break;
     }
     waiting.push_back(*std::move(connection));

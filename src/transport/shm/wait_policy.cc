@@ -10,8 +10,8 @@ namespace farandole {
 
 void WaitPolicy::begin_wait(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
-  // If all yields of the last wait were short, yielding is useful again. So fewer waits skip it
-  // after the next long yield.
+  // If all yields of the last wait were short, yielding is useful again. So after the next long
+  // yield, fewer waits will skip their yields.
   if (all_yields_short_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   all_yields_short_ = false;
   asleep_ = false;
