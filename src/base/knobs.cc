@@ -43,7 +43,7 @@ std::string allowed_values(const KnobRow& row) {
     case KnobType::kText:
       return "text";
   }
-  CHECK(false, "every type of knob says what it allows");
+  CHECK(false, "every type of knob lists its allowed values");
   return {};
 }
 

@@ -37,10 +37,12 @@ std::string cause_of(std::span<const std::string_view> calls) {
   if (optimizers.contains({}))
     return "all ranks of a group must make the same blocking calls, in the same order";
   if (optimizers.size() > 1)
-    return "the ranks use their optimizers in another order: all ranks must make and use them in "
+    return "the ranks use their optimizers in different orders: all ranks must make and use them "
+           "in "
            "the same order";
-  return "the ranks are at different places of a step: all ranks must make equally many backward "
-         "passes before step(), and make or skip the same steps. If they use different layers in "
+  return "the ranks are at different places of a step: all ranks must make the same number of "
+         "backward passes before step(), and make or skip the same steps. If they use different "
+         "layers in "
          "a step, run backward() within `with optimizer.no_sync():`; step() then combines all "
          "gradients";
 }
@@ -174,7 +176,7 @@ std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unex
     return "has left the job (" + make_visible(who.report.reason) + ")" + after_calls(rank);
   if (member_state == MemberState::kForming) return "waits in init()";
   if (call != nullptr && snapshot_.has_joined(rank, call->group))
-    return "has finished its data (join)" + after_calls(rank);
+    return "has no more data (join)" + after_calls(rank);
   const RecordedCall* const own = snapshot_.blocking_call(rank);
   const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
   if (!awaited.empty())

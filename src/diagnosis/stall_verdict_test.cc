@@ -165,7 +165,7 @@ TEST_F(StallVerdictTest, ACycleOfOptimizersNamesItsCause) {
   add_wait(0, "gradients.0.1 (fc1.weight)", 20);
   add_wait(1, "gradients.1.0", 15);
   add_done_call(2, "z", 30);
-  EXPECT_THAT(lines().back(), HasSubstr("the ranks use their optimizers in another order"));
+  EXPECT_THAT(lines().back(), HasSubstr("the ranks use their optimizers in different orders"));
 }
 
 TEST_F(StallVerdictTest, ACycleWithinAnOptimizerNamesItsCause) {
@@ -302,8 +302,7 @@ TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsThatNeedItsData) {
   workers_[1].report.calls.clear();
   add_wait(2, "g", 50).operation = Operation::kBroadcast;
   EXPECT_THAT(lines()[0], HasSubstr("broadcast `g`"));
-  EXPECT_THAT(lines(),
-              Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
+  EXPECT_THAT(lines(), Contains("  rank 0 (b, pid 710) has no more data (join) after no call"));
 }
 
 TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {

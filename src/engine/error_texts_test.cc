@@ -180,10 +180,9 @@ TEST(ErrorTexts, OfAdasumInALargeGroup) {
 
 TEST(ErrorTexts, OfHandles) {
   run_job(2, {}, [](Engine& engine) {
-    EXPECT_EQ(
-        engine.take(12345).status,
-        Status::fix_call("the handle 12345 is unknown: its result was taken already, or it is "
-                         "not ours; take each result once"));
+    EXPECT_EQ(engine.take(12345).status,
+              Status::fix_call("the handle 12345 is unknown: its result was taken already, or this "
+                               "engine did not return it; take each result once"));
     std::vector<float> values(3, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "x"));
     ASSERT_TRUE(handle.ok());

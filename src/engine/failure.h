@@ -24,15 +24,15 @@ struct EndedRanks {
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 
-// Why a group is over, and the rank whose death or leave ended it.
+// Why a group is over, and the rank that ended it by dying or leaving.
 struct GroupFailure {
   Status status;
   int failed_rank;
 };
 
-// Returns why the group of these ranks is over; empty if it goes on. A death ends all groups. The
-// leave of another rank ends the groups of which that rank was a member. The earliest cause counts,
-// because later leaves are often its consequences. `pids` are by rank, for the text.
+// Returns why the group of these ranks is over; empty if it goes on. A death ends all groups. When
+// another rank leaves, only the groups of which it was a member end. The earliest cause counts,
+// because ranks often leave as a consequence of it. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
 

@@ -255,7 +255,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   return gives_up_step;
 }
 
-// A process that has ended, by death or after a leave, writes nothing any more.
+// A process that has died, or has left and then ended, writes nothing any more.
 bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
     const int rank = group_.ranks[static_cast<std::size_t>(member)];

@@ -188,7 +188,8 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   }
 }
 
-// A message concerns two ranks. So the leave of another rank does not end it, but a death does.
+// A message concerns two ranks. So a death ends the message, but a third rank that only leaves does
+// not.
 void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished) {
   for (int peer = 0; peer < doorbells_.size(); ++peer) {
     const auto failure = failure_of(ended, {peer}, doorbells_.rank(), pids_);

@@ -8,8 +8,8 @@
 namespace farandole {
 
 // Runs a job on this host and returns the exit code for the command. Blocks until no process of the
-// job is left. The calling process must be single-threaded. It gets another signal mask and becomes
-// a child subreaper.
+// job is left. The calling process must be single-threaded. The function changes its signal mask
+// and makes it a child subreaper.
 int run_job(const JobOptions& options);
 
 }  // namespace farandole

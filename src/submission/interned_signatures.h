@@ -37,7 +37,7 @@ class InternedSignatures {
   // that name is rejected on all ranks. Throws nothing: if there is no memory for the digest, the
   // entry stays.
   void retire(Entry& entry) noexcept;
-  // Releases all names, also those that were retired. No entry may belong to a call in flight.
+  // Releases all names, even those that were retired. No entry may belong to a call in flight.
   void release_all() noexcept;
   // Erases the entry, so that its name is no longer in use. For names that the engine chose and
   // will not choose again; for other names, call release() or retire().

@@ -13,8 +13,8 @@ namespace {
 Status outcome_error(Handle handle, const Record* record) {
   if (record == nullptr)
     return Status::fix_call(
-        format_text("the handle {} is unknown: its result was taken already, or it is not ours; "
-                    "take each result once",
+        format_text("the handle {} is unknown: its result was taken already, or this engine did "
+                    "not return it; take each result once",
                     handle));
   if (record->finished) return {};
   return Status::retry(format_text("`{}` is not done yet", record->submission.name));

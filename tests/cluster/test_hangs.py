@@ -154,7 +154,7 @@ def test_a_rank_that_has_no_more_data_while_others_broadcast() -> None:
             launched,
             r"stalled: broadcast `sizes` \(float64, 1 element\) waits for ranks 1, 2",
             rf"  rank 0 has been waiting in it for {TIME}",
-            rf"  {rank(1)} has finished its data \(join\) after 3 calls",
+            rf"  {rank(1)} has no more data \(join\) after 3 calls",
             rf"  {rank(2)} has not called it; {LAST_CALL}",
         )
 
