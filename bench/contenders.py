@@ -132,8 +132,8 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
-        # If ranks share cores, all settings run with bound ranks, and only these three also with
-        # free ones, because there are too many settings.
+        # If ranks share cores, all settings run with bound ranks, and only these three also run
+        # with free ranks, because there are too many settings.
         if how or not crowded or name in ("cma", "nocma", "sm")
     ]
 

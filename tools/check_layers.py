@@ -192,7 +192,7 @@ def check_edges(tree: Tree) -> Iterator[str]:
                 continue
             resolved = tree.resolve(path, target)
             if resolved is None:
-                yield f'{path}: includes "{target}", which is no file of ours'
+                yield f'{path}: includes "{target}", which is not a file of this project'
                 continue
             other = tree.room_of(resolved)
             if other != room and other not in tree.rules.allowed.get(room, set()):
@@ -301,7 +301,8 @@ class Modules:
         self.trees = {name: ast.parse(path.read_text()) for name, path in self.paths.items()}
 
     def imports_of(self, module: str, deferred: bool = True) -> Iterator[str]:
-        """Return the modules that a module imports, also those in `from package import module`.
+        """Return the modules that a module imports, including those in `from package import
+        module`.
 
         Without `deferred`, leave out imports within functions.
         """

@@ -81,7 +81,7 @@ def test_accepts_what_the_page_allows(tmp_path: Path) -> None:
         ("src/device/a.cc", "#include <fmt/core.h>", "only in base, engine"),
         ("src/device/a.cc", "#include <gtest/gtest.h>", "only in tests"),
         ("src/device/a.cc", "#include <boost/any.hpp>", "belongs to no library"),
-        ("src/device/a.cc", '#include "device/lost.h"', "which is no file of ours"),
+        ("src/device/a.cc", '#include "device/lost.h"', "which is not a file of this project"),
         ("src/attic/a.cc", "", "room attic holds sources but has no row"),
         ("src/coordination/a.cc", "#include <thread>", "a pure room reaches <thread>"),
         ("src/coordination/a.cc", "#include <sys/socket.h>", "reaches <sys/socket.h>"),

@@ -188,12 +188,13 @@ void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected) self.wait(call.handle);
-  // Another thread may have collected it in the meantime. None can from here on: we have the GIL.
+  // Another thread may have collected the call in the meantime. From here on, no thread can,
+  // because we have the GIL.
   if (!call.collected) call.collected = self.engine_in_use()->take(call.handle).status;
   raise_if_failed(*call.collected);
 }
 
-// Does what peek() does, also after collect().
+// Does what peek() does, and still works after collect().
 void peek_call(BoundEngine& self, const Call& call) {
   if (!call.collected) return peek(self, call.handle);
   raise_if_failed(*call.collected);

@@ -47,7 +47,7 @@ bool is_contiguous(std::span<const std::int64_t> shape, const std::int64_t* stri
 TensorReader::TensorReader(const nb::capsule& exchange_api) {
   const auto* api = static_cast<const ExchangeApi*>(exchange_api.data("dlpack_exchange_api"));
   while (api != nullptr && api->version_major != kVersionMajor) api = api->older;
-  if (api == nullptr) throw nb::type_error("the exchange API of DLPack has another version than 1");
+  if (api == nullptr) throw nb::type_error("the version of DLPack's exchange API is not 1");
   read_tensor_ = api->tensor_of_object;
 }
 

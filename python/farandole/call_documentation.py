@@ -26,7 +26,7 @@ _PLACES = {
 }
 _ARGUMENTS = {
     "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give only "
-    "one of both.",
+    "one of the two.",
     "root_rank": "The rank whose values all members get: its rank in the world, also with a "
     "process_set.",
     "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "

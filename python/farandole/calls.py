@@ -28,8 +28,8 @@ def run(call: core.Call, borrowed: object) -> None:
 def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    `waits` says that the caller waits for the handle at once. Then the call runs on this thread if
-    possible, and no other thread is woken for it.
+    If the caller waits for the handle immediately, `waits` is True. Then the call runs on this
+    thread if possible, and no other thread is woken for it.
     """
     engine = lifecycle.engine()
     handle = Handle.of(engine, prepared)

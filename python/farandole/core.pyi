@@ -128,9 +128,9 @@ class Engine:
     def is_shared(self, address: int, bytes: int, /) -> bool:
         """Return whether the other ranks can map this memory, so that calls need no copy of it."""
     def submit(self, call: Call, waits: bool, /) -> None:
-        """Submit a call. `waits` says that the caller waits for the call at once, so it runs
-        on this thread if possible. submit() may return before the call is done, so that Python can
-        handle signals; wait() then continues."""
+        """Submit a call. If the caller waits for the call immediately, `waits` is True; the call
+        then runs on this thread if possible. submit() may return before the call is done, so that
+        Python can handle signals; wait() then continues."""
     def run(self, call: Call, /) -> None:
         """Run a call on this thread until it is done, and release it. Raise its error if it fails.
         If a signal handler raises, the call is still in flight, and its handle is not 0."""
@@ -142,10 +142,10 @@ class Engine:
         """Raise the error of a finished call, if it has failed. The peek methods may be called
         several times. The call keeps its name until release()."""
     def peek_call(self, call: Call, /) -> None:
-        """Do what peek() does, also after collect()."""
+        """Do what peek() does; this still works after collect()."""
     def collect(self, call: Call, /) -> None:
         """Wait for a call, release it, and raise its error if it fails. Several threads may collect
-        the same call, also after an interrupted wait: all get the same outcome."""
+        the same call, even after an interrupted wait: all get the same outcome."""
     def peek_received(
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...

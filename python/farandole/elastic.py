@@ -76,8 +76,9 @@ class State:
         self.check_host_updates()
 
     def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
-        """Let the next check_host_updates() raise. Jobs have a fixed size so far, so Farandole
-        never calls this method. A program that calls it must do so on all ranks."""
+        """Make the next check_host_updates() raise HostsUpdatedInterrupt. Jobs have a fixed size so
+        far, so Farandole never calls this method. A program that calls it must do so on all
+        ranks."""
         self._host_updates |= update_res
 
     def check_host_updates(self) -> None:

@@ -24,8 +24,8 @@ class ElasticSamples:
 
     Args:
         dataset: Only its length is used.
-        shuffle: Whether the samples come in another order in each epoch.
-        seed: The seed of the random order. It must be the same on all ranks.
+        shuffle: Whether each epoch has a different order of the samples. seed: The seed of the
+        random order. It must be the same on all ranks.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -37,7 +37,7 @@ class ElasticSamples:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no sample counts as processed, and the samples come in another order."""
+        """Begin an epoch: no sample counts as processed, and the order of the samples changes."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 
 class FarandoleError(RuntimeError):
-    """A call failed. If the error is a FarandoleError and of no subclass, this process cannot
-    continue: a limit of the system was reached, or the process is a forked child."""
+    """A call failed. An error that is a FarandoleError but of none of its subclasses means that
+    this process cannot continue: a limit of the system was reached, or the process is a forked
+    child."""
 
 
 class CallError(FarandoleError, ValueError):

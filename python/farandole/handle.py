@@ -109,8 +109,8 @@ class Handle(_Number, Generic[Result]):
         return pending or self._result is not None or self._error is not None
 
     def poll(self) -> bool:
-        """Return whether the call is done. Then its result is in place, and wait() returns at
-        once, also after shutdown()."""
+        """Return whether the call is done. Then its result is in place, and wait() returns at once,
+        even after shutdown()."""
         prepared = self._prepared
         if prepared is None:
             return True
@@ -126,7 +126,7 @@ class Handle(_Number, Generic[Result]):
             self._complete()
         if self._unreleased is not None:
             self._release()
-        if _by_number:  # who calls this has the object
+        if _by_number:  # the caller already has the object
             _by_number.pop(self, None)
         error = self._error  # read once, because another thread may clear it
         if error is not None:

@@ -17,7 +17,8 @@ PART_BYTES = 16 << 20
 
 class PeriodicCheck:
     """Check all parameters of an optimizer after its first step in each Period of the group, that
-    is, after init() and after join(). After that, check another part of them every `every` steps.
+    is, after init() and after join(). After that, check a different part of them every `every`
+    steps.
     """
 
     def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:

@@ -50,11 +50,12 @@ def _rendezvous(url: str, **options: Any) -> Iterator[Any]:
 
 
 def _report_a_job_within_a_worker() -> None:
-    """Say so if a worker of `farandole run` has started this process as a rank of another job.
+    """Print a warning if a worker of `farandole run` has started this process as a rank of another
+    job.
 
-    Such jobs train different models, also with another backend, and nothing else would report it.
-    One process of each such job says so: the first rank that cannot be the worker itself. Its
-    children say nothing.
+    Such jobs train different models, even with another backend, and nothing else would report it.
+    One process of each such job prints the warning: the first rank that cannot be the worker
+    itself. Its children do not repeat it.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)

@@ -59,7 +59,7 @@ def run(
     by rank.
 
     Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
-    and sys.stderr, also if a notebook has replaced these; the launcher's messages go to sys.stderr.
+    and sys.stderr, even if a notebook has replaced these; the launcher's messages go to sys.stderr.
     Blocks until all workers have ended. If one fails, the others are ended. An exception in this
     process, such as that of Ctrl-C, also ends the workers. Large NumPy arrays in results are sent
     without copying them into a pickle.

@@ -56,8 +56,8 @@ def _inherited_channel() -> socket.socket:
 
 
 def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
-    """Call the function and return the message with its result. Empty `call` before, because the
-    function may need the memory."""
+    """Call the function and return the message with its result. Clear `call` before that, because
+    the function may need the memory."""
     prefix, path = json.loads(call[0])
     if prefix == sys.prefix:  # the same Python has the same packages
         sys.path[:] = path

@@ -102,7 +102,7 @@ class LaunchedJob:
         return self._owner == os.getpid()
 
     def show(self) -> None:
-        """Write the job's output to sys.stdout and sys.stderr, also if a notebook has replaced
+        """Write the job's output to sys.stdout and sys.stderr, even if a notebook has replaced
         these, until the job has ended.
 
         If show() raises, for example after Ctrl-C, it can be called again.
@@ -262,7 +262,7 @@ class LaunchedJob:
 def _write(target: Any, text: str) -> None:
     try:
         target.write(text)
-    except UnicodeEncodeError:  # an unusual character is no reason to end the job
+    except UnicodeEncodeError:  # an unusual character must not end the job
         encoding = target.encoding
         target.write(text.encode(encoding, "replace").decode(encoding))
     target.flush()

@@ -10,7 +10,7 @@ __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "Non
 
 
 class _Cast(Compressor):
-    """Send floating-point tensors in another dtype, and all others as they are."""
+    """Send floating-point tensors in a smaller dtype, and all others as they are."""
 
     sent_dtype: torch.dtype
 

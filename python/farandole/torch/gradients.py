@@ -308,7 +308,7 @@ class Gradients:
         return are_combined
 
     def on_step(self) -> None:
-        """Note that the program makes the step for the combined gradients."""
+        """Record that the program makes the step for the combined gradients."""
         self.reduced = self._dropped = False
 
     def _forget_former_places(self) -> None:

@@ -420,7 +420,7 @@ class _DistributedDeltas(AnyDistributedOptimizer):
     """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone
-    # A GradScaler then calls step() also after an overflow, with the attributes `found_inf` and
+    # A GradScaler then calls step() even after an overflow, with the attributes `found_inf` and
     # `grad_scale`, as for the fused optimizers of torch.
     _step_supports_amp_scaling = True
     found_inf: torch.Tensor | None

@@ -124,7 +124,7 @@ def received(memory: core.SharedArray) -> torch.Tensor:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cpu")  # also if the program has another default
+    return torch.empty(shape, dtype=dtype, device="cpu")  # even if the program has another default
 
 
 empty_like = torch.empty_like

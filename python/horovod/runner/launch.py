@@ -1,4 +1,4 @@
-"""`horovodrun`: run Horovod's command line by `farandole run`."""
+"""`horovodrun`: translate Horovod's command line into one of `farandole run`."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def run_controller(
 
 
 def run_commandline() -> None:
-    """Replace this process by `farandole run`, or print the error and exit with code 2."""
+    """Replace this process with `farandole run`, or print the error and exit with code 2."""
     parser = make_parser()
     arguments = parser.parse_args()
     if arguments.check_build:

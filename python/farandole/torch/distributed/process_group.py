@@ -64,8 +64,8 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
 
 
 def _existing_group(ranks: Sequence[int], rank: int) -> Group:
-    """Return the engine's group of some ranks, for a group of torch of which torch tells only these
-    ranks. `rank` is the number of this rank in the group."""
+    """Return the engine's existing group of these ranks. The backend cannot add one here, because
+    torch makes the group on these ranks only. `rank` is the number of this rank in the group."""
     _check_ascending(ranks)
     group = lifecycle.group_of(ranks) if lifecycle.is_initialized() else None
     if group is None or not group.included() or group.rank() != rank:

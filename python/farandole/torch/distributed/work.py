@@ -16,8 +16,8 @@ from farandole.torch.dynamo import outside_dynamo
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
-# Before 2.7, torch's C++ code keeps the C++ part of a Work alone, so that its wait() would never
-# return. Such a Work is kept here until it was waited for.
+# Before 2.7, torch's C++ code keeps only the C++ part of a Work alive, so that its wait() would
+# never return. So a Work is kept here until the program has waited for it.
 _kept: set[Work] | None = set() if torch.__version__ < (2, 7) else None
 
 
