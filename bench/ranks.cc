@@ -39,7 +39,7 @@ void Member::sleep(CollectiveStep& step, Progress& progress) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   progress = advance(step);
   if (progress != Progress::kPending) return doorbells_.cancel_sleep();
-  take_short_time_slices();
+  request_short_time_slices();
   doorbells_.sleep(ticket, std::chrono::seconds(1));
 }
 
@@ -49,8 +49,8 @@ Ranks::Ranks(int ranks)
       board_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
   for (int rank = 0; rank < ranks; ++rank) {
     heaps_.push_back(SharedHeap::create(heap_bytes(heap_limits(), ranks)).value());
-    stagings_.push_back(Segment::create("bench-staging", kStagingBytes).value());
-    stagings_.back()->take_huge_pages(stagings_.back()->data(), kStagingBytes);
+    staging_memory_.push_back(Segment::create("bench-staging", kStagingBytes).value());
+    staging_memory_.back()->allocate_huge_pages(staging_memory_.back()->data(), kStagingBytes);
     peers_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
   }
 }
@@ -63,7 +63,7 @@ Member Ranks::member(int rank) {
   for (int other = 0; other < count_; ++other) {
     ranks.push_back(other);
     heaps.push_back(peers_[static_cast<std::size_t>(other)].get());
-    stagings.push_back(stagings_[static_cast<std::size_t>(other)]->data());
+    stagings.push_back(staging_memory_[static_cast<std::size_t>(other)]->data());
   }
   doorbells_ = std::make_unique<Doorbells>(bells_->data(), rank, count_);
   flags_ = std::make_unique<FlagBoard>(board_->data(), rank, ranks, *doorbells_);

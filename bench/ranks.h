@@ -54,7 +54,7 @@ class Ranks {
   int count_;
   std::shared_ptr<Segment> bells_, board_;  // no other owner
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<Segment>> stagings_;  // no other owner
+  std::vector<std::shared_ptr<Segment>> staging_memory_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::unique_ptr<Doorbells> doorbells_;
   std::unique_ptr<FlagBoard> flags_;

@@ -1,7 +1,7 @@
-// Measures the costs that grow with the number of ranks, which may be far larger than that of the
-// cores. The costs are the time from the start of a job to the end of its first barrier, the time
-// of a small allreduce, and the processor time of ranks that only wait. Prints a row of a table for
-// each given number of ranks.
+// Measures the costs that grow with the number of ranks. There may be many more ranks than cores.
+// The costs are the time from the start of a job to the end of its first barrier, the time of a
+// small allreduce, and the processor time of ranks that only wait. Prints a row of a table for each
+// given number of ranks.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -22,22 +22,22 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value)
 }  // namespace
 
 void SharedResults::barrier(int ranks, bool has_own_core) {
-  const std::uint32_t turn = turn_.load();
+  const std::uint32_t generation = generation_.load();
   if (arrived_.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived_.store(0);
-    turn_.store(turn + 1);
-    if (sleepers_.load() != 0) futex(turn_, FUTEX_WAKE, INT_MAX);
+    generation_.store(generation + 1);
+    if (sleepers_.load() != 0) futex(generation_, FUTEX_WAKE, INT_MAX);
     return;
   }
   for (int poll = 0; poll < (has_own_core ? kPolls : kYields); ++poll) {
-    if (turn_.load() != turn) return;
+    if (generation_.load() != generation) return;
     if (has_own_core)
       cpu_pause();
     else
       ::sched_yield();
   }
   sleepers_.fetch_add(1);
-  while (turn_.load() == turn) futex(turn_, FUTEX_WAIT, turn);
+  while (generation_.load() == generation) futex(generation_, FUTEX_WAIT, generation);
   sleepers_.fetch_sub(1);
 }
 

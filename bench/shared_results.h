@@ -27,7 +27,7 @@ class SharedResults {
 
  private:
   std::atomic<std::uint32_t> arrived_{};
-  alignas(128) std::atomic<std::uint32_t> turn_{};
+  alignas(128) std::atomic<std::uint32_t> generation_{};
   alignas(128) std::atomic<std::uint32_t> sleepers_{};
 };
 

@@ -20,7 +20,7 @@ endif()
 # Most of our processes end by _exit or abort, which skip the exit handler that writes the coverage
 # counts. All programs link farandole_flags, so all get the replacements of these two functions.
 if(FARANDOLE_COVERAGE)
-  add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
+  add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_at_exit.cc)
   target_link_options(farandole_coverage INTERFACE
     -Wl,--wrap=_exit,--wrap=abort,--undefined=__wrap__exit)
   target_link_libraries(farandole_flags INTERFACE farandole_coverage)

@@ -50,8 +50,8 @@ leaves its results. The exit code is 1 if a result was wrong.
 
 Status unknown_word_error(std::string_view what, const std::string& word,
                           const std::string& choices) {
-  return Status::fix_call(
-      format_text("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), choices));
+  return Status::fix_call(format_text("{} \"{}\" is unknown; the choices are {}", what,
+                                      escape_controls(word), choices));
 }
 
 Result<Operation> operation_named(const std::string& word) {
@@ -88,7 +88,7 @@ Result<std::size_t> size_in(const std::string& word) {
   return Status::fix_call(
       format_text("--sizes: \"{}\" is not a size; write bytes, from 1 to 1024G, with K, M or G for "
                   "1024, 1024^2 and 1024^3, such as --sizes 8,1K,64M",
-                  make_visible(word)));
+                  escape_controls(word)));
 }
 
 Result<std::vector<std::size_t>> sizes_in(const std::string& words) {
@@ -142,7 +142,7 @@ Result<BenchPlan> BenchOptions::plan() const {
   if (file.valid()) return plan;
   return Status::fix_call(
       format_text("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",
-                  make_visible(json_path_), std::strerror(errno)));
+                  escape_controls(json_path_), std::strerror(errno)));
 }
 
 Result<JobOptions> BenchOptions::job(const BenchPlan& plan,

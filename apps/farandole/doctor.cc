@@ -57,7 +57,7 @@ std::vector<Row> all_rows() {
 // characters.
 std::string as_one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
-  return make_visible(text);
+  return escape_controls(text);
 }
 
 std::string as_table(const std::vector<Row>& rows, bool colors) {

@@ -21,8 +21,8 @@
 #include "base/descriptor.h"
 #include "base/format.h"
 #include "base/knobs.h"
-#include "launcher/descriptor_need.h"
-#include "launcher/heap_share.h"
+#include "launcher/default_heap.h"
+#include "launcher/descriptors_needed.h"
 #include "launcher/job_options.h"
 #include "launcher/worker_environment.h"
 #include "system_files.h"
@@ -108,8 +108,9 @@ std::string chosen_word(const std::string& text) {
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
-// Whether the kernel gives huge pages to shared memory. Asks for one in the same way as the engine:
-// touches a page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless it is `deny`.
+// Whether the kernel gives huge pages to shared memory. Requests a huge page in the same way as the
+// engine: touches a small page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless
+// that is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr std::size_t kHugePageBytes = 2 << 20;
   constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/beside_command.h"
+#include "base/sibling_program.h"
 #include "launcher/worker_process.h"
 
 namespace farandole {
@@ -30,7 +30,7 @@ bool in_same_folder(const std::filesystem::path& one, const std::filesystem::pat
 
 PythonChoice choose_python(const std::string& word) {
   if (!is_name_of_python(word)) return {word, ""};
-  const std::string beside = find_beside_command(word);
+  const std::string beside = find_sibling_program(word);
   if (beside.empty()) return {word, ""};
   const char* path = std::getenv("PATH");
   const std::string other = file_of_program(word, path != nullptr ? path : "");

@@ -193,7 +193,7 @@ Result<OutputOptions> RunOptions::output(int workers) const {
   auto prefix = LinePrefix::parse(prefix_);
   if (!prefix.ok())
     return Status::fix_call(
-        format_text("--prefix \"{}\": {}", make_visible(prefix_), prefix.status().message()));
+        format_text("--prefix \"{}\": {}", escape_controls(prefix_), prefix.status().message()));
   output.prefix = *std::move(prefix);
   if (command_->count("--tag-rank") > 0) {
     auto ranks = parse_rank_list(shown_ranks_, workers);

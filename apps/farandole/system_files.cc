@@ -19,7 +19,7 @@ constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
 // Returns "", then each parent folder, and then the folder itself. For "/a/b" it returns "", "/a"
 // and "/a/b".
-std::vector<std::string> steps_to(std::string_view folder) {
+std::vector<std::string> folder_and_parents(std::string_view folder) {
   std::vector<std::string> steps{""};
   for (std::size_t at = 1; at < folder.size(); ++at)
     if (folder[at] == '/') steps.emplace_back(folder.substr(0, at));
@@ -81,9 +81,9 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
   std::optional<CgroupLimit> best;
-  for (const std::string& step : steps_to(own_cgroup("")))
+  for (const std::string& step : folder_and_parents(own_cgroup("")))
     best = smaller_limit(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
-  for (const std::string& step : steps_to(own_cgroup(files.controller)))
+  for (const std::string& step : folder_and_parents(own_cgroup(files.controller)))
     best =
         smaller_limit(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
                       files.old_limit, files.old_used);

@@ -58,7 +58,7 @@ inline constexpr GroupId kWorld = 0;
 
 using Handle = std::uint64_t;
 
-// As the peer of a receive: any other rank of the group.
+// If this is the peer of a receive, the message may come from any other rank of the group.
 inline constexpr int kAnyRank = -1;
 
 // A function that runs once when a call is done, whatever its outcome, for callers that never wait.
@@ -224,8 +224,8 @@ class Engine {
   // Returns the outcome of a call that is done, and forgets the handle. Then the name may be used
   // again. Outcome.status is kFixCall for an unknown handle and kRetry if the call is not done.
   Outcome take(Handle handle);
-  // As take(), but keeps the handle and the name. All outcomes that are returned for a handle share
-  // the same received memory.
+  // The same as take(), but keeps the handle and the name. All outcomes that are returned for a
+  // handle share the same received memory.
   Outcome peek(Handle handle);
   // Tells the engine that no thread will take the outcome. The engine forgets the call when it is
   // done; until then its memory stays borrowed. The name stays in use, because ranks may drop the

@@ -42,13 +42,14 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   settings_ = options->same_on_all_ranks();
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
-    --visitors_;  // a signal handler that runs here may call shutdown(), which waits for visitors
+    --threads_inside_;  // a signal handler that runs here may call shutdown(), which waits for
+                        // these threads
     const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
-    ++visitors_;
+    ++threads_inside_;
     return raised;
   };
   Result<std::unique_ptr<Engine>> engine = [&] {
-    const Visit visit(visitors_);
+    const InsideEngine inside(threads_inside_);
     const nb::gil_scoped_release released;
     return Engine::create(*std::move(options));
   }();
@@ -101,8 +102,9 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
     const nb::gil_scoped_release released;
     // This fails only if a completion calls it, and Python programs have no completions.
     (void)engine->shutdown(reason, cause, traceback);
-    while (const int visitors = visitors_) visitors_.wait(visitors);
-  } while (visitors_ > 0);  // another thread may have begun to wait before we had the GIL again
+    while (const int inside = threads_inside_) threads_inside_.wait(inside);
+  } while (threads_inside_ >
+           0);  // another thread may have begun to wait before we had the GIL again
   engine_.reset();
   // The rank that owns the named store waits in this destructor for the other ranks.
   const nb::gil_scoped_release released;

@@ -77,23 +77,25 @@ class BoundEngine {
  private:
   // Counts the threads that are inside the engine without the GIL. Create and destroy it with the
   // GIL.
-  class Visit {
+  class InsideEngine {
    public:
-    explicit Visit(std::atomic<int>& visitors) : visitors_(visitors) { ++visitors_; }
-    ~Visit() {
-      --visitors_;
-      visitors_.notify_all();
+    explicit InsideEngine(std::atomic<int>& counter) : threads_inside_(counter) {
+      ++threads_inside_;
     }
-    Visit(const Visit&) = delete;
-    Visit& operator=(const Visit&) = delete;
+    ~InsideEngine() {
+      --threads_inside_;
+      threads_inside_.notify_all();
+    }
+    InsideEngine(const InsideEngine&) = delete;
+    InsideEngine& operator=(const InsideEngine&) = delete;
 
    private:
-    std::atomic<int>& visitors_;
+    std::atomic<int>& threads_inside_;
   };
 
   template <class Work>
   auto without_gil(const std::shared_ptr<Engine>& engine, Work work) {
-    const Visit visit(visitors_);
+    const InsideEngine inside(threads_inside_);
     const nanobind::gil_scoped_release released;
     return work(*engine);
   }
@@ -101,7 +103,7 @@ class BoundEngine {
   // Owned by this object until shutdown() is done, and by the calls that are running.
   std::shared_ptr<Engine> engine_;
   bool leaving_ = false;  // shutdown() has begun
-  std::atomic<int> visitors_ = 0;
+  std::atomic<int> threads_inside_ = 0;
   RankTopology topology_;
   std::map<std::string, std::string> settings_;
   bool forked_ = false;

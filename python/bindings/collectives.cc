@@ -184,7 +184,7 @@ Outcome outcome_of(BoundEngine& self, Handle handle) {
 
 void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
-// Waits until the call is done, and releases it. Several threads may collect the same call, also
+// Waits until the call is done, and releases it. Several threads may collect the same call, even
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected) self.wait(call.handle);

@@ -145,18 +145,17 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
 
 }  // namespace
 
-Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
-    const Environment& environment) {
+Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {
     if (!has_started_this_process(environment, launcher)) continue;
-    ForeignLaunchersJob job;
+    ForeignJob job;
     FARANDOLE_TRY_ASSIGN(job.topology, topology_of(environment, launcher));
     if (job.topology.size > 1) {
       FARANDOLE_TRY_ASSIGN(job.rendezvous_id, rendezvous_id_of(environment, launcher));
     }
     return std::optional(std::move(job));
   }
-  return std::optional<ForeignLaunchersJob>();
+  return std::optional<ForeignJob>();
 }
 
 }  // namespace farandole

@@ -18,7 +18,7 @@ namespace farandole {
 inline constexpr const char* kTorchrunJob = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 
-struct ForeignLaunchersJob {
+struct ForeignJob {
   RankTopology topology;
   // the same text on all ranks of the job, and different from every other job's
   std::string rendezvous_id;
@@ -27,7 +27,7 @@ struct ForeignLaunchersJob {
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
 // like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
 // the job spans several hosts, or if no variable distinguishes it from other jobs.
-Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
+Result<std::optional<ForeignJob>> find_foreign_job(
     const std::function<const char*(const char*)>& environment);
 
 }  // namespace farandole

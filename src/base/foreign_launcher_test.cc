@@ -17,18 +17,18 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-Result<std::optional<ForeignLaunchersJob>> find(const Variables& variables) {
-  return find_foreign_launchers_job([&](const char* name) -> const char* {
+Result<std::optional<ForeignJob>> find(const Variables& variables) {
+  return find_foreign_job([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
 }
 
-ForeignLaunchersJob job_of(const Variables& variables) {
+ForeignJob job_of(const Variables& variables) {
   const auto job = find(variables);
   EXPECT_TRUE(job.ok()) << job.status().message();
   EXPECT_TRUE(job.ok() && *job);
-  return job.ok() && *job ? **job : ForeignLaunchersJob{};
+  return job.ok() && *job ? **job : ForeignJob{};
 }
 
 std::string error_of(const Variables& variables) {
@@ -60,7 +60,7 @@ TEST(ForeignLauncher, IgnoresWhatOurLauncherSetsForOtherLibraries) {
 }
 
 TEST(ForeignLauncher, FindsTheRankUnderTorchrun) {
-  const ForeignLaunchersJob job = job_of(kTorchrun);
+  const ForeignJob job = job_of(kTorchrun);
   EXPECT_EQ(job.topology.rank, 1);
   EXPECT_EQ(job.topology.size, 4);
   EXPECT_EQ(job.topology.local_rank, 1);
@@ -78,19 +78,19 @@ TEST(ForeignLauncher, DifferentJobsHaveDifferentRendezvousIds) {
 }
 
 TEST(ForeignLauncher, FindsTheRankUnderMpirunAndSrun) {
-  const ForeignLaunchersJob open_mpi = job_of({{"OMPI_COMM_WORLD_RANK", "2"},
-                                               {"OMPI_COMM_WORLD_SIZE", "3"},
-                                               {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
-                                               {"PMIX_NAMESPACE", "4711"}});
+  const ForeignJob open_mpi = job_of({{"OMPI_COMM_WORLD_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_SIZE", "3"},
+                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                      {"PMIX_NAMESPACE", "4711"}});
   EXPECT_EQ(open_mpi.topology.rank, 2);
   EXPECT_THAT(open_mpi.rendezvous_id, HasSubstr("4711"));
-  const ForeignLaunchersJob slurm = job_of({{"SLURM_PROCID", "1"},
-                                            {"SLURM_STEP_NUM_TASKS", "2"},
-                                            {"SLURM_LOCALID", "1"},
-                                            {"SLURM_STEP_TASKS_PER_NODE", "2"},
-                                            {"SLURM_JOB_ID", "17"},
-                                            {"SLURM_STEP_ID", "0"}});
+  const ForeignJob slurm = job_of({{"SLURM_PROCID", "1"},
+                                   {"SLURM_STEP_NUM_TASKS", "2"},
+                                   {"SLURM_LOCALID", "1"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                   {"SLURM_JOB_ID", "17"},
+                                   {"SLURM_STEP_ID", "0"}});
   EXPECT_EQ(slurm.topology.size, 2);
   EXPECT_THAT(slurm.rendezvous_id, HasSubstr("SLURM_JOB_ID=17"));
 }
@@ -100,7 +100,7 @@ TEST(ForeignLauncher, ASocketToTheLauncherIdentifiesAJobOfMpich) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const Descriptor one(ends[0]);
   const Descriptor other(ends[1]);
-  const ForeignLaunchersJob job =
+  const ForeignJob job =
       job_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(one.get())}});
   EXPECT_THAT(job.rendezvous_id, HasSubstr("process=" + std::to_string(::getpid())));
   EXPECT_EQ(job.topology.local_size, 2);
@@ -111,7 +111,7 @@ TEST(ForeignLauncher, LeftOverVariablesAreNotAJob) {
   EXPECT_FALSE(find({{"WORLD_SIZE", "4"}})->has_value());
   EXPECT_FALSE(find({{"RANK", ""}, {"WORLD_SIZE", "4"}})->has_value());
   EXPECT_FALSE(find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})->has_value()) << "in sbatch";
-  const ForeignLaunchersJob alone = job_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  const ForeignJob alone = job_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(alone.topology.size, 1);
   EXPECT_EQ(alone.rendezvous_id, "");
 }

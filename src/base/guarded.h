@@ -24,8 +24,8 @@ class WaitQueue {
   template <class T>
   friend class Guarded;
 
-  // Does what changed_.wait(lock, ready) does. GCC 12 gave wait() a new symbol version, which the
-  // C++ library of RHEL 9 does not have (docs/decisions/0044).
+  // The same as changed_.wait(lock, ready). GCC 12 gave wait() a new symbol version, which the C++
+  // library of RHEL 9 does not have (docs/decisions/0044).
   template <class Ready>
   void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
     while (!ready()) ::pthread_cond_wait(changed_.native_handle(), lock.mutex()->native_handle());
@@ -37,7 +37,8 @@ class WaitQueue {
 template <class T>
 class Guarded {
  public:
-  // Gives access to the value while it lives. Cannot be copied or moved; use it within one scope.
+  // A guard: gives access to the value as long as the guard exists. Cannot be copied or moved; use
+  // it within one scope.
   class FARANDOLE_THREAD_SAFETY(scoped_lockable) Lock {
    public:
     explicit Lock(Guarded& owner) FARANDOLE_THREAD_SAFETY(acquire_capability(owner.mutex_))

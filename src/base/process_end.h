@@ -13,7 +13,7 @@ struct ProcessEnd {
   int signal = 0;
 
   bool failed() const { return code != 0 || signal != 0; }
-  // As shells do: 128 + signal number.
+  // The exit code that shells use: 128 + signal number.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 

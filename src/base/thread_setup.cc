@@ -44,7 +44,7 @@ void begin_own_thread(const char* name) {
   ::pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
 }
 
-void take_short_time_slices() {
+void request_short_time_slices() {
   auto attributes = fair_attributes();
   if (!attributes || attributes->runtime <= kShortestTimeSliceNs) return;
   attributes->runtime = kShortestTimeSliceNs;

@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kShortestTimeSliceNs = 100'000;
 // it does not wait for the end of that thread's slice, which may take 3 ms or more. Call it in
 // threads that sleep until another rank wakes them. Does nothing before Linux 6.12, or if the
 // thread has another scheduling policy. Costs one system call (two for the first time).
-void take_short_time_slices();
+void request_short_time_slices();
 
 // The calling thread's slice in nanoseconds; 0 if the kernel has no slices per thread.
 std::uint64_t time_slice_ns();

@@ -33,7 +33,7 @@ TEST(TimeSlice, BecomesTheShortestForTheCallingThreadOnly) {
   if (before == 0) GTEST_SKIP() << "this kernel has no time slices of threads (Linux 6.12 has)";
   std::thread([] {
     for (int time = 0; time < 2; ++time) {
-      take_short_time_slices();
+      request_short_time_slices();
       EXPECT_EQ(time_slice_ns(), kShortestTimeSliceNs);
     }
   }).join();
@@ -44,7 +44,7 @@ TEST(TimeSlice, IsUnchangedUnderAnotherSchedulingPolicy) {
   std::thread([] {
     const sched_param none{};
     ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);
-    take_short_time_slices();
+    request_short_time_slices();
     EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
     EXPECT_EQ(time_slice_ns(), 0U);
   }).join();

@@ -87,7 +87,7 @@ std::size_t bytes_that_fit(std::string_view text, int columns) {
 
 }  // namespace
 
-std::string make_visible(std::string_view text) {
+std::string escape_controls(std::string_view text) {
   std::string visible;
   while (!text.empty()) {
     const Character character = first_character(text);

@@ -8,9 +8,9 @@
 namespace farandole {
 
 // Escapes control characters, characters that change the writing direction, and invalid UTF-8, for
-// example as "\x1b". A tab becomes spaces. All functions below expect text that make_visible() has
-// returned.
-std::string make_visible(std::string_view text);
+// example as "\x1b". A tab becomes spaces. All functions below expect text that escape_controls()
+// has returned.
+std::string escape_controls(std::string_view text);
 
 // The width of the text on a terminal, in columns.
 int columns_of(std::string_view text);

@@ -11,21 +11,21 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
-  EXPECT_EQ(make_visible("a\x1b[31mred\r\n"), "a\\x1b[31mred\\x0d\\x0a");
-  EXPECT_EQ(make_visible("\tx"), "    x");
-  EXPECT_EQ(make_visible("\xC2\x9B"
-                         "31m"),
-            "\\x9b31m");                                 // C1: CSI
-  EXPECT_EQ(make_visible("\xE2\x80\xAEx"), "\\u202ex");  // changes the writing direction
-  EXPECT_EQ(make_visible("Größe … 数"), "Größe … 数");
+  EXPECT_EQ(escape_controls("a\x1b[31mred\r\n"), "a\\x1b[31mred\\x0d\\x0a");
+  EXPECT_EQ(escape_controls("\tx"), "    x");
+  EXPECT_EQ(escape_controls("\xC2\x9B"
+                            "31m"),
+            "\\x9b31m");                                    // C1: CSI
+  EXPECT_EQ(escape_controls("\xE2\x80\xAEx"), "\\u202ex");  // changes the writing direction
+  EXPECT_EQ(escape_controls("Größe … 数"), "Größe … 数");
 }
 
 TEST(VisibleText, BrokenLettersAreShownByteByByte) {
-  EXPECT_EQ(make_visible("\xE2\x80"), "\\xe2\\x80");
-  EXPECT_EQ(make_visible("\xC0\xAF"), "\\xc0\\xaf");
-  EXPECT_EQ(make_visible("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // an overlong encoding of a slash
-  EXPECT_EQ(make_visible("\xED\xA0\x80"), "\\xed\\xa0\\x80");
-  EXPECT_EQ(make_visible("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(escape_controls("\xE2\x80"), "\\xe2\\x80");
+  EXPECT_EQ(escape_controls("\xC0\xAF"), "\\xc0\\xaf");
+  EXPECT_EQ(escape_controls("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // an overlong encoding of a slash
+  EXPECT_EQ(escape_controls("\xED\xA0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(escape_controls("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
 TEST(VisibleText, CountsColumns) {

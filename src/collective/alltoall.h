@@ -64,8 +64,8 @@ class Alltoall {
   };
 
   bool are_splits_inline() const;
-  // Size of the staging memory that the parts use. Splits that do not fit into the flag line follow
-  // after it.
+  // Size of the staging memory that the parts use. Splits that do not fit into the flag line are
+  // after the parts.
   std::int64_t staging_bytes() const;
   bool is_inline(std::int64_t sent) const;  // whether `sent` bytes fit after the splits
   PieceLayout layout_of(std::int64_t largest) const;

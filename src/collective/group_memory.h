@@ -18,7 +18,7 @@ namespace farandole {
 class GroupMemory {
  public:
   static std::size_t bytes_needed(int members) {
-    return stagings_begin(members) + static_cast<std::size_t>(members) * kStagingBytes;
+    return staging_begin(members) + static_cast<std::size_t>(members) * kStagingBytes;
   }
 
   GroupMemory(std::byte* memory, int members) : memory_(memory), members_(members) {}
@@ -45,7 +45,7 @@ class GroupMemory {
   std::byte* ring_from_leader(int member) const { return ring(2 * (member - 1) + 1); }
 
   std::byte* staging(int member) const {
-    return memory_ + stagings_begin(members_) + static_cast<std::size_t>(member) * kStagingBytes;
+    return memory_ + staging_begin(members_) + static_cast<std::size_t>(member) * kStagingBytes;
   }
 
  private:
@@ -59,7 +59,7 @@ class GroupMemory {
     return kBoardBegin + FlagBoard::bytes_needed(members);
   }
   // The staging memory begins at a huge page, so that the kernel can use huge pages for it.
-  static std::size_t stagings_begin(int members) {
+  static std::size_t staging_begin(int members) {
     const std::size_t end = rings_begin(members) +
                             2 * static_cast<std::size_t>(members - 1) * MessageRing::bytes_needed();
     return (end + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;

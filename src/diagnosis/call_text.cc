@@ -14,12 +14,12 @@ namespace {
 // The flight record cuts a long name, possibly inside a UTF-8 character. So drop the last character
 // of such a name unless it is ASCII, because it may be incomplete.
 std::string name_of(const RecordedCall& call) {
-  if (call.name.size() < kFlightNameBytes) return make_visible(call.name);
+  if (call.name.size() < kFlightNameBytes) return escape_controls(call.name);
   std::string_view name = call.name;
   while (!name.empty() && (static_cast<unsigned char>(name.back()) & 0xC0U) == 0x80)
     name.remove_suffix(1);
   if (!name.empty() && static_cast<unsigned char>(name.back()) >= 0xC0) name.remove_suffix(1);
-  return make_visible(name) + "…";
+  return escape_controls(name) + "…";
 }
 
 }  // namespace

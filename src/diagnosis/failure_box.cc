@@ -51,10 +51,10 @@ std::string how_it_ended(const Failure& failure) {
 
 std::string headline(const Failure& failure) {
   const std::string who = format_text("rank {} (pid {}) ", failure.rank, failure.pid);
-  if (has_raised(failure)) return who + make_visible(failure.end.record.reason);
+  if (has_raised(failure)) return who + escape_controls(failure.end.record.reason);
   if (failure.ended_by_us)
     return who + "has left the job while others still needed it: " +
-           make_visible(failure.end.record.reason);
+           escape_controls(failure.end.record.reason);
   return who + how_it_ended(failure);
 }
 
@@ -100,7 +100,7 @@ std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
-    lines.push_back(make_visible(text.substr(0, end)));
+    lines.push_back(escape_controls(text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;

@@ -101,11 +101,11 @@ void add_waits(const JobStatus& job, TableLines& lines) {
 
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
   TableLines lines(style);
-  lines.add(format_text("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
+  lines.add(format_text("job {} on {}: {} rank{}, for {}", job.pid, escape_controls(job.host),
                         job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
                         describe(std::max(job.read_at - job.started, Duration()))),
             kBold);
-  lines.add("  " + make_visible(job.command));
+  lines.add("  " + escape_controls(job.command));
   lines.add("rank     pid      calls    bytes   waited share  now");
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const RankStatus& one = job.ranks[rank];

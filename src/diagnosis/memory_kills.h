@@ -13,8 +13,8 @@
 namespace farandole {
 
 // Finds the file in which the kernel counts the kills in a process's memory cgroup. `groups` is the
-// text of /proc/<pid>/cgroup, `mounts` that of /proc/self/mountinfo. Empty if this process cannot
-// see the cgroup's folder.
+// text of /proc/<pid>/cgroup; `mounts` is the text of /proc/self/mountinfo. Empty if this process
+// cannot see the cgroup's folder.
 std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts);
 
 // memory_counter_file() for this process.

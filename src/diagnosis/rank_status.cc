@@ -43,7 +43,7 @@ void set_status_by_member_state(const JobSnapshot& snapshot, int rank, RankStatu
       return;
     case MemberState::kLeft:
       status.state = RankState::kLeft;
-      status.reason = make_visible(report.reason);
+      status.reason = escape_controls(report.reason);
       return;
     case MemberState::kMember:
       return set_member_status(snapshot, rank, status);

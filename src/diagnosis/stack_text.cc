@@ -57,13 +57,13 @@ std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
     const std::string_view line = dump.substr(0, end);
     dump.remove_prefix(std::min(end + 1, dump.size()));
     if (line.empty()) continue;
-    if (all.size() < kLinesMax) all.push_back(make_visible(line));
+    if (all.size() < kLinesMax) all.push_back(escape_controls(line));
     const bool begins = line.starts_with("Thread ");
     any = any || begins;
     if (begins)
       inside = line.starts_with(wanted);
     else if (inside && line.starts_with(' '))
-      frames.push_back(make_visible(line));
+      frames.push_back(escape_controls(line));
   }
   if (!any) return {};
   return frames.empty() ? all : without_middle_lines(without_own_frames(frames));
@@ -73,7 +73,7 @@ std::string last_line_of(std::string_view text) {
   const auto end = text.find_last_not_of(" \r\n");
   if (end == std::string_view::npos) return {};
   text = text.substr(0, end + 1);
-  return make_visible(text.substr(text.rfind('\n') + 1));
+  return escape_controls(text.substr(text.rfind('\n') + 1));
 }
 
 }  // namespace farandole

@@ -10,8 +10,9 @@
 namespace farandole {
 
 // Returns the frames of the main thread, innermost first. One line counts frames of Farandole that
-// follow each other. If there are more than 12 lines, another line counts those in the middle: the
-// innermost frames say what the thread does, and the outermost ones where it is in the program.
+// follow each other. If there are more than 12 lines, another line counts the frames in the middle.
+// The innermost frames show what the thread does, and the outermost frames show where it is in the
+// program.
 //
 // `dump` is the output of `py-spy dump` for process `pid`. If `dump` has only other threads,
 // returns its beginning. If it has no thread, it is an error text, and the result is empty.

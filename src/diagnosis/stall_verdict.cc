@@ -64,17 +64,17 @@ class Reporter {
  private:
   TimePoint since(TimePoint began) const { return std::max(began, limits_.counts_from); }
   Duration waited(TimePoint began) const { return snapshot_.now() - since(began); }
-  bool too_long(TimePoint began) const { return waited(began) >= limits_.limit; }
+  bool exceeds_limit(TimePoint began) const { return waited(began) >= limits_.limit; }
   std::string name(int rank) const {
     const WatchedWorker& who = snapshot_.worker(rank);
-    return format_text("rank {} ({}, pid {})", rank, make_visible(who.host), who.pid);
+    return format_text("rank {} ({}, pid {})", rank, escape_controls(who.host), who.pid);
   }
 
-  std::vector<int> stopped_ones_of(const std::vector<int>& ranks) const;
+  std::vector<int> stopped_ranks_of(const std::vector<int>& ranks) const;
   std::vector<Waiting> long_waits() const;
   bool is_a_stall(const RecordedCall& call) const;
 
-  std::string how_long(const std::vector<std::pair<int, TimePoint>>& waits) const;
+  std::string waiting_times_text(const std::vector<std::pair<int, TimePoint>>& waits) const;
   std::string activity_of(int rank, const RecordedCall* call, bool& unexplained) const;
   std::string last_call_of(int rank) const;
   std::string after_calls(int rank) const;
@@ -87,7 +87,7 @@ class Reporter {
   const StallLimits& limits_;
 };
 
-std::vector<int> Reporter::stopped_ones_of(const std::vector<int>& ranks) const {
+std::vector<int> Reporter::stopped_ranks_of(const std::vector<int>& ranks) const {
   std::vector<int> found;
   for (const int rank : ranks)
     if (snapshot_.is_alive(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
@@ -103,7 +103,7 @@ std::vector<Waiting> Reporter::long_waits() const {
         snapshot_.worker(rank).report.member_state != MemberState::kMember)
       continue;
     for (const RecordedCall& call : snapshot_.worker(rank).report.calls)
-      if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
+      if (call.in_flight() && exceeds_limit(call.submitted)) waits.push_back({rank, &call});
   }
   std::ranges::sort(waits, {}, [](const Waiting& wait) {
     return std::tuple(wait.call->operation == Operation::kJoin, wait.call->submitted, wait.rank,
@@ -116,19 +116,21 @@ bool Reporter::is_a_stall(const RecordedCall& call) const {
   // If all ranks have made the call, data moves. A long transfer is not a stall, unless a rank is
   // stopped.
   if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
-    return !stopped_ones_of(snapshot_.callers(call)).empty();
+    return !stopped_ranks_of(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
   // A join normally waits until the other ranks have no more data. It is a stall only if these
   // ranks make no progress either.
   return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
-    return std::ranges::all_of(snapshot_.worker(rank).report.calls,
-                               [this](const RecordedCall& own) { return too_long(own.changed); });
+    return std::ranges::all_of(
+        snapshot_.worker(rank).report.calls,
+        [this](const RecordedCall& own) { return exceeds_limit(own.changed); });
   });
 }
 
 // Returns a line that says how long the ranks have been waiting. It omits stopped ranks, because
 // they do not wait.
-std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& waits) const {
+std::string Reporter::waiting_times_text(
+    const std::vector<std::pair<int, TimePoint>>& waits) const {
   std::vector<int> ranks;
   Duration least = Duration::max();
   Duration most{};
@@ -173,7 +175,7 @@ std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unex
     return format_text("is stopped ({}); `kill -CONT {}` lets it go on",
                        signal_name(who.stopped_by), who.pid);
   if (member_state == MemberState::kLeft)
-    return "has left the job (" + make_visible(who.report.reason) + ")" + after_calls(rank);
+    return "has left the job (" + escape_controls(who.report.reason) + ")" + after_calls(rank);
   if (member_state == MemberState::kForming) return "waits in init()";
   if (call != nullptr && snapshot_.has_joined(rank, call->group))
     return "has no more data (join)" + after_calls(rank);
@@ -204,13 +206,13 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call
 void Reporter::add_call(const RecordedCall& call, StallVerdict& verdict) const {
   const auto calling = snapshot_.callers(call);
   std::vector<int> others = snapshot_.missing(call);
-  for (const int rank : stopped_ones_of(calling)) others.push_back(rank);
+  for (const int rank : stopped_ranks_of(calling)) others.push_back(rank);
   std::ranges::sort(others);
   verdict.lines.push_back("stalled: " + describe(call) + " waits for " + name_ranks(others));
   std::vector<std::pair<int, TimePoint>> waits;
   for (const int rank : calling)
     waits.emplace_back(rank, snapshot_.same_call(rank, call)->submitted);
-  verdict.lines.push_back(how_long(waits));
+  verdict.lines.push_back(waiting_times_text(waits));
   add_ranks(others, &call, "has not called it; ", verdict);
 }
 
@@ -246,14 +248,14 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
   if (waits.empty() || others.empty()) return std::nullopt;
   const auto first = std::ranges::min_element(
       waits, {}, [](const std::pair<int, TimePoint>& wait) { return wait.second; });
-  if (!too_long(first->second)) return std::nullopt;
+  if (!exceeds_limit(first->second)) return std::nullopt;
   StallVerdict verdict{.rank = first->first,
                        .title = "init()",
                        .since = since(first->second),
                        .lines = {},
                        .unexplained_ranks = {}};
   verdict.lines.push_back("stalled: init() waits for " + name_ranks(others));
-  verdict.lines.push_back(how_long(waits));
+  verdict.lines.push_back(waiting_times_text(waits));
   add_ranks(others, nullptr, "is in the job and has not called init() again; ", verdict);
   return verdict;
 }

@@ -17,28 +17,31 @@ void StallWatch::warn_after(std::int64_t seconds) {
   last_warning_.reset();
 }
 
-StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedWorker& worker) {
-  if (!worker.end.empty()) return Fate::kGone;
+StallWatch::StallOutcome StallWatch::outcome_of(const StallVerdict& verdict,
+                                                const WatchedWorker& worker) {
+  if (!worker.end.empty()) return StallOutcome::kOver;
   const FlightReport& report = worker.report;
   if (verdict.handle == 0) {
-    if (report.member_state == MemberState::kForming) return Fate::kWaits;
-    return report.member_state == MemberState::kMember ? Fate::kWentOn : Fate::kGone;
+    if (report.member_state == MemberState::kForming) return StallOutcome::kStillWaits;
+    return report.member_state == MemberState::kMember ? StallOutcome::kWentOn
+                                                       : StallOutcome::kOver;
   }
-  if (report.member_state != MemberState::kMember) return Fate::kGone;
+  if (report.member_state != MemberState::kMember) return StallOutcome::kOver;
   const auto call = std::ranges::find(report.calls, verdict.handle, &RecordedCall::handle);
-  if (call == report.calls.end()) return Fate::kWentOn;  // a later call has overwritten its line
-  if (call->state == CallState::kFailed) return Fate::kGone;
-  return call->state == verdict.state ? Fate::kWaits : Fate::kWentOn;
+  if (call == report.calls.end())
+    return StallOutcome::kWentOn;  // a later call has overwritten its line
+  if (call->state == CallState::kFailed) return StallOutcome::kOver;
+  return call->state == verdict.state ? StallOutcome::kStillWaits : StallOutcome::kWentOn;
 }
 
 StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, TimePoint now) {
   Report report;
   if (last_warning_) {
     const StallVerdict& last = last_warning_->verdict;
-    const Fate fate = fate_of(last, workers.at(static_cast<std::size_t>(last.rank)));
-    if (fate == Fate::kWentOn)
+    const StallOutcome outcome = outcome_of(last, workers.at(static_cast<std::size_t>(last.rank)));
+    if (outcome == StallOutcome::kWentOn)
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
-    if (fate != Fate::kWaits) last_warning_.reset();
+    if (outcome != StallOutcome::kStillWaits) last_warning_.reset();
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});
   if (!verdict) return report;

@@ -35,12 +35,12 @@ class StallWatch {
   void job_continued(TimePoint now) { counts_from_ = now; }
 
  private:
-  enum class Fate { kWaits, kWentOn, kGone };
+  enum class StallOutcome { kStillWaits, kWentOn, kOver };
   struct LastWarning {
     StallVerdict verdict;
     int multiple = 1;  // the last warning came at this multiple of warn_after_
   };
-  static Fate fate_of(const StallVerdict& verdict, const WatchedWorker& worker);
+  static StallOutcome outcome_of(const StallVerdict& verdict, const WatchedWorker& worker);
 
   Duration warn_after_;
   TimePoint counts_from_{};

@@ -24,7 +24,7 @@ constexpr std::uint64_t kNoDataIdentity = 0;
 // publishes within milliseconds that it writes nothing more, unless a signal has stopped its
 // process.
 constexpr std::chrono::milliseconds kWritersTimeout(1000);
-// The delay until the next try if the memory could not be taken back.
+// The delay before the next try if SharedHeap::unshare() failed.
 constexpr std::chrono::milliseconds kRetryDelay(50);
 
 CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
@@ -192,9 +192,9 @@ void GroupMember::open_rings(const GroupMemory& memory) {
   }
 }
 
-void GroupMember::take_huge_pages() {
-  segment_->take_huge_pages(group_.stagings[static_cast<std::size_t>(group_.member)],
-                            kStagingBytes);
+void GroupMember::allocate_huge_pages() {
+  segment_->allocate_huge_pages(group_.stagings[static_cast<std::size_t>(group_.member)],
+                                kStagingBytes);
 }
 
 Status GroupMember::supports(Operation operation) const {
@@ -220,7 +220,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
 }
 
 void GroupMember::tick(TimePoint now) {
-  if (ended_) return take_memory_back(now);
+  if (ended_) return unshare_memory(now);
   agreement_.tick(now);
 }
 
@@ -250,7 +250,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   decision_ = nullptr;
   if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   for (Record* const record : in_flight_)
-    record->outcome.status = cannot_finish(record->submission, status);
+    record->outcome.status = cannot_finish_error(record->submission, status);
   finish_ended(finished);
   return gives_up_step;
 }
@@ -275,9 +275,9 @@ bool GroupMember::finish_ended(std::vector<Record*>& finished) {
 
 // Gives the exposed memory new private pages, so that later writes of other ranks do not change it.
 // Tries again later if other steps still use the same pages.
-void GroupMember::take_memory_back(TimePoint now) {
+void GroupMember::unshare_memory(TimePoint now) {
   if (!writers_deadline_ || now < *writers_deadline_) return;
-  if (formation_.heap->take_back(exposed_output_).ok())
+  if (formation_.heap->unshare(exposed_output_).ok())
     writers_deadline_.reset();
   else
     writers_deadline_ = now + kRetryDelay;

@@ -37,7 +37,7 @@ class GroupMember {
 
   // Asks for huge pages for this rank's staging memory, which are allocated immediately. Call it
   // before the first step.
-  void take_huge_pages();
+  void allocate_huge_pages();
 
   // Begins to connect to the members on other hosts. Call it before submit() and advance(). Only
   // this function and the following ones need the progress lock.
@@ -55,11 +55,12 @@ class GroupMember {
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // Makes this rank enter no further step, because it wants to end its part in the group. Returns
-  // false if all members have entered the current step: then advance() must finish it. Returns true
-  // if there is no current step, or if it is certain that no member runs it.
+  // After this call, this rank enters no more steps, because it wants to end its part in the group.
+  // Returns false if all members have entered the current step: then advance() must finish it.
+  // Returns true if there is no current step, or if it is certain that no member runs it.
   bool stop_entering();
-  // Whether a member on this host has left or any rank has died. Such a rank stores nothing more.
+  // Whether a member on this host has left or any rank has died. Such a rank stores nothing
+  // more.
   bool any_member_gone() const { return board_.any_member_gone(); }
   // Whether this member runs a step that it knows to be entered by all members on several hosts.
   // Such a step can finish although a member has left, because all that it still needs is on its
@@ -68,7 +69,7 @@ class GroupMember {
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
-  // flight, and a later advance() finishes them. At deadline(), tick() takes the memory back. Only
+  // flight, and a later advance() finishes them. At deadline(), tick() stops sharing the memory. Only
   // the first end() has an effect. Returns true if this gives up a step that all members on this
   // host have entered, in a group with members on several hosts: those on other hosts may complete
   // it.
@@ -122,7 +123,7 @@ class GroupMember {
   bool send_messages();
   void drop_step();
   bool any_member_may_write() const;
-  void take_memory_back(TimePoint now);
+  void unshare_memory(TimePoint now);
   bool finish_ended(std::vector<Record*>& finished);
 
   GroupId id_;

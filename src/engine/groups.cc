@@ -52,7 +52,7 @@ Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        Channels* channels) {
   auto member = std::make_unique<GroupMember>(group, formation, recorder, clock, channels);
   // Only the world gets huge pages from the start, because there may be many other groups.
-  if (group.id == kWorld) member->take_huge_pages();
+  if (group.id == kWorld) member->allocate_huge_pages();
   return member;
 }
 

@@ -36,7 +36,7 @@ class Groups {
   // that check calls; the ranks of the world belong to the formation.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
 
-  // As Engine::add_group() and remove_group().
+  // These functions do what Engine::add_group() and Engine::remove_group() do.
   Result<GroupId> add(const std::vector<int>& ranks);
   Status remove(GroupId group);
 
@@ -80,7 +80,7 @@ class Groups {
   Guarded<Table> table_;
 };
 
-// Makes this rank's member of a group to which it belongs. Errors: kStop.
+// Creates the GroupMember of this rank for a group to which it belongs. Errors: kStop.
 Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
                                                        FlightRecorder& recorder, const Clock& clock,

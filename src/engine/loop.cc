@@ -85,7 +85,7 @@ void Loop::sleep(TimePoint deadline) {
   if (progress || wanted_is_done || must_release) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheckInterval);
-  take_short_time_slices();
+  request_short_time_slices();
   memberships_.arm();
   doorbells_.sleep(ticket, limit);
 }

@@ -60,7 +60,7 @@ class Loop {
       memberships_.abort_out_of_memory();
     }
   }
-  // Runs the last round: takes new submissions and ends everything, as
+  // Runs the last round: takes new submissions and ends everything with
   // Memberships::end_by_shutdown().
   void end(std::optional<std::string_view> reason);
 

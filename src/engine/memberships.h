@@ -1,6 +1,6 @@
-// Memberships: this rank's members of all its groups, and its mailbox. It advances their calls, and
-// ends groups when a rank has died or left, or when this rank gives up. It never blocks while the
-// groups go on. Only the holder of the progress lock may call it.
+// Memberships: the GroupMember of this rank in each of its groups, and its mailbox. It advances
+// their calls, and ends groups when a rank has died or left, or when this rank gives up. It never
+// blocks while the groups go on. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <memory>

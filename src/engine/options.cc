@@ -15,7 +15,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
   FARANDOLE_TRY(read_knobs(options, environment));
   if (!topology_is_known && !is_set(knob_named("FARANDOLE_RANK"), environment) &&
       !is_set(knob_named("FARANDOLE_SIZE"), environment)) {
-    FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_launchers_job(environment));
+    FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
     if (foreign) {
       options.topology = foreign->topology;
       options.rendezvous_id = std::move(foreign->rendezvous_id);

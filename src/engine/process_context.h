@@ -22,9 +22,9 @@ struct FlightMemory {
 // Any thread may call its functions.
 class ProcessContext {
  public:
-  // Returns the heap that engines or tensors of this process already use. Makes a new heap if there
-  // is none, or if the heap in use has more than `bytes`, because peers might not be able to map
-  // it. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
+  // Returns the heap that engines or tensors of this process already use. Creates a new heap if
+  // there is none, or if the heap in use is larger than `bytes`, because peers might not be able to
+  // map that heap. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().

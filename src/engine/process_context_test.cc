@@ -106,12 +106,12 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
       const Handle handle = tensor.submit_allreduce(*engine, "sum").value();
       const bool is_done = engine->poll(handle);
       const auto heap = context->heap((64 << 20) + 1).value();
-      const Status status = heap->take_back(tensor.bytes());
+      const Status status = heap->unshare(tensor.bytes());
       is_checked = true;
       EXPECT_FALSE(is_done);
       EXPECT_EQ(status.code(), StatusCode::kRetry) << status.message();
       ASSERT_EQ(finish(*engine, handle).status, Status());
-      EXPECT_EQ(heap->take_back(tensor.bytes()), Status());
+      EXPECT_EQ(heap->unshare(tensor.bytes()), Status());
     }
     EXPECT_TRUE(tensor.all_are(2));
   });

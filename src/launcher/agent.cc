@@ -26,7 +26,7 @@
 #include "diagnosis/memory_kills.h"
 #include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
-#include "launcher/descriptor_need.h"
+#include "launcher/descriptors_needed.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_output.h"
 #include "launcher/job_sheet.h"
@@ -52,7 +52,7 @@ enum class Source : std::uint64_t {
   kCaller,
   kReport,
   kStore,
-  kRoom,
+  kWritable,
   kWorker,
   kStream,
   kStack
@@ -79,7 +79,7 @@ class Agent {
         poller_(std::move(poller)),
         store_(std::move(store)),
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
-        output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
+        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output,
                 std::move(files)),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning),
@@ -161,10 +161,10 @@ int Agent::run() {
 
 Status Agent::watch_own_descriptors() {
   const int caller = setup_.options.caller.pidfd;
-  if (poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) &&
-      poller_.add(setup_.foreground.get(), Poller::For::kReading, tag(Source::kForeground)) &&
-      (caller < 0 || poller_.add(caller, Poller::For::kReading, tag(Source::kCaller))) &&
-      poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore)))
+  if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, tag(Source::kSignals)) &&
+      poller_.add(setup_.foreground.get(), Poller::Interest::kReading, tag(Source::kForeground)) &&
+      (caller < 0 || poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller))) &&
+      poller_.add(store_->readiness(), Poller::Interest::kReading, tag(Source::kStore)))
     return {};
   return Status::stop(
       "the launcher cannot watch its own descriptors; the limit is in "
@@ -224,7 +224,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                     .standard_error =
                         own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
                     .state = setup_.state}));
-  if (!poller_.add(worker.pidfd.get(), Poller::For::kReading,
+  if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
@@ -267,18 +267,18 @@ void Agent::serve(std::uint64_t ready) {
       poller_.remove(setup_.options.caller.pidfd);
       return handle_signal(SIGHUP);
     case Source::kReport:
-      return report_.room_ready();
+      return report_.sink_writable();
     case Source::kStore:
       for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
       if (const auto seconds = store_->number_at(keys::stall_warning()))
         stalls_.warn_after(*seconds);
       return;
-    case Source::kRoom:
-      return output_.room_ready();
+    case Source::kWritable:
+      return output_.sink_writable();
     case Source::kWorker:
       return worker_ended(index_of(ready));
     case Source::kStream:
-      return output_.stream_ready(index_of(ready));
+      return output_.stream_readable(index_of(ready));
     case Source::kStack:
       return;  // it only wakes the loop, which then calls handle_stack()
   }
@@ -442,17 +442,17 @@ void Agent::request_stacks(const std::vector<int>& ranks) {
 }
 
 void Agent::handle_stack() {
-  const auto answer = stacks_.advance(now());
-  if (!answer) return;
-  if (answer->lines.empty()) {
+  const auto stack = stacks_.advance(now());
+  if (!stack) return;
+  if (stack->lines.empty()) {
     if (!std::exchange(stack_failure_reported_, true))
-      output_.notice("py-spy could not look at rank " + std::to_string(answer->subject.rank) +
-                     ": " + answer->failure);
+      output_.notice("py-spy could not look at rank " + std::to_string(stack->worker.rank) + ": " +
+                     stack->failure);
     return;
   }
-  output_.notice("rank " + std::to_string(answer->subject.rank) + " (pid " +
-                 std::to_string(answer->subject.pid) + ") is here, innermost call first:");
-  for (const auto& line : answer->lines) output_.notice(line);
+  output_.notice("rank " + std::to_string(stack->worker.rank) + " (pid " +
+                 std::to_string(stack->worker.pid) + ") is here, innermost call first:");
+  for (const auto& line : stack->lines) output_.notice(line);
 }
 
 // After all workers have succeeded, waits for processes that they have left behind. Such a process,
@@ -498,9 +498,9 @@ int Agent::finish(int exit_code) {
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.
 int Agent::exit_code_after_lost_output(int exit_code) {
-  const auto loss = output_.loss();
-  if (!loss || foreground_is_gone_) return exit_code;
-  std::fprintf(stderr, "farandole: %s\n", loss->c_str());
+  const auto lost = output_.lost_output();
+  if (!lost || foreground_is_gone_) return exit_code;
+  std::fprintf(stderr, "farandole: %s\n", lost->c_str());
   return exit_code == 0 ? 1 : exit_code;
 }
 

@@ -22,15 +22,15 @@ void CallerReport::first_cause(int rank) { write_line(format_text("cause {}\n", 
 void CallerReport::write_line(std::string_view line) {
   if (!wanted_) return;
   sink_.write(line);
-  room_ready();
+  sink_writable();
 }
 
-void CallerReport::room_ready() {
+void CallerReport::sink_writable() {
   sink_.flush();
-  if (waits_for_room_ == !sink_.empty()) return;
-  waits_for_room_ = !sink_.empty();
-  if (waits_for_room_)
-    poller_.add(sink_.descriptor(), Poller::For::kWriting, tag_);
+  if (waits_for_sink_ == !sink_.empty()) return;
+  waits_for_sink_ = !sink_.empty();
+  if (waits_for_sink_)
+    poller_.add(sink_.descriptor(), Poller::Interest::kWriting, tag_);
   else
     poller_.remove(sink_.descriptor());
 }

@@ -14,18 +14,18 @@
 
 namespace farandole {
 
-// Only one thread may use it. It never blocks: room_ready() writes later what did not fit.
+// Only one thread may use it. It never blocks: sink_writable() writes later what did not fit.
 class CallerReport {
  public:
   // `descriptor` is borrowed; if it is −1, nothing is written. `poller` must outlive this object.
-  // The poller reports `tag` when the pipe has room again; then call room_ready().
+  // The poller reports `tag` when the pipe has room again; then call sink_writable().
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
   void worker_started(int rank, pid_t pid);
   void worker_ended(int rank, const ProcessEnd& how);
   void first_cause(int rank);
 
-  void room_ready();
+  void sink_writable();
   bool everything_is_written() const { return sink_.empty(); }
 
  private:
@@ -34,7 +34,7 @@ class CallerReport {
   Poller& poller_;
   std::uint64_t tag_;
   bool wanted_;
-  bool waits_for_room_ = false;
+  bool waits_for_sink_ = false;
   OutputSink sink_;
 };
 

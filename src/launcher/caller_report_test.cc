@@ -56,7 +56,7 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
     received += read_some();
     for (const auto tag : poller_.wait(TimePoint::max())) {
       EXPECT_EQ(tag, 7);
-      report.room_ready();
+      report.sink_writable();
     }
   }
   launcher_.reset();

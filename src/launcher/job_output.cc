@@ -74,7 +74,7 @@ Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
   auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
                                  : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
-  if (!poller_.add(ends.ours.get(), Poller::For::kReading, tags_.streams + streams_.size()))
+  if (!poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + streams_.size()))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   stream.ours = std::move(ends.ours);
@@ -107,13 +107,13 @@ winsize JobOutput::window_of(const Stream& stream) {
                        options_.prefix.columns(origin_of(stream)));
 }
 
-void JobOutput::stream_ready(std::size_t index) {
+void JobOutput::stream_readable(std::size_t index) {
   Stream& stream = streams_.at(index);
   if (!stream.ours.valid() || paused_) return;
   const StreamRead read = read_available(stream.ours);
   forward_bytes(stream, read.bytes);
   if (read.ended) end_stream(stream);
-  watch_for_room();
+  watch_full_sinks();
 }
 
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
@@ -141,13 +141,13 @@ void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
 void JobOutput::notice(std::string_view text) {
   Target& target = target_of(1);
   target.sink.write(target.screen.notice(text));
-  watch_for_room();
+  watch_full_sinks();
 }
 
 void JobOutput::error(std::string_view text) {
   Target& target = target_of(1);
   target.sink.write(target.screen.error(text));
-  watch_for_room();
+  watch_full_sinks();
 }
 
 void JobOutput::show(const Failure& failure) {
@@ -156,22 +156,22 @@ void JobOutput::show(const Failure& failure) {
   const int width = target.is_terminal ? worker_window(target.sink.descriptor(), 0).ws_col : 0;
   if (width > 0) style.columns = width;
   for (const auto& line : failure_box(failure, style)) target.sink.write(target.screen.line(line));
-  watch_for_room();
+  watch_full_sinks();
 }
 
-void JobOutput::room_ready() {
+void JobOutput::sink_writable() {
   for (auto& target : targets_) target.sink.flush();
-  watch_for_room();
+  watch_full_sinks();
 }
 
-void JobOutput::watch_for_room() {
+void JobOutput::watch_full_sinks() {
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     Target& target = targets_[i];
     const bool needed = !target.sink.empty();
-    if (needed == target.waits_for_room) continue;
-    target.waits_for_room = needed;
+    if (needed == target.waits_for_sink) continue;
+    target.waits_for_sink = needed;
     if (needed)
-      poller_.add(target.sink.descriptor(), Poller::For::kWriting, tags_.room + i);
+      poller_.add(target.sink.descriptor(), Poller::Interest::kWriting, tags_.sinks + i);
     else
       poller_.remove(target.sink.descriptor());
   }
@@ -190,7 +190,7 @@ void JobOutput::pause_reading(bool pause) {
     if (pause)
       poller_.remove(descriptor);
     else
-      poller_.add(descriptor, Poller::For::kReading, tags_.streams + i);
+      poller_.add(descriptor, Poller::Interest::kReading, tags_.streams + i);
   }
 }
 
@@ -220,10 +220,10 @@ void JobOutput::read_remaining() {
 
 void JobOutput::close() {
   for (auto& target : targets_) target.sink.write(target.screen.close());
-  watch_for_room();
+  watch_full_sinks();
 }
 
-std::optional<std::string> JobOutput::loss() const {
+std::optional<std::string> JobOutput::lost_output() const {
   for (std::size_t i = 0; i < targets_.size(); ++i)
     if (const int failure = targets_[i].sink.failure(); failure != 0)
       return std::string(i == 0 ? "the standard output" : "the standard error") +

@@ -26,10 +26,10 @@ namespace farandole {
 class JobOutput {
  public:
   // The tags under which the poller reports our descriptors: `streams` + the index of a worker's
-  // stream when it can be read; `room` + 0 or 1 when our standard output or error has room.
+  // stream when it can be read; `sinks` + 0 or 1 when our standard output or error has room.
   struct Tags {
     std::uint64_t streams;
-    std::uint64_t room;
+    std::uint64_t sinks;
   };
   // `poller` and `options` must outlive this object.
   JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files);
@@ -46,8 +46,8 @@ class JobOutput {
   // Sets the process id of the rank for which add_worker() was called last.
   void worker_started(pid_t pid);
 
-  void stream_ready(std::size_t index);
-  void room_ready();
+  void stream_readable(std::size_t index);
+  void sink_writable();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
   void error(std::string_view text);
@@ -59,11 +59,11 @@ class JobOutput {
 
   // Call it when all workers have ended: reads what is still in their streams.
   void read_remaining();
-  // Completes the last line. From then on, call only room_ready() until everything_is_written().
+  // Completes the last line. From then on, call only sink_writable() until everything_is_written().
   void close();
   bool everything_is_written() const;
   // Says which output could not be written, and why. Empty if everything was written.
-  std::optional<std::string> loss() const;
+  std::optional<std::string> lost_output() const;
 
  private:
   struct Stream {
@@ -79,7 +79,7 @@ class JobOutput {
     Screen screen;
     bool is_terminal = false;
     bool has_colors = false;
-    bool waits_for_room = false;
+    bool waits_for_sink = false;
   };
 
   Result<Descriptor> add_stream(int rank, std::size_t target);
@@ -90,7 +90,7 @@ class JobOutput {
   void forward_bytes(Stream& stream, std::string_view bytes);
   void show(Stream& stream, const std::vector<OutputPiece>& pieces);
   void end_stream(Stream& stream);
-  void watch_for_room();
+  void watch_full_sinks();
   void pause_reading(bool pause);
 
   Poller& poller_;

@@ -32,9 +32,9 @@ Result<Poller> Poller::create() {
   return Poller(std::move(epoll));
 }
 
-bool Poller::add(int descriptor, For what, std::uint64_t tag) {
+bool Poller::add(int descriptor, Interest what, std::uint64_t tag) {
   epoll_event interest{};
-  interest.events = what == For::kReading ? EPOLLIN : EPOLLOUT;
+  interest.events = what == Interest::kReading ? EPOLLIN : EPOLLOUT;
   interest.data.u64 = tag;
   return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0;
 }

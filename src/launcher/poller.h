@@ -15,13 +15,13 @@ namespace farandole {
 // Only one thread may use it.
 class Poller {
  public:
-  enum class For { kReading, kWriting };
+  enum class Interest { kReading, kWriting };
 
   // Errors: kStop.
   static Result<Poller> create();
 
   // Borrows the descriptor until remove(). Returns false if it cannot be watched.
-  bool add(int descriptor, For what, std::uint64_t tag);
+  bool add(int descriptor, Interest what, std::uint64_t tag);
   void remove(int descriptor);
 
   // Waits and returns the tags of the ready descriptors. Empty at the deadline or after a signal.

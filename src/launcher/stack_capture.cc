@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "base/beside_command.h"
+#include "base/sibling_program.h"
 #include "base/try.h"
 #include "diagnosis/stack_text.h"
 #include "launcher/worker_environment.h"
@@ -24,31 +24,31 @@ constexpr std::size_t kTextBytesMax = 256 * 1024;
 std::string find_py_spy() {
   const char* path = std::getenv("PATH");
   if (path != nullptr && !check_program("py-spy", path)) return "py-spy";
-  return find_beside_command("py-spy");
+  return find_sibling_program("py-spy");
 }
 
 StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state)
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
-void StackCapture::request(const Subject& subject) {
-  queue_.push_back(subject);
+void StackCapture::request(const CapturedWorker& worker) {
+  queue_.push_back(worker);
   if (!running_) start_next();
 }
 
 // Errors are ignored, because a stack is only additional information about a stall.
 void StackCapture::start_next() {
   while (!running_ && !queue_.empty()) {
-    const Subject next = queue_.front();
+    const CapturedWorker next = queue_.front();
     queue_.pop_front();
     (void)start(next);
   }
 }
 
-Status StackCapture::start(const Subject& subject) {
+Status StackCapture::start(const CapturedWorker& worker) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
   // With --nonblocking, py-spy does not stop the worker whose memory it reads.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
-                                         std::to_string(subject.pid)};
+                                         std::to_string(worker.pid)};
   const auto environment = merge_environment({inherited_environment()});
   FARANDOLE_TRY_ASSIGN(StartedWorker started, start_worker({.command = command,
                                                             .environment = environment,
@@ -56,9 +56,9 @@ Status StackCapture::start(const Subject& subject) {
                                                             .standard_output = stream.theirs.get(),
                                                             .standard_error = stream.theirs.get(),
                                                             .state = state_}));
-  if (!poller_.add(stream.ours.get(), Poller::For::kReading, tag_))
+  if (!poller_.add(stream.ours.get(), Poller::Interest::kReading, tag_))
     ::syscall(SYS_pidfd_send_signal, started.pidfd.get(), SIGKILL, nullptr, 0);
-  running_ = Running{subject,
+  running_ = Running{worker,
                      std::move(started.pidfd),
                      std::move(stream.ours),
                      {},
@@ -66,19 +66,19 @@ Status StackCapture::start(const Subject& subject) {
   return {};
 }
 
-std::optional<StackCapture::Answer> StackCapture::advance(TimePoint now) {
+std::optional<StackCapture::CapturedStack> StackCapture::advance(TimePoint now) {
   if (!running_) return std::nullopt;
   const StreamRead read = read_available(running_->output);
   running_->text += read.bytes;
   const bool timed_out = now >= running_->deadline || running_->text.size() > kTextBytesMax;
   if (!read.ended && !timed_out) return std::nullopt;
-  Answer answer{.subject = running_->subject,
-                .lines = main_thread_frames(running_->text, running_->subject.pid),
-                .failure = last_line_of(running_->text)};
-  if (answer.failure.empty()) answer.failure = "it gave no answer";
+  CapturedStack stack{.worker = running_->worker,
+                      .lines = main_thread_frames(running_->text, running_->worker.pid),
+                      .failure = last_line_of(running_->text)};
+  if (stack.failure.empty()) stack.failure = "it gave no stack";
   end_running();
   start_next();
-  return answer;
+  return stack;
 }
 
 std::optional<TimePoint> StackCapture::deadline() const {

@@ -24,12 +24,12 @@ std::string find_py_spy();
 // Only one thread may use it. It starts child processes, which its owner must reap.
 class StackCapture {
  public:
-  struct Subject {
+  struct CapturedWorker {
     int rank = 0;
     pid_t pid = 0;
   };
-  struct Answer {
-    Subject subject;
+  struct CapturedStack {
+    CapturedWorker worker;
     std::vector<std::string> lines;  // empty if py-spy failed
     std::string failure;             // why it failed
   };
@@ -40,31 +40,31 @@ class StackCapture {
   // Whether py-spy was found.
   bool is_available() const { return !program_.empty(); }
   // Queues a capture. Call it only if is_available().
-  void request(const Subject& subject);
-  // Call it when the poller reports our tag, and at the deadline. Returns a complete answer, if
+  void request(const CapturedWorker& worker);
+  // Call it when the poller reports our tag, and at the deadline. Returns a complete stack, if
   // any.
-  std::optional<Answer> advance(TimePoint now);
+  std::optional<CapturedStack> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
   // Kills a running py-spy and starts no more.
   void stop();
 
  private:
   struct Running {
-    Subject subject;
+    CapturedWorker worker;
     Descriptor process;  // pidfd
     Descriptor output;
     std::string text;
     TimePoint deadline;
   };
   void start_next();
-  Status start(const Subject& subject);
+  Status start(const CapturedWorker& worker);
   void end_running();
 
   Poller& poller_;
   std::uint64_t tag_;
   const OriginalState& state_;
   std::string program_;
-  std::deque<Subject> queue_;
+  std::deque<CapturedWorker> queue_;
   std::optional<Running> running_;
 };
 

@@ -179,7 +179,7 @@ bool Supervision::may_be_cause(const Worker& worker) {
 }
 
 // A signal from outside, or an exception of the program itself, is not caused by another worker.
-bool Supervision::is_its_own_cause(const Worker& worker) {
+bool Supervision::is_root_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
   return record.cause == LeaveCause::kException;
@@ -190,7 +190,7 @@ bool Supervision::is_its_own_cause(const Worker& worker) {
 // init().
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
-  if (is_its_own_cause(worker(rank))) return std::nullopt;
+  if (is_root_cause(worker(rank))) return std::nullopt;
   std::optional<int> cause = record.blamed_rank;
   if (!cause && failed_in_init(record)) cause = ended_ranks_.front();
   if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))

@@ -31,7 +31,7 @@ class Supervision {
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
   // After all workers have succeeded, the processes that they have left behind have this time to
-  // end. Then they get SIGTERM, and the same time once more.
+  // end. Then they get SIGTERM, and the same time again until SIGKILL.
   static constexpr auto kLeftoverTime = std::chrono::seconds(2);
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
@@ -91,7 +91,7 @@ class Supervision {
   std::string others_text(int excluded) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_cause(const Worker& worker);
-  static bool is_its_own_cause(const Worker& worker);
+  static bool is_root_cause(const Worker& worker);
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;
 

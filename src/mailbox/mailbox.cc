@@ -31,7 +31,7 @@ void fail(Record& record, Status status, std::vector<Record*>& finished) {
 }
 
 void fail_because(Record& record, const Status& cause, std::vector<Record*>& finished) {
-  fail(record, cannot_finish(record.submission, cause), finished);
+  fail(record, cannot_finish_error(record.submission, cause), finished);
 }
 
 Offer offer_of(const Submission& submission, std::uint64_t id) {
@@ -225,14 +225,14 @@ bool Mailbox::advance(std::vector<Record*>& finished) {
 
 bool Mailbox::receive_envelopes(std::vector<Record*>& finished) {
   const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
-  if (sent == seen_ || broken_) return false;
-  seen_ = sent;
+  if (sent == count_at_last_read_ || broken_) return false;
+  count_at_last_read_ = sent;
   bool progressed = false;
   for (Peer& from : peers_) {
     if (from.rank == doorbells_.rank()) continue;
     for (int count = 0;; ++count) {
       if (count == kEnvelopesPerRound) {
-        seen_ = sent - 1;  // look again in the next round
+        count_at_last_read_ = sent - 1;  // look again in the next round
         break;
       }
       const auto bytes = from.in.try_receive();

@@ -111,7 +111,7 @@ class Mailbox {
 
   void send(Record& record, std::vector<Record*>& finished);
   void receive(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
-  // Gives a receive the oldest offer that matches. Returns false if there is none.
+  // Matches a receive with the oldest offer that fits. Returns false if there is none.
   bool take_offer(const Posted& posted, std::vector<Record*>& finished);
   // Answers an offer that matches a receive.
   void answer(Peer& from, const Offer& offer, const Posted& posted, std::vector<Record*>& finished);
@@ -135,8 +135,8 @@ class Mailbox {
   FlightRecorder& recorder_;
   const Clock& clock_;
   const MessageRing::Counter* const sent_to_us_;
-  std::uint32_t seen_ = 0;   // the value of that counter at the last read
-  std::vector<Peer> peers_;  // by rank; that of this rank is not used
+  std::uint32_t count_at_last_read_ = 0;  // the value of that counter at the last read
+  std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
   std::deque<Posted> posted_;
   std::uint64_t arrivals_ = 0;
   std::size_t unsent_ = 0;  // how many envelopes wait, and how many sends have data left

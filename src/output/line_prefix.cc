@@ -64,7 +64,7 @@ std::string LinePrefix::field_names() {
 Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
   std::string without_tabs(pattern);
   std::erase(without_tabs, '\t');
-  if (make_visible(without_tabs) != without_tabs)
+  if (escape_controls(without_tabs) != without_tabs)
     return Status::fix_call(
         "it may not contain line ends, other control characters, characters that change the "
         "writing direction, or invalid UTF-8");

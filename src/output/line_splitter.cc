@@ -5,13 +5,13 @@
 namespace farandole {
 namespace {
 
-bool continues_a_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
 }  // namespace
 
 std::vector<OutputPiece> LineSplitter::push(std::string_view bytes) {
   std::vector<OutputPiece> pieces;
-  for (const char letter : bytes) add_letter(letter, pieces);
+  for (const char byte : bytes) add_byte(byte, pieces);
   if (progress_line_ || carriage_return_) show_progress(pieces);
   return pieces;
 }
@@ -22,9 +22,9 @@ std::vector<OutputPiece> LineSplitter::finish() {
   return pieces;
 }
 
-void LineSplitter::add_letter(char letter, std::vector<OutputPiece>& pieces) {
-  if (letter == '\n') return end_line(pieces);
-  if (letter == '\r') {
+void LineSplitter::add_byte(char byte, std::vector<OutputPiece>& pieces) {
+  if (byte == '\n') return end_line(pieces);
+  if (byte == '\r') {
     carriage_return_ = true;
     return;
   }
@@ -34,7 +34,7 @@ void LineSplitter::add_letter(char letter, std::vector<OutputPiece>& pieces) {
     carriage_return_ = false;
     progress_line_ = true;
   }
-  text_.push_back(letter);
+  text_.push_back(byte);
   if (text_.size() >= kLineBytesMax) cut(pieces);
 }
 
@@ -54,7 +54,7 @@ void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
 // Cuts a line at the limit. If the limit is inside a UTF-8 character, cuts before this character.
 void LineSplitter::cut(std::vector<OutputPiece>& pieces) {
   std::size_t end = text_.size();
-  while (end > text_.size() - 4 && continues_a_letter(text_[end - 1])) --end;
+  while (end > text_.size() - 4 && continues_character(text_[end - 1])) --end;
   if (static_cast<unsigned char>(text_[end - 1]) >= 0xC0U) --end;
   std::string rest = text_.substr(end);
   text_.resize(end);

@@ -28,7 +28,7 @@ class LineSplitter {
   std::vector<OutputPiece> finish();
 
  private:
-  void add_letter(char letter, std::vector<OutputPiece>& pieces);
+  void add_byte(char byte, std::vector<OutputPiece>& pieces);
   void end_line(std::vector<OutputPiece>& pieces);
   void show_progress(std::vector<OutputPiece>& pieces);
   void cut(std::vector<OutputPiece>& pieces);

@@ -17,7 +17,7 @@ InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submiss
   }
   Entry& entry = found->second;
   if (entry.in_use) return nullptr;
-  if (!describes(entry.interned.signature, submission))
+  if (!is_signature_of(entry.interned.signature, submission))
     entry.interned = InternedSignature(signature_of(submission));
   entry.in_use = true;
   return &entry;

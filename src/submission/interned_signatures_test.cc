@@ -107,7 +107,7 @@ TEST(InternedSignatures, DescribesIsTrueForEqualSignaturesOnly) {
   all.push_back(barrier);
   for (const Submission& a : all)
     for (const Submission& b : all)
-      EXPECT_EQ(describes(signature_of(a), b), signature_of(a) == signature_of(b));
+      EXPECT_EQ(is_signature_of(signature_of(a), b), signature_of(a) == signature_of(b));
 }
 
 }  // namespace

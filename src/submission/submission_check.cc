@@ -151,7 +151,7 @@ std::string call_title(const Submission& submission) {
   return format_text("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
 }
 
-Status cannot_finish(const Submission& submission, const Status& cause) {
+Status cannot_finish_error(const Submission& submission, const Status& cause) {
   return Status::rebuild_group(
       format_text("{} cannot finish: {}", call_title(submission), cause.message()));
 }
@@ -209,7 +209,7 @@ Signature signature_of(const Submission& submission) {
   return signature;
 }
 
-bool describes(const Signature& signature, const Submission& submission) {
+bool is_signature_of(const Signature& signature, const Submission& submission) {
   const OperationRow& row = row_of(submission.operation);
   if (signature.operation != submission.operation || signature.name != submission.name ||
       signature.has_call_error() || !submission.call_error.empty())

@@ -22,8 +22,8 @@ inline constexpr std::size_t kChannelBytesMax = 256;
 
 // Checks whether the submission can be announced to its group at all. Errors: kFixCall with the
 // value, for an unknown number of an operation, dtype, device or reduce op, for a name or shape out
-// of bounds, for a reserved name, if `rank` is not one of the group's `ranks`, and if a message has
-// no other rank of them as its peer.
+// of bounds, for a reserved name, if `rank` is not one of the group's `ranks`, and if the peer of a
+// message is not another one of these ranks.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Checks whether a submission that has passed check_submission() can run, as far as this rank can
 // see. Errors: kFixCall with the value. The error must be announced, because the other ranks submit
@@ -33,14 +33,14 @@ Status call_error_of(const Submission& submission, std::span<const int> ranks, i
 // Returns "allreduce `x`", for example, for error texts.
 std::string call_title(const Submission& submission);
 // Returns kRebuildGroup: the call cannot finish because of `cause`.
-Status cannot_finish(const Submission& submission, const Status& cause);
+Status cannot_finish_error(const Submission& submission, const Status& cause);
 
 // Returns the properties that must be equal on all ranks. The submission must be checked and have a
 // name. If call_error_of() has returned an error, the caller must have stored its text in
 // submission.call_error.
 Signature signature_of(const Submission& submission);
 // Whether `signature` equals signature_of(submission); computed without an allocation.
-bool describes(const Signature& signature, const Submission& submission);
+bool is_signature_of(const Signature& signature, const Submission& submission);
 
 // Both are for checked submissions. A row is the part of the tensor at one index of the first
 // dimension.

@@ -28,7 +28,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                     "is when all ranks have joined",
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
-  const auto take_back = [&] {
+  const auto undo = [&] {
     release_index(record);
     erase(record);
   };
@@ -43,17 +43,17 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                       "name (the name of a call whose handle was dropped stays in use)",
                       record.submission.name));
   } catch (const std::bad_alloc&) {
-    take_back();
+    undo();
     throw;
   }
   if (record.interned != nullptr) {
-    ++calls.not_taken;
+    ++calls.untaken_results;
     ++in_flight_;
     with_completion_ += submission.completion.function == nullptr ? 0 : 1;
     calls.joined = submission.operation == Operation::kJoin;
     return &record;
   }
-  take_back();
+  undo();
   return rejection;
 }
 
@@ -142,9 +142,9 @@ void SubmissionTable::finish(Record& record) {
   if (record.dropped) retire(record);
 }
 
-std::size_t SubmissionTable::not_taken(GroupId group) const {
+std::size_t SubmissionTable::untaken_results(GroupId group) const {
   const auto found = groups_.find(group);
-  return found == groups_.end() ? 0 : found->second.not_taken;
+  return found == groups_.end() ? 0 : found->second.untaken_results;
 }
 
 Record* SubmissionTable::oldest() {
@@ -163,7 +163,7 @@ Outcome SubmissionTable::take(Handle handle) {
   Record* const record = find(handle);
   CHECK(record != nullptr && record->finished, "only the result of a finished call is taken");
   GroupCalls& calls = groups_.at(record->submission.group);
-  --calls.not_taken;
+  --calls.untaken_results;
   if (record->interned != nullptr) InternedSignatures::release(*record->interned);
   release_index(*record);
   if (record->submission.operation == Operation::kJoin) {
@@ -218,7 +218,7 @@ void SubmissionTable::retire(Record& record) {
 }
 
 void SubmissionTable::forget_group(GroupId group) {
-  CHECK(not_taken(group) == 0, "a group in use is not removed");
+  CHECK(untaken_results(group) == 0, "a group in use is not removed");
   groups_.erase(group);
 }
 

@@ -69,7 +69,7 @@ class SubmissionTable {
   // How many of the calls in flight have a completion, so that perhaps no thread waits for them.
   std::size_t with_completion() const { return with_completion_; }
   // How many results of the group were not taken, including those of dropped calls.
-  std::size_t not_taken(GroupId group) const;
+  std::size_t untaken_results(GroupId group) const;
   // The oldest call in flight that is not a join; null if there is none.
   Record* oldest();
 
@@ -89,7 +89,7 @@ class SubmissionTable {
   struct GroupCalls {
     InternedSignatures names;
     std::map<Operation, Indices> automatic_indices;
-    std::size_t not_taken = 0;
+    std::size_t untaken_results = 0;
     bool joined = false;  // this rank has joined, and the result of the join was not taken
   };
 

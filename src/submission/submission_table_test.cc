@@ -105,7 +105,7 @@ TEST(SubmissionTable, TheNameOfADroppedCallStaysInUseInItsGroup) {
     EXPECT_EQ(table.find(handle), nullptr);
     EXPECT_FALSE(is_free(table, named("loss")));
     EXPECT_TRUE(is_free(table, named("loss", 7)));
-    EXPECT_EQ(table.not_taken(kWorld), 1U);
+    EXPECT_EQ(table.untaken_results(kWorld), 1U);
   }
 }
 
@@ -173,7 +173,7 @@ TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
   table.forget_group(7);  // there was no call in this group
   table.roll_back(**table.add(named("x", 7)));
   table.forget_group(7);
-  EXPECT_EQ(table.not_taken(7), 0U);
+  EXPECT_EQ(table.untaken_results(7), 0U);
 }
 
 // One call in every thousand stays in flight while many newer ones come and go.
@@ -207,8 +207,8 @@ TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   table.roll_back(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
-  EXPECT_EQ(table.not_taken(kWorld), 1U);
-  EXPECT_EQ(table.not_taken(7), 0U);
+  EXPECT_EQ(table.untaken_results(kWorld), 1U);
+  EXPECT_EQ(table.untaken_results(7), 0U);
 }
 
 // Before a join, the ranks have made different calls, and have taken different results.

@@ -23,7 +23,7 @@ Status outcome_error(Handle handle, const Record* record) {
 }  // namespace
 
 Status Submissions::close_group(GroupId group) {
-  if (const auto calls = table_.not_taken(group); calls > 0)
+  if (const auto calls = table_.untaken_results(group); calls > 0)
     return Status::fix_call(format_text(
         "group {} has calls that were not waited for ({}): keep the handle of each call "
         "and wait for it before the group is removed (a group cannot be removed after "
@@ -65,7 +65,7 @@ Status Submissions::add(std::span<const Submission> batch, std::span<Handle> han
 
 Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle> handles) {
   std::size_t added = 0;
-  const auto take_back = [&] {
+  const auto undo = [&] {
     while (added > 0) table_.roll_back(*table_.find(handles[--added]));
   };
   try {
@@ -76,11 +76,11 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
         handles[added] = (*record)->handle;
         continue;
       }
-      take_back();
+      undo();
       return record.status();
     }
   } catch (const std::bad_alloc&) {
-    take_back();
+    undo();
     throw;
   }
   return {};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr off_t kWritersByte = 0;
 constexpr off_t kWriteLockByte = 1;
-// Longer than any line, even one with the longest name that ranks can exchange.
+// Longer than any line, even a line with the longest name that ranks can exchange.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
 // If a process is killed, its write within one page is either complete or not done. So no line
 // crosses a page border, unless it is longer than a page.

@@ -24,7 +24,7 @@ constexpr std::int64_t kTracksPerEngine = 1 << 20;
 // Escapes a text for use inside the quotes of a JSON string.
 std::string json_escaped(std::string_view text) {
   std::string quoted;
-  for (const char letter : make_visible(text)) {
+  for (const char letter : escape_controls(text)) {
     if (letter == '"' || letter == '\\') quoted += '\\';
     quoted += letter;
   }

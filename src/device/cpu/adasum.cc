@@ -117,14 +117,14 @@ void compute_adasum_weights(std::span<const double> products, double scale,
   for (double& weight : weights) weight *= scale;
 }
 
-bool Adasum::exists_for(DType dtype) {
+bool Adasum::supports(DType dtype) {
   return (*instruction_sets().back().adasum)[static_cast<std::size_t>(dtype)].square != nullptr;
 }
 
 Adasum::Adasum(DType dtype, const InstructionSet& set)
     : kernels_(&(*set.adasum)[static_cast<std::size_t>(dtype)]),
       element_bytes_(static_cast<std::int64_t>(row_of(dtype).bytes)) {
-  CHECK(exists_for(dtype), "check_reduction() comes first");
+  CHECK(supports(dtype), "check_reduction() comes first");
 }
 
 void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int64_t count,

@@ -41,7 +41,7 @@ void compute_adasum_weights(std::span<const double> products, double scale,
 // except those of NaNs. Any thread may call; no alignment is needed.
 class Adasum {
  public:
-  static bool exists_for(DType dtype);  // float16, bfloat16, float32, float64
+  static bool supports(DType dtype);  // float16, bfloat16, float32, float64
 
   explicit Adasum(DType dtype, const InstructionSet& set = instruction_sets().front());
 

@@ -38,7 +38,7 @@ void reduce_by_adasum(const InstructionSet& set, const Reduction& reduction,
 
 Status check_reduction(DType dtype, ReduceOp op) {
   if (op == ReduceOp::kAdasum) {
-    if (Adasum::exists_for(dtype)) return {};
+    if (Adasum::supports(dtype)) return {};
     return Status::fix_call(format_text(
         "the {} of {} values is not defined; convert the tensor to float32 first, or use sum",
         name_of(op), row_of(dtype).name));

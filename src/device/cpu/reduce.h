@@ -42,7 +42,8 @@ struct Reduction {
 void reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::int64_t count);
 
-// As reduce(), but with a given one of instruction_sets() (kernels.h). For tests and measurements.
+// The same as reduce(), but with one chosen element of instruction_sets() (kernels.h). For tests
+// and measurements.
 struct InstructionSet;
 void reduce_with(const InstructionSet& set, const Reduction& reduction,
                  std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,

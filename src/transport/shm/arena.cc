@@ -15,7 +15,7 @@ bool Arena::holds(const std::byte* address) const {
   return address >= memory_.data() && address < memory_.data() + memory_.size();
 }
 
-std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
+std::byte* Arena::allocate(std::size_t bytes, std::size_t alignment) {
   const auto gap_before = [&](std::size_t offset) {
     return (alignment - offset % alignment) % alignment;
   };
@@ -29,7 +29,7 @@ std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
   const std::size_t rest = range->second.bytes - gap - bytes;
   Blocks after;  // make both nodes first, because that may throw
   if (rest > 0) after.emplace(begin + bytes, Block{rest});
-  taken_.emplace(begin, Block{bytes});
+  allocated_.emplace(begin, Block{bytes});
   if (gap > 0)
     range->second.bytes = gap;
   else
@@ -38,21 +38,21 @@ std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
   return memory_.data() + begin;
 }
 
-std::byte* Arena::take_kept(std::size_t bytes) {
+std::byte* Arena::reuse_kept(std::size_t bytes) {
   if (kept_bytes_ < bytes) return nullptr;
-  const auto found = std::ranges::find_if(taken_, [&](const auto& block) {
+  const auto found = std::ranges::find_if(allocated_, [&](const auto& block) {
     return block.second.keep_order != 0 && block.second.bytes == bytes;
   });
-  if (found == taken_.end()) return nullptr;
+  if (found == allocated_.end()) return nullptr;
   found->second.keep_order = 0;
   kept_bytes_ -= bytes;
   return memory_.data() + found->first;
 }
 
-void Arena::give_back(const std::byte* begin) {
-  CHECK(block_at(begin).keep_order == 0, "a block is given back once");
+void Arena::release(const std::byte* begin) {
+  CHECK(block_at(begin).keep_order == 0, "a block is released once");
   const auto range =
-      free_.insert(taken_.extract(static_cast<std::size_t>(begin - memory_.data()))).position;
+      free_.insert(allocated_.extract(static_cast<std::size_t>(begin - memory_.data()))).position;
   const auto after = std::next(range);
   if (after != free_.end() && after->first == range->first + range->second.bytes) {
     range->second.bytes += after->second.bytes;
@@ -67,27 +67,27 @@ void Arena::give_back(const std::byte* begin) {
 
 void Arena::keep(const std::byte* begin) {
   Block& block = block_at(begin);
-  CHECK(block.keep_order == 0, "a block is given back once");
+  CHECK(block.keep_order == 0, "a block is released once");
   block.keep_order = ++keep_calls_;
   kept_bytes_ += block.bytes;
 }
 
-std::span<std::byte> Arena::take_oldest_kept() {
-  auto oldest = taken_.end();
-  for (auto block = taken_.begin(); block != taken_.end(); ++block) {
+std::span<std::byte> Arena::evict_oldest_kept() {
+  auto oldest = allocated_.end();
+  for (auto block = allocated_.begin(); block != allocated_.end(); ++block) {
     if (block->second.keep_order == 0) continue;
-    if (oldest == taken_.end() || block->second.keep_order < oldest->second.keep_order)
+    if (oldest == allocated_.end() || block->second.keep_order < oldest->second.keep_order)
       oldest = block;
   }
-  if (oldest == taken_.end()) return {};
+  if (oldest == allocated_.end()) return {};
   oldest->second.keep_order = 0;
   kept_bytes_ -= oldest->second.bytes;
   return memory_.subspan(oldest->first, oldest->second.bytes);
 }
 
 Arena::Block& Arena::block_at(const std::byte* begin) {
-  const auto block = taken_.find(static_cast<std::size_t>(begin - memory_.data()));
-  CHECK(block != taken_.end(), "a block is given back once");
+  const auto block = allocated_.find(static_cast<std::size_t>(begin - memory_.data()));
+  CHECK(block != allocated_.end(), "a block is released once");
   return block->second;
 }
 

@@ -1,6 +1,6 @@
 // Arena: keeps account of which parts of a memory range are free. It never reads or writes that
-// memory. A block that its user no longer needs is either freed at once, or kept together with its
-// pages for the next request of the same size.
+// memory. When a block is no longer needed, it is either freed, or kept together with its pages for
+// the next request of the same size.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// The owner must hold a lock around every call. give_back(), keep() and take_oldest_kept() allocate
+// The owner must hold a lock around every call. release(), keep() and evict_oldest_kept() allocate
 // no memory, because destructors call them and must not throw.
 class Arena {
  public:
@@ -21,18 +21,18 @@ class Arena {
   std::size_t bytes_of(const std::byte* begin) { return block_at(begin).bytes; }
   std::size_t kept_bytes() const { return kept_bytes_; }
 
-  // Takes a block from the first free range that is large enough. The alignment is relative to the
-  // beginning of the memory. Null if there is no such range.
-  std::byte* take(std::size_t bytes, std::size_t alignment);
-  // Takes a kept block of exactly this size. Null if there is none.
-  std::byte* take_kept(std::size_t bytes);
-  // Frees a block that is in use, or that take_oldest_kept() returned.
-  void give_back(const std::byte* begin);
-  // Keeps a block that was in use, until take_kept() or take_oldest_kept() takes it.
+  // Allocates a block in the first free range that is large enough. The alignment is relative to
+  // the beginning of the memory. Null if there is no such range.
+  std::byte* allocate(std::size_t bytes, std::size_t alignment);
+  // Allocates a kept block of exactly this size. Null if there is none.
+  std::byte* reuse_kept(std::size_t bytes);
+  // Frees a block that is in use, or that evict_oldest_kept() returned.
+  void release(const std::byte* begin);
+  // Keeps a block that was in use, until reuse_kept() or evict_oldest_kept() returns it.
   void keep(const std::byte* begin);
-  // Takes the block that has been kept longest. Its memory is free only after give_back(). Empty if
+  // Returns the block that has been kept longest. Its memory is free only after release(). Empty if
   // there is none.
-  std::span<std::byte> take_oldest_kept();
+  std::span<std::byte> evict_oldest_kept();
 
  private:
   struct Block {
@@ -45,8 +45,8 @@ class Arena {
   Block& block_at(const std::byte* begin);
 
   std::span<std::byte> memory_;
-  Blocks free_;   // adjacent blocks are merged
-  Blocks taken_;  // not merged; includes kept blocks
+  Blocks free_;       // adjacent blocks are merged
+  Blocks allocated_;  // not merged; includes kept blocks
   std::size_t kept_bytes_ = 0;
   std::uint64_t keep_calls_ = 0;
 };

@@ -13,8 +13,8 @@
 // A member that cannot continue publishes for which other member it waits. Only this other member
 // wakes it, so with p sleeping members a step takes about p wake-ups instead of p². A check of the
 // members begins with the member that was missing at the previous check, so it costs one load while
-// this member is still missing. The member that is last in one step is often also the last one in
-// the next step.
+// this member is still missing. The member that is last in one step is often the last in the next
+// step, too.
 //
 // The members also agree here on how a group ends. If a member must end in the middle of a step, it
 // needs to know whether the others may still run that step. try_close() and may_run() decide this

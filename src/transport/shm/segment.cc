@@ -157,7 +157,7 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   return {};
 }
 
-void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {
+void Segment::allocate_huge_pages(std::byte* begin, std::size_t bytes) {
   const auto offset = static_cast<std::size_t>(begin - data_);
   const std::size_t first = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const std::size_t end = (offset + bytes) / kHugePageBytes * kHugePageBytes;

@@ -56,7 +56,7 @@ class Segment {
   // Allocates huge pages in this range, wherever it contains a whole one; the bytes must be
   // untouched. That takes a seventh of the time that allocating small pages would take. If the
   // kernel has no huge pages, it only allocates one small page at each of these places.
-  void take_huge_pages(std::byte* begin, std::size_t bytes);
+  void allocate_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:
   friend class SegmentView;

@@ -64,9 +64,9 @@ TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {
 
 TEST(Segment, OnlyWholeHugePagesAreAllocated) {
   const auto segment = Segment::create("farandole-test", 4 * kHugePageBytes).value();
-  segment->take_huge_pages(segment->data() + 1, kHugePageBytes);
+  segment->allocate_huge_pages(segment->data() + 1, kHugePageBytes);
   EXPECT_EQ(bytes_in_use(*segment), 0u);
-  segment->take_huge_pages(segment->data() + kHugePageBytes - 1, 2 * kHugePageBytes);
+  segment->allocate_huge_pages(segment->data() + kHugePageBytes - 1, 2 * kHugePageBytes);
   // A kernel without huge pages leaves the one small page that was touched.
   EXPECT_THAT(bytes_in_use(*segment), testing::AnyOf(4096u, kHugePageBytes));
   EXPECT_TRUE(std::all_of(segment->data(), segment->data() + segment->size(),

@@ -70,29 +70,29 @@ Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
 
 bool SharedHeap::is_of_this_process() const { return ::getpid() == owner_pid_; }
 
-SharedHeap::Taken SharedHeap::take_small(std::size_t bytes) {
-  return {zones_.lock()->small.take(rounded_up(bytes, kHeapAlignment), kHeapAlignment), false};
+SharedHeap::NewBlock SharedHeap::take_small(std::size_t bytes) {
+  return {zones_.lock()->small.allocate(rounded_up(bytes, kHeapAlignment), kHeapAlignment), false};
 }
 
-SharedHeap::Taken SharedHeap::take_large(std::size_t bytes) {
+SharedHeap::NewBlock SharedHeap::take_large(std::size_t bytes) {
   const std::size_t alignment = bytes < kHugePageBytes ? kPageBytes : kHugePageBytes;
-  if (auto* const kept = zones_.lock()->large.take_kept(bytes)) return {kept, false};
-  if (auto* const fresh = zones_.lock()->large.take(bytes, alignment)) return {fresh, true};
+  if (auto* const kept = zones_.lock()->large.reuse_kept(bytes)) return {kept, false};
+  if (auto* const fresh = zones_.lock()->large.allocate(bytes, alignment)) return {fresh, true};
   keep_at_most(0);
-  return {zones_.lock()->large.take(bytes, alignment), true};
+  return {zones_.lock()->large.allocate(bytes, alignment), true};
 }
 
-void SharedHeap::give_back(const std::byte* begin) {
+void SharedHeap::release(const std::byte* begin) {
   // In the child of a fork, a thread that exists only in the parent may hold the lock, and
   // discarding pages would discard the parent's pages.
   if (!is_of_this_process()) return;
   {
     auto zones = zones_.lock();
     Arena& arena = zones->small.holds(begin) ? zones->small : zones->large;
-    // Memory that was taken back from the peers is never allocated again, because it is no longer
-    // shared and a new block must be visible to the peers.
-    if (any_taken_back_ && is_taken_back({begin, arena.bytes_of(begin)})) return;
-    if (&arena == &zones->small) return arena.give_back(begin);
+    // Memory that is no longer shared is never allocated again, because a new block must be visible
+    // to the peers.
+    if (any_unshared_ && is_unshared({begin, arena.bytes_of(begin)})) return;
+    if (&arena == &zones->small) return arena.release(begin);
     arena.keep(begin);
   }
   keep_at_most(kept_bytes_max_);
@@ -105,16 +105,16 @@ void SharedHeap::keep_at_most(std::size_t bytes) {
     {
       auto zones = zones_.lock();
       if (zones->large.kept_bytes() <= bytes) return;
-      leaving = zones->large.take_oldest_kept();
+      leaving = zones->large.evict_oldest_kept();
     }
     segment_->discard(leaving.data(), leaving.size());
-    zones_.lock()->large.give_back(leaving.data());
+    zones_.lock()->large.release(leaving.data());
   }
 }
 
-bool SharedHeap::is_taken_back(std::span<const std::byte> memory) const {
+bool SharedHeap::is_unshared(std::span<const std::byte> memory) const {
   auto exposure = exposure_.lock();
-  return std::ranges::any_of(exposure->pages_taken_back,
+  return std::ranges::any_of(exposure->unshared_pages,
                              [&](const auto& range) { return overlap(range, memory); });
 }
 
@@ -128,7 +128,7 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size =
       rounded_up(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(format_text("{} bytes cannot be allocated", bytes));
-  Taken taken;
+  NewBlock taken;
   if (bytes < kLargeBlockBytes) taken = take_small(size);
   const std::size_t pages = rounded_up(bytes, kPageBytes);
   if (taken.begin == nullptr) taken = take_large(pages);
@@ -137,14 +137,14 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
     return allocate_private(pages);
   }
   std::shared_ptr<std::byte> block(
-      taken.begin, [heap = shared_from_this()](std::byte* begin) { heap->give_back(begin); });
+      taken.begin, [heap = shared_from_this()](std::byte* begin) { heap->release(begin); });
   if (!taken.is_fresh) {
     std::memset(taken.begin, 0, bytes);
     return block;
   }
   for (std::size_t done = 0; done < pages; done += kPortionBytes) {
     if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages - done));
-    segment_->take_huge_pages(taken.begin + done, std::min(kPortionBytes, pages - done));
+    segment_->allocate_huge_pages(taken.begin + done, std::min(kPortionBytes, pages - done));
   }
   return block;
 }
@@ -155,7 +155,7 @@ std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::s
   if (byte < segment.data() || byte > segment.data() + segment.size()) return std::nullopt;
   const auto location = static_cast<std::size_t>(byte - segment.data());
   if (bytes > segment.size() - location) return std::nullopt;
-  if (any_taken_back_ && is_taken_back({byte, bytes})) return std::nullopt;
+  if (any_unshared_ && is_unshared({byte, bytes})) return std::nullopt;
   return location;
 }
 
@@ -165,7 +165,7 @@ std::span<const std::byte> SharedHeap::pages_of(std::span<const std::byte> memor
   return {memory.data() - before, rounded_up(before + memory.size(), kPageBytes)};
 }
 
-Status SharedHeap::take_back(std::span<const std::byte> memory) {
+Status SharedHeap::unshare(std::span<const std::byte> memory) {
   CHECK(segment_->data() <= memory.data() &&
             memory.data() + memory.size() <= segment_->data() + segment_->size(),
         "the memory must be in the heap");
@@ -180,9 +180,9 @@ Status SharedHeap::take_back(std::span<const std::byte> memory) {
       return other.data() == pages.data() && other.size() == pages.size();
     };
     // If make_private() failed in an earlier call, the pages are already in the list.
-    if (!std::ranges::any_of(exposure->pages_taken_back, is_same))
-      exposure->pages_taken_back.push_back(pages);
-    any_taken_back_ = true;
+    if (!std::ranges::any_of(exposure->unshared_pages, is_same))
+      exposure->unshared_pages.push_back(pages);
+    any_unshared_ = true;
   }
   return segment_->make_private(const_cast<std::byte*>(pages.data()), pages.size());
 }

@@ -46,13 +46,13 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // The location by which peers find this memory. Empty if the memory is not completely in the
-  // segment, or if a part of it was taken back from the peers.
+  // segment, or if a part of it is no longer shared.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
-  // Permanently takes memory in the segment back from the peers, together with the rest of its
-  // pages. The pages keep their addresses and bytes, but later stores of a peer do not reach them.
-  // No block that overlaps these pages is allocated again. Other threads may use the memory
+  // Permanently stops sharing this memory of the segment with the peers, together with the rest of
+  // its pages. The pages keep their addresses and bytes, but later stores of a peer do not reach
+  // them. No block that overlaps these pages is allocated again. Other threads may use the memory
   // meanwhile. Errors: kRetry (a HeapPin holds some of these pages), kStop.
-  Status take_back(std::span<const std::byte> memory);
+  Status unshare(std::span<const std::byte> memory);
   // The whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
   // The segment's descriptor, borrowed, for sending it to peers.
@@ -68,26 +68,26 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
     Arena small;
     Arena large;
   };
-  struct Taken {
+  struct NewBlock {
     std::byte* begin = nullptr;  // null if there is no room
     bool is_fresh = false;       // zero, and none of its pages has been touched
   };
 
   explicit SharedHeap(std::shared_ptr<Segment> segment);
   static Zones zones_of(std::byte* begin, std::size_t bytes);
-  Taken take_small(std::size_t bytes);
-  Taken take_large(std::size_t bytes);
-  void give_back(const std::byte* begin);
+  NewBlock take_small(std::size_t bytes);
+  NewBlock take_large(std::size_t bytes);
+  void release(const std::byte* begin);
   void keep_at_most(std::size_t bytes);
   // Returns ok if the host has this much free memory. If it has not, first gives the kept blocks
   // back to the system, and checks again.
   Status check_room(std::size_t bytes);
-  bool is_taken_back(std::span<const std::byte> memory) const;
+  bool is_unshared(std::span<const std::byte> memory) const;
   bool overlaps_heap(std::span<const std::byte> memory) const;
 
   friend class HeapPin;
   struct Exposure {
-    std::vector<std::span<const std::byte>> pages_taken_back;
+    std::vector<std::span<const std::byte>> unshared_pages;
     std::vector<const HeapPin*> pins;
   };
 
@@ -96,10 +96,10 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<Exposure> exposure_;
-  std::atomic<bool> any_taken_back_ = false;  // pages_taken_back has entries; read without the lock
+  std::atomic<bool> any_unshared_ = false;  // unshared_pages has entries; read without the lock
 };
 
-// Prevents SharedHeap::take_back() of memory that a running step exposes, because a peer's stores
+// Prevents SharedHeap::unshare() of memory that a running step exposes, because a peer's stores
 // into it would be lost. Each group has one pin, because it runs one step at a time. Only one
 // thread at a time may use it.
 class HeapPin {

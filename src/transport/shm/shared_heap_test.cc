@@ -245,7 +245,7 @@ TEST(SharedHeap, ABlockFreedByAForkedChildRemainsTheParents) {
   for (const auto& block : blocks) EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
 }
 
-// After take_back(), stores of a peer no longer reach the owner.
+// After unshare(), stores of a peer no longer reach the owner.
 TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto peer = PeerHeap::attach(heap->descriptor()).value();
@@ -254,7 +254,7 @@ TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   const auto location = heap->location_of(block.get(), kBytes).value();
   std::memset(peer->at(location, kBytes), 5, kBytes);
   const std::span<const std::byte> part(block.get() + 10'000, 2'000'000);
-  ASSERT_TRUE(heap->take_back(part).ok());
+  ASSERT_TRUE(heap->unshare(part).ok());
   EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
   std::memset(block.get() + 10'000, 6, 2'000'000);
   std::memset(peer->at(location, kBytes), 7, kBytes);
@@ -273,7 +273,7 @@ TEST(SharedHeap, MemoryTakenBackIsNeverSharedOrAllocatedAgain) {
   auto block = heap->allocate(kBytes).value();
   const auto* const begin = block.get();
   EXPECT_TRUE(heap->location_of(begin, kBytes).has_value());
-  ASSERT_TRUE(heap->take_back({begin + 5000, 1}).ok());
+  ASSERT_TRUE(heap->unshare({begin + 5000, 1}).ok());
   EXPECT_FALSE(heap->location_of(begin, kBytes).has_value());
   EXPECT_FALSE(heap->location_of(begin + 4096, 10).has_value());
   EXPECT_TRUE(heap->location_of(begin, 4096).has_value());
@@ -297,7 +297,7 @@ TEST(SharedHeap, NeighboursInAPageThatWasTakenBackBecomePrivate) {
   const auto last = heap->allocate(300).value();
   std::memset(first.get(), 1, 300);
   std::memset(last.get(), 3, 300);
-  ASSERT_TRUE(heap->take_back({middle.get(), 300}).ok());
+  ASSERT_TRUE(heap->unshare({middle.get(), 300}).ok());
   EXPECT_TRUE(all_are(first.get(), 300, std::byte{1}));
   EXPECT_TRUE(all_are(last.get(), 300, std::byte{3}));
   EXPECT_FALSE(heap->location_of(first.get(), 300).has_value());
@@ -317,19 +317,18 @@ TEST(SharedHeap, PinnedPagesAreNotTakenBack) {
     HeapPin other(*heap);
     other.pin({std::span(reinterpret_cast<const std::byte*>(&on_the_stack), 1), {}});
     pin.pin({whole.subspan(10, 1), whole.subspan(20'000, 1)});
-    EXPECT_EQ(heap->take_back(whole.subspan(4000, 1)).code(), StatusCode::kRetry)
-        << "the same page";
-    EXPECT_EQ(heap->take_back(whole.subspan(19'000, 2000)).code(), StatusCode::kRetry);
+    EXPECT_EQ(heap->unshare(whole.subspan(4000, 1)).code(), StatusCode::kRetry) << "the same page";
+    EXPECT_EQ(heap->unshare(whole.subspan(19'000, 2000)).code(), StatusCode::kRetry);
     EXPECT_TRUE(heap->location_of(whole.data(), kBytes).has_value());
-    EXPECT_TRUE(heap->take_back(whole.subspan(5000, 1)).ok()) << "another page";
+    EXPECT_TRUE(heap->unshare(whole.subspan(5000, 1)).ok()) << "another page";
     pin.pin({whole.subspan(50'000, 1), {}});
-    EXPECT_TRUE(heap->take_back(whole.subspan(4000, 1)).ok());
-    EXPECT_EQ(heap->take_back(whole.subspan(50'000, 1)).code(), StatusCode::kRetry);
+    EXPECT_TRUE(heap->unshare(whole.subspan(4000, 1)).ok());
+    EXPECT_EQ(heap->unshare(whole.subspan(50'000, 1)).code(), StatusCode::kRetry);
     pin.unpin();
-    EXPECT_TRUE(heap->take_back(whole.subspan(50'000, 1)).ok());
+    EXPECT_TRUE(heap->unshare(whole.subspan(50'000, 1)).ok());
     pin.pin({whole.subspan(100'000, 1), {}});
   }
-  EXPECT_TRUE(heap->take_back(whole.subspan(100'000, 1)).ok()) << "the pin is gone";
+  EXPECT_TRUE(heap->unshare(whole.subspan(100'000, 1)).ok()) << "the pin is gone";
 }
 
 // While the pages become private, no store of another thread may be lost.
@@ -340,17 +339,17 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   constexpr std::size_t kWords = (2 << 20) / sizeof(std::uint64_t);
   const auto block = heap->allocate(kWords * sizeof(std::uint64_t)).value();
   auto* const words = reinterpret_cast<std::uint64_t*>(block.get());
-  std::atomic<bool> taken_back = false;
+  std::atomic<bool> unshared = false;
   std::jthread writer([&] {
-    for (std::uint64_t round = 1; !taken_back; ++round) {
+    for (std::uint64_t round = 1; !unshared; ++round) {
       for (std::size_t i = 1; i < kWords; i += 511)
         std::atomic_ref(words[i]).store(round, std::memory_order_relaxed);
       for (std::size_t i = 1; i < kWords; i += 511)
         ASSERT_EQ(std::atomic_ref(words[i]).load(std::memory_order_relaxed), round);
     }
   });
-  ASSERT_TRUE(heap->take_back({block.get(), kWords * sizeof(std::uint64_t)}).ok());
-  taken_back = true;
+  ASSERT_TRUE(heap->unshare({block.get(), kWords * sizeof(std::uint64_t)}).ok());
+  unshared = true;
 }
 
 // The threads free more bytes than may be kept, so pages are often discarded while another thread

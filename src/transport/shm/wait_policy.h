@@ -38,7 +38,7 @@ class WaitPolicy {
 
   void begin_wait(const Clock& clock);
   // Returns what to do after a check of the flags found nothing new. The first call after kSleep
-  // begins a new wait by itself.
+  // also calls begin_wait().
   Action next(const Clock& clock);
 
  private:

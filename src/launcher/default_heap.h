@@ -1,4 +1,4 @@
-// Heap share: the default size of a rank's shared heap in a job that this process starts.
+// The default size of a rank's shared heap in a job that this process starts.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace farandole {
 
 // Returns the path of an executable file of that name. Empty if there is none.
-inline std::string find_beside_command(const std::string& name) {
+inline std::string find_sibling_program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto beside = self.parent_path() / name;
