@@ -2,7 +2,8 @@
 """Compare Farandole with MPI, Gloo and the limits of the machine, all in turn in one run.
 
 `./dev bench [GOAL…]` prepares everything and runs this script. It prints a Markdown table for
-each comparison, whether its bars are reached, and the commands. It also writes everything as JSON.
+each comparison, whether its thresholds are reached, and the commands. It also writes everything as
+JSON.
 """
 
 from __future__ import annotations

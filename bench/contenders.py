@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. Such a run is not repeated, unlike one that timed out."""
+    """A result is wrong. A run with this error is not repeated; a run that timed out is."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ def gloo(ranks: int) -> list[Contender]:
 
 def mpi(task: Task, cores: int) -> list[Contender]:
     """Return all settings that may be the best ones for a task."""
-    crowded = task.ranks > cores
-    return [*open_mpi(task, crowded), *mpich(task, crowded)]
+    oversubscribed = task.ranks > cores
+    return [*open_mpi(task, oversubscribed), *mpich(task, oversubscribed)]
 
 
-def open_mpi(task: Task, crowded: bool) -> list[Contender]:
+def open_mpi(task: Task, oversubscribed: bool) -> list[Contender]:
     program = PROGRAMS / "mpi_bench_openmpi"
     start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", str(task.ranks))
     ob1 = ("--mca", "pml", "ob1", "--mca", "btl", "self,vader")
@@ -124,7 +124,7 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
                 words = (*copy, *tuned, "coll_tuned_allreduce_algorithm", number)
                 variants[f"{name}-{kind}"] = words
     binding: dict[str, tuple[str, ...]] = {"": ("--bind-to", "core", "--map-by", "core")}
-    if crowded:
+    if oversubscribed:
         yielding = ("--mca", "mpi_yield_when_idle", "1")
         binding = {"": ("--bind-to", "none", *yielding)}
         binding["-bound"] = ("--bind-to", "core:overload-allowed", "--map-by", "core", *yielding)
@@ -134,11 +134,11 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         for how, bind in binding.items()
         # If ranks share cores, all settings run with bound ranks, and only these three also run
         # with free ranks, because there are too many settings.
-        if how or not crowded or name in ("cma", "nocma", "sm")
+        if how or not oversubscribed or name in ("cma", "nocma", "sm")
     ]
 
 
-def mpich(task: Task, crowded: bool) -> list[Contender]:
+def mpich(task: Task, oversubscribed: bool) -> list[Contender]:
     program = PROGRAMS / "mpi_bench_mpich"
     start = ("mpirun.mpich", "-n", str(task.ranks))
     variable = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
@@ -152,7 +152,7 @@ def mpich(task: Task, crowded: bool) -> list[Contender]:
             for kind, copy in copies.items():
                 variants[f"{name}-{kind}"] = {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": word} | copy
     binding: dict[str, tuple[str, ...]] = {"": ("-bind-to", "core")}
-    if crowded:
+    if oversubscribed:
         binding = {"": (), "-bound": ("-bind-to", "core")}
         variants["yield"] = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
         variants["yield-nocma"] = variants["yield"] | copies["nocma"]

@@ -18,7 +18,7 @@ CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
 
 
 @dataclass(frozen=True)
-class Bar:
+class Threshold:
     """The wanted speed-ups over one rival.
 
     `must` is the required geometric mean over the sizes, and `must_worst` the required speed-up at
@@ -34,66 +34,69 @@ class Bar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison over sizes. A goal is reached when all its comparisons reach their bars."""
+    """One comparison over sizes. A goal is reached when all its comparisons reach all their
+    thresholds."""
 
     goal: str
     title: str
     task: Task
-    bars: tuple[Bar, ...]
+    thresholds: tuple[Threshold, ...]
     heap: bool = False  # use heap memory for ours; the peers only have ordinary memory
     busy: int = 0  # how many processes compute beside the benchmark
     tail: bool = False  # compare p99 / p50 instead of times
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        return tuple(bar.rival for bar in self.bars)
+        return tuple(threshold.rival for threshold in self.thresholds)
 
 
-def crowded_comparisons() -> Iterator[Comparison]:
-    for busy, bar in ((0, Bar("mpi", 1.3, 2)), (2, Bar("mpi", 5, 20))):
+def oversubscribed_comparisons() -> Iterator[Comparison]:
+    for busy, threshold in ((0, Threshold("mpi", 1.3, 2)), (2, Threshold("mpi", 5, 20))):
         for ranks in (4, 8):
             beside = "beside two busy processes" if busy else "quiet"
             task = Task(ranks=ranks, sizes=CROWDED, seconds=0.05 if busy else 0.02)
-            yield Comparison("G6", f"allreduce, {ranks} ranks, {beside}", task, (bar,), busy=busy)
+            yield Comparison(
+                "G6", f"allreduce, {ranks} ranks, {beside}", task, (threshold,), busy=busy
+            )
 
 
 def all_comparisons() -> Iterator[Comparison]:
     tight = Task(sizes=(8,), flags=("--tight",))
-    fast = (Bar("mpi", 1 / 0.9, 1 / 0.6), Bar("gloo", 50))
+    fast = (Threshold("mpi", 1 / 0.9, 1 / 0.6), Threshold("gloo", 50))
     yield Comparison("G1", "allreduce, 2 ranks, back to back", tight, fast)
 
-    small = (Bar("mpi", 1.3, 2, must_worst=0.9, stretch_worst=1.0),)
+    small = (Threshold("mpi", 1.3, 2, must_worst=0.9, stretch_worst=1.0),)
     for ranks in (2, 4):
         for how, flags in (("back to back", ("--tight",)), ("one call after a barrier", ())):
             task = Task(ranks=ranks, sizes=SMALL, flags=flags, seconds=0.01)
             yield Comparison("G2", f"allreduce, {ranks} ranks, {how}", task, small)
 
     large = Task(sizes=LARGE, seconds=0.03)
-    bars = (Bar("mpi", 1.3, 2), Bar("gloo", 5, 10))
-    yield Comparison("G3", "allreduce, 2 ranks, ordinary memory", large, bars)
+    thresholds = (Threshold("mpi", 1.3, 2), Threshold("gloo", 5, 10))
+    yield Comparison("G3", "allreduce, 2 ranks, ordinary memory", large, thresholds)
 
-    bars = (Bar("mpi", 2.5, 4), Bar("memcpy", None, 0.85))
+    thresholds = (Threshold("mpi", 2.5, 4), Threshold("memcpy", None, 0.85))
     for how, flags in (("", ()), (", in place", ("--in-place",))):
         task = replace(large, flags=("--consume", *flags))
         title = f"allreduce, 2 ranks, heap memory, result read{how}"
-        yield Comparison("G4", title, task, bars, heap=True)
+        yield Comparison("G4", title, task, thresholds, heap=True)
 
     for operation in ("reducescatter", "allgather", "broadcast", "alltoall"):
         task = Task(operation=operation, sizes=MIXED, seconds=0.02)
         yield Comparison(
-            "G5", f"{operation}, 2 ranks, ordinary memory", task, (Bar("mpi", 1.3, 2),)
+            "G5", f"{operation}, 2 ranks, ordinary memory", task, (Threshold("mpi", 1.3, 2),)
         )
 
-    yield from crowded_comparisons()
+    yield from oversubscribed_comparisons()
 
     for dtype in ("bfloat16", "float16"):
         task = Task(sizes=LARGE[:-1], dtype=dtype, seconds=0.03)
         title = f"allreduce, 2 ranks, {dtype} against our float32, same bytes"
-        yield Comparison("G7", title, task, (Bar("float32", 0.95),))
+        yield Comparison("G7", title, task, (Threshold("float32", 0.95),))
 
     task = Task(sizes=(64 * K,), seconds=0.3)
     title = "allreduce, 2 ranks, one call after a barrier: p99 / p50"
-    yield Comparison("G23", title, task, (Bar("mpi", 1.0),), tail=True)
+    yield Comparison("G23", title, task, (Threshold("mpi", 1.0),), tail=True)
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")

@@ -1,4 +1,4 @@
-"""The report of one comparison: a row for each size, and whether its bars were reached."""
+"""The report of one comparison: a row for each size, and whether its thresholds were reached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contenders import Result
-from goals import TAIL_STRETCH, Bar, Comparison
+from goals import TAIL_STRETCH, Comparison, Threshold
 from ratios import Interval, bootstrap, mean_speedup, speedup
 from rounds import Entry, Round
 
@@ -26,7 +26,7 @@ class Row:
 
 @dataclass
 class Judgement:
-    bar: Bar
+    threshold: Threshold
     rows: list[Row]
     mean: Interval
     worst: Row
@@ -38,11 +38,11 @@ class Judgement:
 
     @property
     def must(self) -> bool | None:
-        return self.reached(self.bar.must, self.bar.must_worst)
+        return self.reached(self.threshold.must, self.threshold.must_worst)
 
     @property
     def stretch(self) -> bool | None:
-        return self.reached(self.bar.stretch, self.bar.stretch_worst)
+        return self.reached(self.threshold.stretch, self.threshold.stretch_worst)
 
 
 @dataclass
@@ -83,22 +83,24 @@ def best_of(
 
 
 def judge(
-    bar: Bar, comparison: Comparison, entries: Sequence[Entry], rounds: Sequence[Round]
+    threshold: Threshold, comparison: Comparison, entries: Sequence[Entry], rounds: Sequence[Round]
 ) -> Judgement:
     rows, ours, theirs = [], {}, {}
     for size in comparison.task.sizes:
         _, ours[size] = best_of("ours", size, entries, rounds, comparison.tail)
-        who, theirs[size] = best_of(bar.rival, size, entries, rounds, comparison.tail)
+        who, theirs[size] = best_of(threshold.rival, size, entries, rounds, comparison.tail)
         middles = statistics.median(ours[size]), statistics.median(theirs[size])
         rows.append(Row(size, *middles, who, speedup(ours[size], theirs[size])))
     worst = min(rows, key=lambda row: row.speedup.middle)
-    return Judgement(bar, rows, mean_speedup(ours, theirs), worst)
+    return Judgement(threshold, rows, mean_speedup(ours, theirs), worst)
 
 
 def outcome_of(
     comparison: Comparison, entries: list[Entry], rounds: list[Round], dropped: int
 ) -> Outcome:
-    judgements = [judge(bar, comparison, entries, rounds) for bar in comparison.bars]
+    judgements = [
+        judge(threshold, comparison, entries, rounds) for threshold in comparison.thresholds
+    ]
     outcome = Outcome(comparison, rounds, dropped, entries, judgements)
     if comparison.tail:
         _, tails = best_of("ours", comparison.task.sizes[0], entries, rounds, tail=True)
@@ -116,14 +118,14 @@ def verdict(name: str, bound: float | None, worst: float, reached: bool | None) 
 
 
 def judgement_line(one: Judgement) -> str:
-    bar = one.bar
+    threshold = one.threshold
     size = (
         "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {size_text(one.worst.size)}"
     )
     return (
-        f"Against {bar.rival}: geometric mean {one.mean}{size}"
-        f"{verdict('must', bar.must, bar.must_worst, one.must)}"
-        f"{verdict('stretch', bar.stretch, bar.stretch_worst, one.stretch)}."
+        f"Against {threshold.rival}: geometric mean {one.mean}{size}"
+        f"{verdict('must', threshold.must, threshold.must_worst, one.must)}"
+        f"{verdict('stretch', threshold.stretch, threshold.stretch_worst, one.stretch)}."
     )
 
 
@@ -145,8 +147,8 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     comparison = outcome.comparison
     unit = "p99 / p50" if comparison.tail else "µs"
     head = ["size", f"ours, {unit}"]
-    for bar in comparison.bars:
-        head += [f"{bar.rival}, {unit}", "who", "speed-up [95 %]"]
+    for threshold in comparison.thresholds:
+        head += [f"{threshold.rival}, {unit}", "who", "speed-up [95 %]"]
     rows = [head]
     for number, row in enumerate(outcome.judgements[0].rows):
         cells = [size_text(row.size), time_text(row.ours_us)]
@@ -193,7 +195,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "rounds": [vars(one) for one in outcome.rounds],
         "judgements": [
             {
-                "rival": one.bar.rival,
+                "rival": one.threshold.rival,
                 "mean": interval(one.mean),
                 "worst": [one.worst.size, *interval(one.worst.speedup)],
                 "must": one.must,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from contenders import Contender, Task
-from goals import Bar, Comparison
+from goals import Comparison, Threshold
 from report import lines_of, outcome_of
 from rounds import Entry, Round, settings_worth_a_round
 
@@ -35,7 +35,7 @@ def text_of(comparison: Comparison, times: list[list[float]]) -> str:
 
 def test_the_best_peer_of_each_size_counts() -> None:
     comparison = Comparison(
-        "G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, stretch_worst=2.5),)
+        "G0", "it", Task(sizes=(8, 1024)), (Threshold("mpi", 1.3, 2, stretch_worst=2.5),)
     )
     text = text_of(comparison, [[1, 1], [3, 9], [9, 2]])
     assert "| fast | 3.00 [3.00, 3.00] |" in text
@@ -47,7 +47,7 @@ def test_the_best_peer_of_each_size_counts() -> None:
 
 
 def test_a_tail_goal_compares_p99_divided_by_p50() -> None:
-    comparison = Comparison("G0", "it", Task(sizes=(8,)), (Bar("mpi", 1.0),), tail=True)
+    comparison = Comparison("G0", "it", Task(sizes=(8,)), (Threshold("mpi", 1.0),), tail=True)
     text = text_of(comparison, [[1], [5], [5]])
     assert "mean 1.00" in text
     assert "Our p99 / p50 is 3.00 [3.00, 3.00]; stretch ≤ 1.5: not reached." in text

@@ -58,7 +58,7 @@ def check_losses(ways: dict[str, dict[str, float]]) -> None:
     for way in set(ways) - {"one process", "independent"}:
         found = ways[way]["loss"]
         if abs(found - wanted) > LOSS_TOLERANCE * abs(wanted):
-            raise SystemExit(f"{way}: the loss is {found}, that of DDP is {wanted}")
+            raise SystemExit(f"{way}: the loss is {found}, but DDP has {wanted}")
 
 
 def summary(rounds: list[Round], model: str) -> Iterator[dict[str, Any]]:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import cpp_shape
-from cpp_shape import Function
+import cpp_functions
+from cpp_functions import Function
 
 FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING = 70, 800, 6, 3
 ROOM_LINES, CMAKE_LINES, DEV_LINES = 3500, 39, 250
@@ -100,7 +100,7 @@ def check_file(where: str, text: str) -> Iterator[Violation]:
     if len(lines) > file_limit and not FILE_WAIVER.search("\n".join(lines[:10])):
         yield Violation(where, "lines of file", len(lines), file_limit)
     is_cpp = where.endswith((".h", ".cc"))
-    for function in cpp_shape.functions(text) if is_cpp else python_functions(text):
+    for function in cpp_functions.functions(text) if is_cpp else python_functions(text):
         if not is_waived(lines, function):
             yield from check_function(where, function)
 

@@ -84,13 +84,13 @@ class SharedResults:
 
     def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
         self.arrivals, self.times, self.rank = arrivals.numpy(), times.numpy(), rank
-        self.crowded = len(self.arrivals) > len(os.sched_getaffinity(0))
+        self.oversubscribed = len(self.arrivals) > len(os.sched_getaffinity(0))
 
     def barrier(self) -> None:
         self.arrivals[self.rank] += 1
         turn = self.arrivals[self.rank]
         while self.arrivals.min() < turn:
-            if self.crowded:
+            if self.oversubscribed:
                 time.sleep(0)
 
 

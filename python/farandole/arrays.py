@@ -28,16 +28,16 @@ class Arrays(Protocol):
     def check(self, array: Array, /) -> None:
         """Raise CallError unless this is an array whose values the engine can send."""
 
-    def kind_of(self, array: Array, /) -> str:
+    def dtype_and_shape(self, array: Array, /) -> str:
         """Return dtype and shape as people read them: "float32 [2, 3]"."""
 
-    def dense(self, array: Array, /) -> Array:
+    def contiguous_on_host(self, array: Array, /) -> Array:
         """Return the array itself if its values lie one after another in host memory. Otherwise
         return a copy with such values."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
-        """Borrow the memory of `source`, which is dense(array), and of `target`, into which the
-        result is written. If `target` is None, the result is in memory of the engine."""
+        """Borrow the memory of `source`, which is contiguous_on_host(array), and of `target`, into
+        which the result is written. If `target` is None, the result is in memory of the engine."""
 
     def received(self, memory: core.SharedArray, /) -> Array:
         """Return memory of the engine as an array, without a copy."""
@@ -60,7 +60,7 @@ class Arrays(Protocol):
 
     def flat(self, array: Array, /) -> Array:
         """Return the array with one dimension, without a gradient, and without a copy if it is
-        dense."""
+        contiguous on the host."""
 
     def item_bytes(self, array: Array, /) -> int:
         """Return the size of one element."""

@@ -27,7 +27,7 @@ _PLACES = {
 _ARGUMENTS = {
     "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give only "
     "one of the two.",
-    "root_rank": "The rank whose values all members get: its rank in the world, also with a "
+    "root_rank": "The rank whose values all members get: its rank in the world, even with a "
     "process_set.",
     "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "
     "whole numbers, for a grouped call one for each tensor. None: all members get the same number.",

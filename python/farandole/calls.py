@@ -58,7 +58,7 @@ def barrier(process_set: Group = global_process_set) -> None:
 
 
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data, and wait until all ranks have said so.
+    """Declare that this rank has no more data, and wait until all ranks have called join().
 
     Until then, this rank takes part without data in every allreduce and allgather of all ranks. In
     a sum it counts as zeros; Average still divides by the number of all ranks. An allgather returns
@@ -100,8 +100,8 @@ def synchronize(handle: Handle[Any] | BatchHandle[Any] | int) -> Any:
     """Wait for the call and return its result; for a grouped call, a list of results.
 
     `handle` may also be the number int(handle). The handle then forgets the result: a second call
-    returns None, as in Horovod. For a number that is not that of a handle it also returns None,
-    because scripts use -1 for "not started".
+    returns None, as in Horovod. A number that belongs to no handle also gives None, because scripts
+    use -1 for "not started".
 
     Raises:
         FarandoleError: The call has failed. The subclass says what the program can do.

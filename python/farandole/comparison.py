@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole import arguments, calls, core
-from farandole.errors import text_for_others
+from farandole.errors import text_for_other_ranks
 from farandole.group import Group
 from farandole.reduce_op import Max, ReduceOp, Sum
 
@@ -20,7 +20,7 @@ _ROWS_SHOWN_MAX = 8
 _RANK_LIST_CHARACTERS_MAX = 60
 
 
-def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
+def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
     """Return whether all members have the same text, by one allreduce of 32 bytes called `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
@@ -62,7 +62,7 @@ def attempt(action: Callable[[], object]) -> str:
     try:
         action()
     except Exception as error:
-        return text_for_others(error)
+        return text_for_other_ranks(error)
     return ""
 
 
@@ -73,7 +73,7 @@ def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, 
     If no rank has a problem, this takes one allreduce of 32 bytes.
     """
     text = problem.encode(errors="replace")
-    if same_everywhere(text, name, process_set) and not problem:
+    if equal_on_all_members(text, name, process_set) and not problem:
         return {}
     texts = exchange(text, name, process_set)
     return {rank: text.decode() for rank, text in texts.items()}

@@ -53,6 +53,6 @@ class WorkerError(FarandoleError):
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 
-def text_for_others(error: Exception) -> str:
+def text_for_other_ranks(error: Exception) -> str:
     """Return the text by which the other ranks learn of an error of this rank."""
     return str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"

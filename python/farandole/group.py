@@ -64,7 +64,7 @@ class Group:
         self.period = period
         self._optimizer_numbers = itertools.count()
 
-    def become(self, other: Group) -> None:
+    def register_as(self, other: Group) -> None:
         """Make this object stand for the same group as `other`. Called by init()."""
         self.__dict__.update(other.__dict__)
 
@@ -72,7 +72,7 @@ class Group:
         """Return the same object, because the copy of a model works in the same group."""
         return self
 
-    def forget(self) -> None:
+    def unregister(self) -> None:
         """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
         self.process_set_id = None
 
@@ -154,7 +154,7 @@ class _World(Group):
         self.process_set_id = None
         self._world_rank = -1
 
-    def forget(self) -> None:
+    def unregister(self) -> None:
         self.process_set_id, self.ranks = None, cast(list[int], None)
 
 

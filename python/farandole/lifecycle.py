@@ -141,7 +141,7 @@ def _register_again(groups: Sequence[Group]) -> None:
                 "add_process_set(), or call shutdown() in between"
             )
         if group.process_set_id is None:
-            group.become(same)
+            group.register_as(same)
             _process.groups += (group,)
 
 
@@ -196,7 +196,7 @@ def remove_process_set(process_set: Group) -> bool:
     current.remove_group(number)
     removed = [group for group in _process.groups if group.process_set_id == number]
     for group in removed:
-        group.forget()
+        group.unregister()
     _process.groups = tuple(group for group in _process.groups if group not in removed)
     return True
 
@@ -213,7 +213,7 @@ def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack:
     _process.leaving += (engine,)
     _process.engine, _process.groups = None, ()
     for group in groups:
-        group.forget()
+        group.unregister()
     try:
         engine.shutdown(reason, cause, stack)
     finally:
@@ -282,7 +282,7 @@ def _leave_at_exit() -> None:
         return _leave("its program ended")
     reason = described(error, _summary) or "raised an exception that cannot be described"
     cause = (
-        core.LeaveCause.GROUP_LOST if _was_caused_by_a_loss(error) else core.LeaveCause.EXCEPTION
+        core.LeaveCause.GROUP_LOST if _was_caused_by_lost_rank(error) else core.LeaveCause.EXCEPTION
     )
     details = described(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
@@ -290,8 +290,8 @@ def _leave_at_exit() -> None:
     return _leave(reason, cause, details)
 
 
-def _was_caused_by_a_loss(error: BaseException | None) -> bool:
-    """Return whether the error is a GroupLostError, or was raised from one by `raise ... from`."""
+def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
+    """Return whether the error is a GroupLostError, or was raised `from` a GroupLostError."""
     seen: set[int] = set()  # a program may make a cycle of causes
     while error is not None and id(error) not in seen:
         if isinstance(error, GroupLostError):

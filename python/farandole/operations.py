@@ -67,7 +67,7 @@ class Operation:
         self, arrays: Arrays, array: Array, name: str, finish: Finish[Result]
     ) -> PreparedCall[Result]:
         arrays.check(array)
-        source = arrays.dense(array)
+        source = arrays.contiguous_on_host(array)
         target = self.target(arrays, source)
         view = arrays.view_of(array, source, target)
 

@@ -38,8 +38,7 @@ def checked_names(
     pairs = list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise CallError(
-            "named_parameters must hold (name, parameter) pairs, as those of "
-            "model.named_parameters()"
+            "named_parameters must hold (name, parameter) pairs, such as model.named_parameters()"
         )
     counts = Counter(name for name, _ in pairs)
     twice = sorted(name for name, count in counts.items() if count > 1)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from farandole.arrays import Array, Arrays
-from farandole.comparison import exchange, same_everywhere, table
+from farandole.comparison import equal_on_all_members, exchange, table
 from farandole.errors import CallError
 from farandole.group import Group
 
@@ -44,7 +44,7 @@ def paired(
     def described(parameter: Array) -> str:
         name = names.get(id(parameter), "")
         shown = f"`{name}` " if name else ""
-        kind = arrays.kind_of(parameter)
+        kind = arrays.dtype_and_shape(parameter)
         if groups is not None:
             number = groups.get(id(parameter))
             kind += ", in no group" if number is None else f", in group {number}"
@@ -53,7 +53,7 @@ def paired(
     ordered = sorted(parameters, key=lambda parameter: names.get(id(parameter), ""))
     mine = [described(parameter) for parameter in ordered]
     text = json.dumps(mine).encode()
-    if same_everywhere(text, call_name, group):
+    if equal_on_all_members(text, call_name, group):
         return ordered
     by_rank = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
     columns = itertools.zip_longest(*by_rank.values(), fillvalue="none")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from farandole import arguments
 from farandole.arrays import Array, Arrays, can_be_sent
-from farandole.comparison import attempt, exchange, rank_list, same_everywhere, table, variants
+from farandole.comparison import attempt, equal_on_all_members, exchange, rank_list, table, variants
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce, array_only, start
@@ -59,7 +59,7 @@ def check(
 
     failure = attempt(read)
     mine = json.dumps([failure, sorted(own.items())]).encode()
-    if same_everywhere(mine, base and f"{base}.same", process_set) and not failure:
+    if equal_on_all_members(mine, base and f"{base}.same", process_set) and not failure:
         return
     mine = json.dumps([failure, list(own.items())]).encode()
     texts = exchange(mine, base, process_set)
@@ -104,14 +104,14 @@ def _read(arrays: Arrays, key: str, array: Array) -> ParameterDigest:
     if why := arrays.why_unreadable(array):
         raise CallError(f"`{key}` is {why}, and has no bytes to compare: leave it out")
     digest = hashlib.blake2b(arrays.bytes_of(array), digest_size=_DIGEST_BYTES)
-    return ParameterDigest(arrays.kind_of(array), digest.hexdigest())
+    return ParameterDigest(arrays.dtype_and_shape(array), digest.hexdigest())
 
 
 def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
     """Describe how far the values of a parameter differ. The parameter has the same dtype and
     shape on all ranks, and all ranks must make this call."""
-    values = arrays.dense(array)
-    if not can_be_sent(arrays, values) or arrays.kind_of(values).startswith("bool"):
+    values = arrays.contiguous_on_host(array)
+    if not can_be_sent(arrays, values) or arrays.dtype_and_shape(values).startswith("bool"):
         return ""
     largest, smallest = (
         start(arrays, Allreduce(process_set, op), values, name, array_only, waits=True).wait()

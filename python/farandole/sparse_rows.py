@@ -59,7 +59,8 @@ def start_gather(
         if any(other != sizes_by_rank[0] for other in sizes_by_rank):
             raise CallError(
                 f"the sparse tensors `{arguments.call_name(name)}` have different sizes on the "
-                f"ranks: {sizes_by_rank}, in the order of the ranks; give all the same"
+                f"ranks: {sizes_by_rank}, in the order of the ranks; all ranks must give the same "
+                "size"
             )
         parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
         return SparseRows(sizes_by_rank[0], arrays.concatenate(parts), all_values, len(present))

@@ -133,7 +133,7 @@ def _send(
     layouts = [(array.dtype, array.shape) for array in pickler.left_out]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
-    sent = [arrays.dense(array) for array in pickler.left_out]
+    sent = [arrays.contiguous_on_host(array) for array in pickler.left_out]
     _broadcast_all(broadcast, sent, root_rank, process_set)
     return state[0]
 

@@ -44,9 +44,9 @@ def _make_process_group(options: Any, backend_options: object) -> Any:
 
 
 def _rendezvous(url: str, **options: Any) -> Iterator[Any]:
-    from farandole.torch.distributed.rendezvous import by_engine  # noqa: PLC0415
+    from farandole.torch.distributed.rendezvous import rendezvous_handler  # noqa: PLC0415
 
-    return by_engine(url, **options)
+    return rendezvous_handler(url, **options)
 
 
 def _report_a_job_within_a_worker() -> None:

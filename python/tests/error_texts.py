@@ -395,7 +395,7 @@ class ErrorTexts:
         yield (
             hvd.sparse_allreduce_async(tensor, "t", hvd.Sum),
             "the sparse tensors `t` have different sizes on the ranks: [[2, 3], [2, 4]], in the "
-            "order of the ranks; give all the same",
+            "order of the ranks; all ranks must give the same size",
         )
 
     def batch_norm(self) -> Iterator[Case]:
@@ -494,7 +494,7 @@ class ErrorTexts:
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
             "farandole: start all ranks with one launcher",
         )
-        again = rendezvous.by_engine("farandole://")
+        again = rendezvous.rendezvous_handler("farandole://")
         next(again)
         once = "a rendezvous can be used only once: call init_process_group() again"
         yield lambda: next(again), once
@@ -531,8 +531,8 @@ class ErrorTexts:
         yield (
             lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
             "reduce_scatter got an input of 3 elements (torch.float32) and an output of 2 "
-            "(torch.float32) for 2 ranks; the input must be the output's number of elements times "
-            "that of the ranks",
+            "(torch.float32) for 2 ranks; the input must have the number of elements of the output "
+            "times the number of ranks",
         )
         yield (
             lambda: dist.all_gather_single(torch.ones(4, 2).t(), torch.ones(4)),
@@ -593,8 +593,7 @@ class ErrorTexts:
         )
         yield (
             lambda: wrap(plain, model.parameters()),
-            "named_parameters must hold (name, parameter) pairs, as those of "
-            "model.named_parameters()",
+            "named_parameters must hold (name, parameter) pairs, such as model.named_parameters()",
         )
         yield (
             lambda: wrap(plain, named + named),
@@ -677,8 +676,9 @@ class ErrorTexts:
             "  rank 0   float32   [64]\n"
             "  rank 1   float32   [64" + ", 1" * 15 + "]\n"
             "The shape begins with 1 on a rank that has not called step() for the gradients that "
-            "were combined before these. The ones at its end stand for the parameters that are "
-            "frozen. All ranks must make or skip the same steps, and freeze the same parameters",
+            "were combined before these. The dimensions of length 1 at its end stand for the "
+            "parameters that are frozen. All ranks must make or skip the same steps, and freeze "
+            "the same parameters",
         )
         optimizer.zero_grad()
 

@@ -36,10 +36,10 @@ class NumpyArrays:
         if array.dtype.name not in core.dtypes:
             raise CallError(f"{array.dtype} cannot be reduced or sent")
 
-    def kind_of(self, array: Array) -> str:
+    def dtype_and_shape(self, array: Array) -> str:
         return f"{array.dtype} {list(array.shape)}"
 
-    def dense(self, array: Array) -> Array:
+    def contiguous_on_host(self, array: Array) -> Array:
         return array if array.flags.c_contiguous else array.copy()
 
     def view_of(self, array: Array, source: Array, target: Array | None) -> core.BufferView:

@@ -301,16 +301,16 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
 
 def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     loss, own = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
-    assert lifecycle._was_caused_by_a_loss(loss)
-    assert not lifecycle._was_caused_by_a_loss(own)
+    assert lifecycle._was_caused_by_lost_rank(loss)
+    assert not lifecycle._was_caused_by_lost_rank(own)
     own.__context__ = loss  # it was raised while the loss was handled
-    assert not lifecycle._was_caused_by_a_loss(own)
+    assert not lifecycle._was_caused_by_lost_rank(own)
     own.__cause__ = KeyError(3)
-    assert not lifecycle._was_caused_by_a_loss(own)
+    assert not lifecycle._was_caused_by_lost_rank(own)
     own.__cause__.__cause__ = own
-    assert not lifecycle._was_caused_by_a_loss(own)
+    assert not lifecycle._was_caused_by_lost_rank(own)
     own.__cause__.__cause__ = loss
-    assert lifecycle._was_caused_by_a_loss(own)
+    assert lifecycle._was_caused_by_lost_rank(own)
 
 
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(

@@ -61,8 +61,8 @@ def run(
     Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
     and sys.stderr, even if a notebook has replaced these; the launcher's messages go to sys.stderr.
     Blocks until all workers have ended. If one fails, the others are ended. An exception in this
-    process, such as that of Ctrl-C, also ends the workers. Large NumPy arrays in results are sent
-    without copying them into a pickle.
+    process, such as KeyboardInterrupt after Ctrl-C, also ends the workers. Large NumPy arrays in
+    results are sent without copying them into a pickle.
 
     Args:
         fn: The function. It may be defined anywhere, also interactively.

@@ -59,7 +59,7 @@ def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
     """Call the function and return the message with its result. Clear `call` before that, because
     the function may need the memory."""
     prefix, path = json.loads(call[0])
-    if prefix == sys.prefix:  # the same Python has the same packages
+    if prefix == sys.prefix:  # the caller's path is correct only for the same Python
         sys.path[:] = path
     function, args, kwargs = cloudpickle.loads(call[1])
     call.clear()
@@ -74,7 +74,7 @@ def packed(result: Any) -> list[bytes | memoryview]:
     """
     parts: list[memoryview] = []
 
-    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+    def is_in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
         if view.nbytes >= _OWN_PART_BYTES:
             parts.append(view)
@@ -82,7 +82,7 @@ def packed(result: Any) -> list[bytes | memoryview]:
 
     kind = type(result).__qualname__
     try:
-        content = cloudpickle.dumps(result, protocol=5, buffer_callback=stays_inside)
+        content = cloudpickle.dumps(result, protocol=5, buffer_callback=is_in_band)
     except Exception as error:
         raise CallError(
             f"the result of rank {os.environ.get('FARANDOLE_RANK')}, of the type {kind}, cannot be "

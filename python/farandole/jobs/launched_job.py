@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from farandole.errors import CallError, FarandoleError
 from farandole.jobs.channel import OutgoingMessage
-from farandole.jobs.launched_worker import KeptText, Worker
+from farandole.jobs.launched_worker import OutputTail, Worker
 from farandole.launcher_command import launcher_command
 
 # At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
@@ -48,7 +48,7 @@ class LaunchedJob:
 
     def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
-        self.messages = KeptText()  # the output of the launcher
+        self.messages = OutputTail()  # the output of the launcher
         self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
         self.cause: int | None = None  # the rank that failed first
@@ -252,7 +252,7 @@ class LaunchedJob:
             problem = f"{type(self._problem).__name__}: {self._problem}"
             why = f"this program has ended the job, because it could not follow it: {problem}"
         for worker in self.plan.workers:
-            worker.record_loss(why, self.stopping)
+            worker.record_unknown_end(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
         self.ended.set()

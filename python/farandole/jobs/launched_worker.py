@@ -16,7 +16,7 @@ from farandole.jobs.channel import IncomingMessage
 KEPT_BYTES = 1 << 20
 
 
-class KeptText:
+class OutputTail:
     """The last KEPT_BYTES of the text of two streams. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Worker:
         # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
         self.state = "starting"
         self._runs_function = runs_function
-        self._kept = KeptText()
+        self._tail = OutputTail()
         self._incoming = IncomingMessage()
         self._outcome: dict[str, str] = {}
         self._end = ""  # describes how it has ended
@@ -73,16 +73,16 @@ class Worker:
     @property
     def stdout(self) -> str:
         """The part of the standard output that is in the last MiB of the worker's output so far."""
-        return self._kept.text("stdout")
+        return self._tail.text("stdout")
 
     @property
     def stderr(self) -> str:
-        return self._kept.text("stderr")
+        return self._tail.text("stderr")
 
     @property
     def output(self) -> str:
         """The output of both streams, in the order in which it reached this process."""
-        return self._kept.text()
+        return self._tail.text()
 
     @property
     def result(self) -> Any:
@@ -108,7 +108,7 @@ class Worker:
         self.pid, self.state = pid, "running"
 
     def record_output(self, stream: str, content: bytes) -> None:
-        self._kept.add(stream, content)
+        self._tail.add(stream, content)
 
     def receive(self, channel: socket.socket) -> bool:
         """Receive a part of the worker's message; return whether more may come."""
@@ -137,7 +137,7 @@ class Worker:
         )
         self.state = "stopped" if stopping else "failed"
 
-    def record_loss(self, why: str, stopping: bool) -> None:
+    def record_unknown_end(self, why: str, stopping: bool) -> None:
         """Record that nothing more will be known about this worker's end."""
         if not self.has_ended:
             self._end = f"was lost: {why}"

@@ -40,7 +40,7 @@ class Combination:
     predivide_factor: float
     sparse_as_dense: bool
 
-    def takes_whole_buckets(self) -> bool:
+    def can_combine_whole_buckets(self) -> bool:
         """Return whether a bucket can be sent as one tensor. A program's own compressor may treat
         each tensor differently, so it gets the gradients one by one."""
         return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
@@ -51,9 +51,9 @@ class Combination:
         """Start to combine a tensor in place, and return a function that waits for it."""
         call = Allreduce(self.group, self.op, 1 / self.predivide_factor, self.predivide_factor)
         if self.compression is NoneCompressor:
-            return start_in_place(call, marks.put_on(tensor), name, waits).wait
+            return start_in_place(call, marks.apply_to(tensor), name, waits).wait
         sent, context = self.compression.compress(tensor)
-        smaller = start_in_place(call, marks.put_on(sent), name, waits)
+        smaller = start_in_place(call, marks.apply_to(sent), name, waits)
 
         def finish() -> torch.Tensor:
             smaller.wait()
@@ -70,7 +70,7 @@ class Marks(NamedTuple):
     dropped: bool  # this rank did not make the step for the gradients that were combined last
     frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is
 
-    def put_on(self, tensor: torch.Tensor) -> torch.Tensor:
+    def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
         if not self.dropped and self.frozen == 0:
             return tensor
         return tensor.view((1,) * self.dropped + tuple(tensor.shape) + (1,) * self.frozen)
@@ -116,8 +116,9 @@ class Gradient:
         self.place: Any = None
         self.address = 0
         self.view: Any = None
-        # With sparse_as_dense: whether some rank has a sparse gradient here, so that the optimizer
-        # gets one on all ranks; and that gradient from backward() to step().
+        # With sparse_as_dense: whether some rank has a sparse gradient here, because then the
+        # optimizer gets a sparse gradient on all ranks; and this sparse gradient, from backward()
+        # to step().
         self.becomes_sparse = False
         self.sparse_result: torch.Tensor | None = None
         # Set only while the gradient has no place: its version after the last pass, and whether no
@@ -189,9 +190,9 @@ class Gradient:
         zero."""
         self.sparse_result = self.parameter.grad = self.view.to_sparse(1)
 
-    def is_as_combined(self) -> bool:
+    def is_unchanged_since_combined(self) -> bool:
         """Return whether the bucket's result is unchanged, as far as torch counts writes."""
-        return self.bucket is not None and self.bucket.is_as_combined(self)
+        return self.bucket is not None and self.bucket.is_unchanged_since_combined(self)
 
     def has_result(self) -> bool:
         """Return whether the parameter still has the gradient that its bucket gave it."""
@@ -274,7 +275,7 @@ class _AnyBucket:
 
 class Bucket(_AnyBucket):
     """Dense gradients of one dtype in shared memory. If one of the `former` buckets has the same
-    gradients in the same places, the new bucket takes its memory."""
+    gradients in the same places, the new bucket reuses the memory of that one."""
 
     def __init__(
         self,
@@ -311,9 +312,9 @@ class Bucket(_AnyBucket):
             and _is_shared(self._raw)
         )
 
-    def take(self, gradient: Gradient) -> None:
-        """Take a complete gradient. Move a large one at once, so that autograd can use its memory
-        for the next gradient."""
+    def move_if_large(self, gradient: Gradient) -> None:
+        """Move a complete gradient into the bucket if it is large, so that autograd can use its
+        memory for the next gradient."""
         if gradient.parameter.numel() >= _LARGE_ELEMENTS:
             gradient.move_into_bucket()
 
@@ -342,7 +343,7 @@ class Bucket(_AnyBucket):
         else:
             self._was_written = not self._is_unchanged()
         marks = Marks(dropped, self._frozen_digest())
-        self._sends_whole = combination.takes_whole_buckets()
+        self._sends_whole = combination.can_combine_whole_buckets()
         if self._sends_whole:
             self.finish = combination.start(self.memory, self.name, waits, marks)
             return
@@ -351,8 +352,8 @@ class Bucket(_AnyBucket):
         self._versions = [gradient.view._version]
 
     def _frozen_digest(self) -> int:
-        """Return the mark for the frozen parameters; different ones nearly always have different
-        marks."""
+        """Return the mark for the frozen parameters. Different sets of frozen parameters nearly
+        always have different marks."""
         frozen = bytes(not gradient.parameter.requires_grad for gradient in self.gradients)
         return zlib.crc32(frozen) % _FROZEN_MARKS + 1 if any(frozen) else 0
 
@@ -372,7 +373,7 @@ class Bucket(_AnyBucket):
             if gradient.parameter.requires_grad:  # otherwise its place has the last step's result
                 gradient.set_sparse_result()
 
-    def is_as_combined(self, gradient: Gradient) -> bool:
+    def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
         """Return whether the program has kept the first trained gradient of the bucket unchanged;
         False for the others."""
         if gradient is not self._first_trained():
@@ -413,7 +414,7 @@ class SparseBucket(_AnyBucket):
         super().__init__(name, [gradient])
         self._combined_version = (0, 0)  # id and version of the combined gradient
 
-    def take(self, gradient: Gradient) -> None:
+    def move_if_large(self, gradient: Gradient) -> None:
         """Do nothing: a sparse gradient stays where it is."""
 
     def fill(self) -> None:
@@ -437,7 +438,7 @@ class SparseBucket(_AnyBucket):
         parameter.grad = result
         self._combined_version = id(result), result._version
 
-    def is_as_combined(self, gradient: Gradient) -> bool:
+    def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
         found = gradient.parameter.grad
         return found is not None and (id(found), found._version) == self._combined_version
 
@@ -455,7 +456,7 @@ def _text_of(tensor: torch.Tensor) -> str:
 
 def _alias(place: torch.Tensor) -> torch.Tensor:
     """Return another tensor on the same memory, which is not a view. Hand-written zero_grad()
-    functions detach gradients in place, and autograd cannot do that with a view."""
+    functions detach gradients in place, which autograd does not allow for a view."""
     return place.new_empty(0).set_(place)
 
 
@@ -483,8 +484,9 @@ def _explained(error: CallError) -> CallError:
         return error
     return CallError(
         f"{text}\nThe shape begins with 1 on a rank that has not called step() for the gradients "
-        "that were combined before these. The ones at its end stand for the parameters that are "
-        "frozen. All ranks must make or skip the same steps, and freeze the same parameters"
+        "that were combined before these. The dimensions of length 1 at its end stand for the "
+        "parameters that are frozen. All ranks must make or skip the same steps, and freeze the "
+        "same parameters"
     )
 
 

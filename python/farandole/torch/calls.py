@@ -17,7 +17,7 @@ from farandole import arguments, calls, core, operations
 from farandole.handle import BatchHandle, Handle, PreparedCall
 from farandole.operations import Operation, Received, with_rows
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.tensors import check_writable, dense, direct_view, view_of
+from farandole.torch.tensors import check_writable, contiguous_on_host, direct_view, view_of
 
 start = functools.partial(operations.start, torch_tensors)
 start_batch = functools.partial(operations.start_batch, torch_tensors)
@@ -54,7 +54,7 @@ def _borrow_for_writing(tensor: torch.Tensor) -> tuple[torch.Tensor, core.Buffer
     if view is not None:
         return tensor, view
     check_writable(tensor)
-    memory = dense(tensor)
+    memory = contiguous_on_host(tensor)
     return memory, view_of(tensor, memory, memory)
 
 

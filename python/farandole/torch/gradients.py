@@ -173,7 +173,7 @@ class Gradients:
         if bucket is None:
             self._arrived.append(gradient)
             return
-        bucket.take(gradient)
+        bucket.move_if_large(gradient)
         if bucket.complete_one() and not bucket.late:
             self._start_full(bucket)
 
@@ -194,7 +194,9 @@ class Gradients:
         # Usually a few elements of the first gradient show that the program has kept it.
         if any(_has_values(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in self._kept()):
             return False
-        if any(g.is_as_combined() or _has_values(g.parameter.grad) for g in self._kept()):
+        if any(
+            g.is_unchanged_since_combined() or _has_values(g.parameter.grad) for g in self._kept()
+        ):
             return False
         return not self.in_flight()
 
@@ -405,7 +407,7 @@ class Gradients:
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
         sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
-        if not self._combination.takes_whole_buckets():
+        if not self._combination.can_combine_whole_buckets():
             plan = plan_buckets(sizes, 0)
         elif self._group_of is None:
             bucket_bytes = int(lifecycle.engine().settings["FARANDOLE_BUCKET_BYTES"])

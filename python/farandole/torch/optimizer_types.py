@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     class _SparseAdam(AnyDistributedOptimizer, optim.SparseAdam): ...
 
-    # Older versions of torch lack the next two. With such a version, a checker takes them for Any,
-    # to which every optimizer fits, so they must come last.
+    # Older versions of torch lack the next two. With such a version, a checker treats them as Any.
+    # Every optimizer matches Any, so these must come last.
     class _Adafactor(AnyDistributedOptimizer, optim.Adafactor): ...
 
     class _Muon(AnyDistributedOptimizer, optim.Muon): ...

@@ -42,8 +42,8 @@ def sparse_allreduce_async(
             f"sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got {kind}: "
             "use allreduce_async()"
         )
-    # The rows are added up on the host: a GPU adds those of an index in any order, so the ranks
-    # would get different bits.
+    # The rows are added up on the host. A GPU would add the rows of one index in any order, so the
+    # ranks would get different bits.
     coalesced = tensor.detach().coalesce().cpu()
     dimensions = coalesced.sparse_dim()
     own_indices = coalesced.indices().t()

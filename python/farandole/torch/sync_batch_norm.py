@@ -58,7 +58,7 @@ class SyncBatchNorm(_BatchNorm):
         the module.
 
         The layers are changed in place. They keep their parameters, buffers, options and hooks, so
-        an optimizer may be made before or after. Layers of other classes stay as they are, also
+        an optimizer may be made before or after. Layers of other classes stay as they are, even
         those of classes that derive from these three. This call does not block.
 
         Args:

@@ -1,7 +1,7 @@
 """The interface of torch tensors that the shared modules use: see farandole.arrays.Arrays.
 
-The engine works on host memory. `dense` copies a tensor from another device to host memory, and
-`on_device_of` copies the result back to the device.
+The engine works on host memory. `contiguous_on_host` copies a tensor from another device to host
+memory, and `on_device_of` copies the result back to the device.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(tensor: torch.Tensor) -> None:
         raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
 
 
-def kind_of(tensor: torch.Tensor) -> str:
+def dtype_and_shape(tensor: torch.Tensor) -> str:
     """Return dtype and shape as people read them: "float32 [2, 3]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
@@ -74,14 +74,14 @@ def check_writable(tensor: torch.Tensor) -> None:
         )
 
 
-def is_dense(tensor: torch.Tensor) -> bool:
+def is_contiguous_on_host(tensor: torch.Tensor) -> bool:
     """Return whether the values of the tensor lie one after another in host memory."""
     return tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg()
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself if it is dense, otherwise a dense copy."""
-    if is_dense(tensor):
+def contiguous_on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor itself if it is contiguous and on the host, otherwise a copy that is."""
+    if is_contiguous_on_host(tensor):
         return tensor
     return tensor.detach().resolve_neg().cpu().contiguous()
 
@@ -144,9 +144,9 @@ def view_of(
     target: torch.Tensor | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
-    """Borrow the memory of `source`, which is dense(tensor), and of `target`, into which the result
-    is written. If `target` is None, the result is in memory of the engine. `shape` is the shape to
-    use instead of the shape of `source`, with the same number of elements."""
+    """Borrow the memory of `source`, which is contiguous_on_host(tensor), and of `target`, into
+    which the result is written. If `target` is None, the result is in memory of the engine. `shape`
+    is the shape to use instead of the shape of `source`, with the same number of elements."""
     dtype = DTYPE_CODES[source.dtype]
     input = output = source.data_ptr()
     if target is not source:

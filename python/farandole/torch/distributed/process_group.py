@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from farandole import core, lifecycle
 from farandole.calls import start, start_batch
-from farandole.errors import CallError, FarandoleError, text_for_others
+from farandole.errors import CallError, FarandoleError, text_for_other_ranks
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
@@ -37,9 +37,9 @@ from farandole.torch.tensors import (
     DTYPE_CODES,
     check_memory,
     check_writable,
-    dense,
+    contiguous_on_host,
     empty,
-    is_dense,
+    is_contiguous_on_host,
     view_of,
 )
 
@@ -107,7 +107,7 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
             self._calls = first + count
             for number in range(first, self._calls):
-                name, text = f"{self._prefix}{number}", text_for_others(error)
+                name, text = f"{self._prefix}{number}", text_for_other_ranks(error)
                 _announce(core.invalid_call(name, self._number, text))
             raise
 
@@ -115,7 +115,7 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
 
 
 def _announce(invalid_call: core.Call) -> None:
-    """Submit a call that fails on all ranks that take part, with the error that it has."""
+    """Submit a call that fails on all ranks of the group, with the error of this rank."""
     start(PreparedCall(invalid_call, None, core.Engine.peek))
 
 
@@ -383,7 +383,7 @@ class ProcessGroup(dist.ProcessGroup):
                 writes=make is core.recv,
             )
         except Exception as error:
-            view, text = core.BufferView(0, (0,), 0, 0), text_for_others(error)
+            view, text = core.BufferView(0, (0,), 0, 0), text_for_other_ranks(error)
             _announce(make(name, self._number, view, message, text))
             raise
         return Work(start(call), tensors, self._source_of)
@@ -411,7 +411,7 @@ class ProcessGroup(dist.ProcessGroup):
             parts = _empty_parts(tensor, self._size)
             gathered = self._allgather(parts, tensor)
             return _followed_by(gathered, lambda: _copy(tensor, _combined(reduction, parts)))
-        memory = dense(tensor)
+        memory = contiguous_on_host(tensor)
         op, factor = reduction
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
@@ -427,7 +427,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise CallError(
                 f"reduce_scatter got an input of {source.numel()} elements ({source.dtype}) and an "
                 f"output of {output.numel()} ({output.dtype}) for {self._size} ranks; the input "
-                "must be the output's number of elements times that of the ranks"
+                "must have the number of elements of the output times the number of ranks"
             )
         check_writable(output)
         check_writable(source)
@@ -438,8 +438,8 @@ class ProcessGroup(dist.ProcessGroup):
             exchanged = self._alltoall(parts, source.reshape(-1), splits)
             return _followed_by(exchanged, lambda: _copy(output, _combined(reduction, parts)))
         op, factor = reduction
-        memory = dense(source)
-        writes_directly = is_dense(output) and not _overlap(memory, output)
+        memory = contiguous_on_host(source)
+        writes_directly = is_contiguous_on_host(output) and not _overlap(memory, output)
         target = output if writes_directly else empty(output.shape, output.dtype)
         view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
@@ -458,7 +458,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Return the call that `make` makes for the tensor as input and output. `writes` says
         whether the call writes to it."""
         check_memory(tensor)
-        memory = _in_known_dtype(dense(tensor))
+        memory = _in_known_dtype(contiguous_on_host(tensor))
         view = view_of(memory, memory, memory, (memory.numel(),))
         prepared = PreparedCall(make(view), memory, finish)
         if not writes or memory.data_ptr() == tensor.data_ptr():
@@ -467,7 +467,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_memory(tensor)
-        memory = _in_known_dtype(dense(tensor))
+        memory = _in_known_dtype(contiguous_on_host(tensor))
         view = view_of(memory, memory, None, (memory.numel(),))
         call = core.allgather(self._next_name(), self._number, view)
         return PreparedCall(call, memory, _Received(view, outputs))
@@ -481,7 +481,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
         check_memory(flat)
-        memory = _in_known_dtype(dense(flat))
+        memory = _in_known_dtype(contiguous_on_host(flat))
         width = memory.numel() // flat.numel() if flat.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
         sizes = tuple(width * size for size in splits)

@@ -26,7 +26,7 @@ from farandole.objects import broadcast_object
 Rendezvous = tuple[dist.Store, int, int]
 
 
-def by_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
+def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     """Provide store, rank and size for the scheme farandole://."""
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()

@@ -171,7 +171,7 @@ class _AfterBackward:
 
 
 # The callbacks by the number of the backward pass. Only the pass keeps its callback alive, so the
-# entry goes when the pass ends.
+# entry disappears when the pass ends.
 _after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary()
 
 

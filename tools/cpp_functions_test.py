@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpp_shape import Function, blank, functions
+from cpp_functions import Function, blank, functions
 
 
 def only(text: str) -> Function:
