@@ -1,7 +1,7 @@
 // Measures reduce() alone on one core, with each instruction set of this processor, on memory that
 // was just used. Prints a JSON list; "GB/s" is how fast one input was read in the fastest call. The
-// two arguments are how many inputs are summed, and how many outputs get the sum. Their defaults
-// are 2 and 1.
+// first argument is the number of inputs of a sum, 2 by default. The second is the number of
+// outputs that get the sum, 1 by default.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -54,7 +54,7 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
 
 
-def attempt(action: Callable[[], object]) -> str:
+def error_text_of(action: Callable[[], object]) -> str:
     """Run `action`. Return its error as a text for the other ranks, or "" if there is none.
 
     The other ranks wait in the same call, so this rank must send them the text before it raises.

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 from farandole import arguments
 from farandole.arrays import Array, Arrays, can_be_sent
-from farandole.comparison import attempt, equal_on_all_members, exchange, rank_list, table, variants
+from farandole.comparison import (
+    equal_on_all_members,
+    error_text_of,
+    exchange,
+    rank_list,
+    table,
+    variants,
+)
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce, array_only, start
@@ -57,7 +64,7 @@ def check(
         named.update(_named(arrays, params))
         own.update({key: _read(arrays, key, array) for key, array in named.items()})
 
-    failure = attempt(read)
+    failure = error_text_of(read)
     mine = json.dumps([failure, sorted(own.items())]).encode()
     if equal_on_all_members(mine, base and f"{base}.same", process_set) and not failure:
         return

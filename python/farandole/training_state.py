@@ -15,7 +15,7 @@ import cloudpickle
 
 from farandole import arguments, lifecycle
 from farandole.arrays import Array, Arrays, can_be_sent
-from farandole.comparison import attempt, exchange_failures, table
+from farandole.comparison import error_text_of, exchange_failures, table
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle
@@ -79,7 +79,7 @@ def broadcast_optimizer_state(
             state.append(_Unpickler(data, received).load())
             load(state[0])
 
-        problem = attempt(unpickle_and_load)
+        problem = error_text_of(unpickle_and_load)
     if problems := exchange_failures(problem, "state.taken", process_set):
         raise CallError(
             f"not all ranks could load the optimizer state of rank {root_rank}:\n{table(problems)}"
@@ -129,7 +129,7 @@ def _send(
         state.append(read())
         pickler.dump(state[0])
 
-    problem = attempt(read_and_pickle)
+    problem = error_text_of(read_and_pickle)
     layouts = [(array.dtype, array.shape) for array in pickler.left_out]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)

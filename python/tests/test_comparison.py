@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.comparison import attempt, rank_list, table
+from farandole.comparison import error_text_of, rank_list, table
 from farandole.errors import CallError
 
 
@@ -23,6 +23,6 @@ def test_attempt_returns_the_error_as_text() -> None:
     def reject() -> None:
         raise CallError("not so")
 
-    assert attempt(list) == ""
-    assert attempt(reject) == "not so"
-    assert attempt(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
+    assert error_text_of(list) == ""
+    assert error_text_of(reject) == "not so"
+    assert error_text_of(lambda: 1 / 0) == "ZeroDivisionError: division by zero"

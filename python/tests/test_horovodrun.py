@@ -230,7 +230,7 @@ def test_wrong_flags_are_rejected(
 def test_elastic_and_multi_host_jobs_are_rejected(words: str, problem: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     with pytest.raises(ValueError) as caught:
-        launch.shape_of(arguments).checked_workers()
+        launch.job_size_of(arguments).checked_workers()
     assert problem in str(caught.value)
 
 
@@ -240,7 +240,7 @@ def test_elastic_and_multi_host_jobs_are_rejected(words: str, problem: str) -> N
 )
 def test_jobs_on_this_host_are_accepted(words: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
-    assert launch.shape_of(arguments).checked_workers() == 2
+    assert launch.job_size_of(arguments).checked_workers() == 2
 
 
 def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:

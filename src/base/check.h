@@ -1,4 +1,4 @@
-// CHECK(condition, "why this must hold"): a broken invariant is a bug and stops the process, also
+// CHECK(condition, "why this must hold"): a broken invariant is a bug and stops the process, even
 // in release builds. Expected failures are Status values instead.
 #pragma once
 

@@ -10,7 +10,7 @@ from typing import Any
 import farandole
 from farandole.errors import WorkerError
 from horovod.runner.flags import FLAGS
-from horovod.runner.job_shape import JobShape
+from horovod.runner.job_size import JobSize
 from horovod.runner.workers import PREFIX, worker_variables
 
 __all__ = ["run"]
@@ -56,10 +56,8 @@ def run(
     given = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc
     workers_max = max_np if max_num_proc is None else max_num_proc
-    shape = JobShape(
-        np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script
-    )
-    workers = shape.checked_workers()
+    size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script)
+    workers = size.checked_workers()
     ignored = [
         f"{name} has no meaning here: {why}"
         for name, why in _ignored_arguments().items()

@@ -14,7 +14,7 @@ from farandole.launcher_command import launcher_command
 from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag
-from horovod.runner.job_shape import JobShape
+from horovod.runner.job_size import JobSize
 from horovod.runner.workers import PREFIX, worker_variables
 from horovod.version import __version__ as horovod_version
 
@@ -137,8 +137,8 @@ def _converter_of(flag: Flag) -> Callable[[str], Any]:
     return convert
 
 
-def shape_of(arguments: argparse.Namespace) -> JobShape:
-    return JobShape(
+def job_size_of(arguments: argparse.Namespace) -> JobSize:
+    return JobSize(
         arguments.num_proc,
         arguments.min_num_proc,
         arguments.max_num_proc,
@@ -239,7 +239,7 @@ def run_commandline() -> None:
         check_build(arguments.verbose)
         return
     try:
-        workers = shape_of(arguments).checked_workers()
+        workers = job_size_of(arguments).checked_workers()
         values, unknown = values_of(arguments)
         program = program_of(arguments.command)
         command = launcher_command()

@@ -8,7 +8,7 @@ from horovod.runner.common.util.hosts import check_hosts, parse_host_file, parse
 
 
 @dataclass(frozen=True)
-class JobShape:
+class JobSize:
     """Horovod's arguments for the number of workers and their hosts. Farandole supports only a
     fixed number of workers on this host."""
 
