@@ -332,7 +332,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
         ("echo no such thing >&2; exit 3", "python3: exit code 3: no such thing"),
         ("kill -SEGV $$", "python3: killed by SIGSEGV"),
         ("kill -35 $$", "python3: killed by signal 35"),  # signal 35 has no name
-        ("echo hello", "python3: its answer is not that of Python"),
+        ("echo hello", "python3: it does not answer as Python does"),
         ("sleep 1000", "no answer within 5 s"),
     ],
 )
