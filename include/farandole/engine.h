@@ -20,11 +20,12 @@
 namespace farandole {
 
 // What the engines of one process share, one after another or at the same time: the heap of
-// allocate(), the connection to the launcher, and the flight record. Memory that one engine has
-// allocated is also visible to the peers of the other engines, unless one of the engines asks for a
-// smaller heap. The launcher sees the calls of one engine at a time. Each shared object is freed
-// with the last engine or tensor that uses it. A forked child may use the context for engines of
-// its own, which get new memory. Either the parent or the child may use the launcher, but not both.
+// allocate(), the connection to the launcher, the flight record, and the job's secret. Memory that
+// one engine has allocated is also visible to the peers of the other engines, unless one of the
+// engines asks for a smaller heap. The launcher sees the calls of one engine at a time. Each shared
+// object is freed with the last engine or tensor that uses it; the secret is kept with the context,
+// because it can be read only once. A forked child may use the context for engines of its own,
+// which get new memory. Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
@@ -36,8 +37,9 @@ struct EngineOptions : Knobs {
   std::shared_ptr<ProcessContext> context;
   // For a job that `farandole run` has not started: a text by which the ranks find each other. It
   // must be the same on all ranks, and no other job on this host may use it. Each engine of a
-  // process needs a new text. It may be empty only if size is 1 or if there is a
-  // rendezvous_descriptor.
+  // process needs a new text. It may be empty only if size is 1, or if there is a
+  // rendezvous_descriptor or a job_store. Ranks with a job_store, but with neither a descriptor nor
+  // this text, are each on a host of their own.
   std::string rendezvous_id;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
@@ -143,10 +145,8 @@ struct Outcome {
   // member has sent.
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
-  // Join: the rank that joined last, the same on all members. Of the ranks that had submitted the
-  // most calls to the group since the last join, it is the highest.
-  int last_joined = -1;
-  int source = -1;  // receive: the rank that has sent
+  int last_joined = -1;  // join: the rank that joined last, the same on all members
+  int source = -1;       // receive: the rank that has sent
 };
 
 // Why a rank leaves its job. The launcher uses it to find the rank that failed first.

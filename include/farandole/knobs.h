@@ -35,6 +35,10 @@ struct Knobs {
   int rendezvous_descriptor = -1;
   int flight_record_descriptor = -1;  // borrowed: create() maps the memory
   int channel_descriptor = -1;
+  std::string job_store;
+  int secret_descriptor = -1;  // borrowed; it is read once in a process, which keeps the secret
+  std::string network_interfaces;
+  std::string ports;
   std::chrono::milliseconds start_timeout{120'000};
   std::chrono::seconds stall_warning{10};
   std::chrono::seconds stall_limit{0};  // joins have no such limit
@@ -146,6 +150,30 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .max = kKnobDescriptorMax,
      .help = "The inherited descriptor of the socket to the program that started the job; -1 when "
              "there is none. Set by the launcher."},
+    {.field = knob_field<&Knobs::job_store>,
+     .name = "FARANDOLE_JOB_STORE",
+     .help = "Where the ranks of a job over several hosts find each other: host:port of the "
+             "launcher, or several, separated by commas, of which any may work. Empty in a job on "
+             "one host. Set by the launcher."},
+    {.field = knob_field<&Knobs::secret_descriptor>,
+     .name = "FARANDOLE_SECRET_DESCRIPTOR",
+     .min = -1,
+     .max = kKnobDescriptorMax,
+     .help = "The inherited descriptor from which this worker reads the 32 bytes of the job's "
+             "secret, which it needs with FARANDOLE_JOB_STORE; -1 when there is none. Set by the "
+             "launcher."},
+    {.field = knob_field<&Knobs::network_interfaces>,
+     .name = "FARANDOLE_NETWORK_INTERFACES",
+     .help =
+         "At which addresses workers on other hosts reach this one: names of interfaces (eth0), "
+         "beginnings of names (ib*), addresses or ranges of addresses (10.0.0.0/8), separated by "
+         "commas, the best one first. An entry after ! is avoided (!docker0). Empty means all "
+         "ordinary interfaces."},
+    {.field = knob_field<&Knobs::ports>,
+     .name = "FARANDOLE_PORTS",
+     .help = "The ports at which workers on other hosts may reach this one: one port (20000), or a "
+             "range with a port for each worker of a host (20000-20099). Empty means any free "
+             "port."},
     {.field = knob_field<&Knobs::start_timeout>,
      .name = "FARANDOLE_START_TIMEOUT",
      .old_name = "HOROVOD_START_TIMEOUT",

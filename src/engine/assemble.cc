@@ -8,10 +8,12 @@
 #include "base/digest.h"
 #include "base/format.h"
 #include "base/try.h"
-#include "engine/process_context.h"
+#include "formation/listen_knobs.h"
+#include "formation/process_context.h"
 #include "rendezvous/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/named_store.h"
+#include "rendezvous/remote_store.h"
 
 namespace farandole {
 namespace {
@@ -28,7 +30,8 @@ Status check_topology(const EngineOptions& options) {
         "local rank {} is outside its host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
         topology.local_rank, topology.local_size));
-  if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty())
+  if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty() &&
+      options.job_store.empty())
     return Status::fix_call(format_text(
         "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
         "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
@@ -36,14 +39,18 @@ Status check_topology(const EngineOptions& options) {
   return {};
 }
 
+WaitLimit start_limit(const EngineOptions& options) {
+  return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
+}
+
 Result<std::shared_ptr<LocalStore>> open_store_by_id(const EngineOptions& options) {
   Digest digest;
   digest.add(options.rendezvous_id);
-  const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
-                        options.interrupted};
+  const int members =
+      options.job_store.empty() ? options.topology.size : options.topology.local_size;
   // The name contains the user id, because all users of a host share these names.
-  return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()),
-                          options.topology.size, limit);
+  return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()), members,
+                          start_limit(options));
 }
 
 std::vector<Watch::Process> processes_to_watch(const Formation& formation) {
@@ -129,16 +136,37 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
 Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
   if (options.rendezvous_descriptor >= 0)
     return options.context->launcher_store(options.rendezvous_descriptor);
-  if (options.topology.size == 1) return {std::make_shared<MemoryStore>()};
+  const bool is_alone = options.topology.size == 1 || options.rendezvous_id.empty();
+  if (is_alone) return {std::make_shared<MemoryStore>()};
+  if (!options.job_store.empty() && options.topology.local_size < 0)
+    return Status::fix_call(
+        "with FARANDOLE_JOB_STORE and a rendezvous id, FARANDOLE_LOCAL_SIZE must say how many "
+        "ranks of this host use the id");
   return open_store_by_id(options);
 }
 
 }  // namespace
 
-Result<Stores> choose_stores(const EngineOptions& options) {
+Result<Surroundings> find_surroundings(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
-  FARANDOLE_TRY_ASSIGN(auto local, choose_local_store(options));
-  return Stores::on_one_host(std::move(local));
+  Surroundings found;
+  FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
+  found.stores.job = found.stores.local;
+  if (options.job_store.empty()) return found;
+  FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
+  HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
+                               .port_first = ports.first,
+                               .port_last = ports.last};
+  const WaitLimit limit = start_limit(options);
+  FARANDOLE_TRY_ASSIGN(const auto tls,
+                       options.context->tls(options.secret_descriptor, limit.deadline));
+  found.network = std::make_unique<HostNetwork>(tls, std::move(network));
+  const auto rank = static_cast<std::uint32_t>(options.topology.rank);
+  FARANDOLE_TRY_ASSIGN(
+      found.stores.job,
+      RemoteStore::connect(
+          {.places = options.job_store, .context = tls, .self = {Role::kWorker, rank}}, limit));
+  return found;
 }
 
 Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,

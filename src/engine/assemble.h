@@ -11,11 +11,11 @@
 #include "base/log.h"
 #include "engine/groups.h"
 #include "engine/host_network.h"
-#include "engine/process_context.h"
 #include "engine/progress_threads.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
 #include "formation/formation.h"
+#include "formation/process_context.h"
 #include "rendezvous/local_store.h"
 #include "timeline/flight_record.h"
 #include "timeline/timeline.h"
@@ -47,8 +47,15 @@ struct Engine::Parts {
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores,
                                          std::unique_ptr<HostNetwork> network = nullptr);
 
-// Returns the Stores for these options: those of the launcher, the one under the rendezvous id, or
-// a new MemoryStore for a job of one rank. `options.context` must be set.
-Result<Stores> choose_stores(const EngineOptions& options);
+// How a rank reaches the others of its job.
+struct Surroundings {
+  Stores stores;
+  std::unique_ptr<HostNetwork> network;  // null without a job_store
+};
+
+// Returns what the options say. The LocalStore is the launcher's, the one under the rendezvous id,
+// or a new MemoryStore for a rank that is alone on its host. Without a job_store, it is also the
+// job's Store. `options.context` must be set. Errors: as Engine::create().
+Result<Surroundings> find_surroundings(const EngineOptions& options);
 
 }  // namespace farandole

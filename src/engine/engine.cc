@@ -84,8 +84,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
-    FARANDOLE_TRY_ASSIGN(auto stores, choose_stores(options));
-    return assemble(options, std::move(stores));
+    FARANDOLE_TRY_ASSIGN(auto found, find_surroundings(options));
+    return assemble(options, std::move(found.stores), std::move(found.network));
   });
 }
 

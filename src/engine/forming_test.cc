@@ -1,11 +1,13 @@
 // Tests formations of whole engines. After each formation, successful or not, only the ranks'
 // counters and pids and the time of stall warnings may stay in the Store, because the Store lives
 // as long as the job.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,14 +18,18 @@
 #include <thread>
 #include <vector>
 
+#include "base/format.h"
 #include "base/guarded.h"
 #include "engine/job_in_test.h"
+#include "network/tcp/job_in_test.h"
 #include "rendezvous/keys.h"
+#include "rendezvous/serving_thread.h"
 
 namespace farandole {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // A Store that remembers which keys exist, and counts the requests.
 class WatchedStore final : public LocalStore {
@@ -155,6 +161,97 @@ TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   const int per_rank = (more - few) / (8 - 2);
   EXPECT_LE(per_rank, 11);
   EXPECT_EQ(count_requests_of_job(32), more + (32 - 8) * per_rank);
+}
+
+// The options of a rank whose launcher serves the job's Store over the network.
+class RemoteJob {
+ public:
+  // `hosts` has by rank the number of its host, 0 or 1.
+  explicit RemoteJob(std::vector<int> hosts) : hosts_(std::move(hosts)), job_(0, context_.get()) {
+    for (auto& store : local_stores_) store = std::make_unique<ServingThread>(size());
+  }
+
+  int size() const { return static_cast<int>(hosts_.size()); }
+  EngineOptions options(int rank) {
+    EngineOptions options = options_of(rank, size());
+    options.topology = {.rank = rank, .size = size()};
+    options.network_interfaces = "lo";
+    options.job_store = job_.place();
+    const int host = hosts_[static_cast<std::size_t>(rank)];
+    options.rendezvous_descriptor = local_stores_[static_cast<std::size_t>(host)]->end(rank).get();
+    return options;
+  }
+
+ private:
+  std::vector<int> hosts_;
+  std::shared_ptr<const TlsContext> context_ = context_of('s');  // outlives its connections
+  ServingThread job_;
+  std::array<std::unique_ptr<ServingThread>, 2> local_stores_;
+};
+
+// A descriptor from which the secret of context_of('s') can be read once.
+Descriptor secret_pipe(std::size_t bytes = kSecretBytes) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Descriptor to(ends[1]);
+  const std::string secret(bytes, 's');
+  EXPECT_EQ(::write(to.get(), secret.data(), bytes), static_cast<ssize_t>(bytes));
+  return Descriptor(ends[0]);
+}
+
+// The second engine of each process needs the secret, too.
+TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, {0, 1, 0}}) {
+    RemoteJob job(hosts);
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < job.size(); ++rank)
+      ranks.emplace_back([&, rank] {
+        EngineOptions options = job.options(rank);
+        const Descriptor secret = secret_pipe();
+        options.secret_descriptor = secret.get();
+        for (int life = 0; life < 2; ++life) {
+          const auto engine = value_or_abort(Engine::create(options));
+          EXPECT_EQ(engine->topology().cross_size, hosts.size() == 2 || rank == 2 ? 1 : 2);
+          std::vector<float> values(1000, 1.0F);
+          EXPECT_EQ(allreduce(*engine, values), Status());
+          EXPECT_EQ(values.back(), static_cast<float>(job.size()));
+          EXPECT_EQ(engine->add_group({1}).status(), Status());
+          EXPECT_EQ(barrier(*engine), Status());
+        }
+      });
+  }
+}
+
+TEST(Formation, NeedsTheSecretForTheJobStore) {
+  RemoteJob job({0});
+  EngineOptions options = job.options(0);
+  EXPECT_EQ(Engine::create(options).status(),
+            Status::fix_call("FARANDOLE_JOB_STORE is set, but FARANDOLE_SECRET_DESCRIPTOR is not; "
+                             "only `farandole run` sets them, and it sets both"));
+  const Descriptor too_short = secret_pipe(kSecretBytes - 1);
+  options.secret_descriptor = too_short.get();
+  const Status status = Engine::create(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kFixCall);
+  EXPECT_THAT(status.message(),
+              HasSubstr(format_text("the secret of the job cannot be read from descriptor {} "
+                                    "(FARANDOLE_SECRET_DESCRIPTOR): ",
+                                    too_short.get())));
+}
+
+TEST(Formation, RejectsWrongNetworkKnobs) {
+  RemoteJob job({0});
+  EngineOptions options = job.options(0);
+  const Descriptor secret = secret_pipe();
+  options.secret_descriptor = secret.get();
+  options.ports = "x";
+  EXPECT_THAT(Engine::create(options).status().message(), HasSubstr("FARANDOLE_PORTS is \"x\""));
+  options.ports.clear();
+  options.network_interfaces = "no-such-interface";
+  EXPECT_EQ(Engine::create(options).status().code(), StatusCode::kFixCall);
+  options.network_interfaces = "lo";
+  options.job_store = "nowhere";
+  EXPECT_THAT(Engine::create(options).status().message(),
+              HasSubstr("\"nowhere\" does not say where the job's rendezvous is"));
 }
 
 }  // namespace

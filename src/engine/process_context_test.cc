@@ -1,6 +1,6 @@
 // Tests what the engines of one process share, if they live one after another or at the same time.
 // Each rank is a thread with its own context, as if it were a process.
-#include "engine/process_context.h"
+#include "formation/process_context.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "engine/process_context.h"
+#include "formation/process_context.h"
 
 #include <fcntl.h>
 
@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/try.h"
+#include "network/tcp/job_secret.h"
 #include "rendezvous/store_client.h"
 #include "timeline/flight_record.h"
 
@@ -29,6 +30,27 @@ Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descripto
   FARANDOLE_TRY_ASSIGN(store, StoreClient::connect(descriptor));
   parts->stores[descriptor] = store;
   return store;
+}
+
+Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(int secret_descriptor,
+                                                              TimePoint deadline) {
+  auto parts = parts_.lock();
+  if (parts->tls) return parts->tls;
+  if (secret_descriptor < 0)
+    return Status::fix_call(
+        "FARANDOLE_JOB_STORE is set, but FARANDOLE_SECRET_DESCRIPTOR is not; only `farandole run` "
+        "sets them, and it sets both");
+  ::fcntl(secret_descriptor, F_SETFD, FD_CLOEXEC);
+  auto secret = JobSecret::read_descriptor(secret_descriptor, deadline);
+  if (!secret.ok())
+    return Status::fix_call(format_text(
+        "the secret of the job cannot be read from descriptor {} (FARANDOLE_SECRET_DESCRIPTOR): "
+        "{}. A wrapper between `farandole run` and this program may close inherited descriptors "
+        "(Python's subprocess does unless close_fds=False), or another program may have read the "
+        "secret before",
+        secret_descriptor, secret.status().message()));
+  FARANDOLE_TRY_ASSIGN(parts->tls, TlsContext::make(*std::move(secret)));
+  return parts->tls;
 }
 
 Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {

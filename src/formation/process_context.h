@@ -1,12 +1,15 @@
-// ProcessContext: finds what the engines of one process share. It owns nothing: each part is
-// destroyed with the last engine or tensor that uses it.
+// ProcessContext: finds what the engines of one process share. It owns none of these parts: each is
+// destroyed with the last engine or tensor that uses it. Only the job's secret stays, because it
+// can be read only once.
 #pragma once
 
 #include <map>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/guarded.h"
 #include "farandole/engine.h"
+#include "network/tcp/tls_session.h"
 #include "rendezvous/local_store.h"
 #include "transport/shm/shared_heap.h"
 
@@ -29,6 +32,10 @@ class ProcessContext {
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
   Result<std::shared_ptr<LocalStore>> launcher_store(int descriptor);
+  // Returns the secret of the job, ready for connections. The first call reads it from the
+  // descriptor, and waits for it until the deadline; later calls return the same. Errors: kFixCall
+  // (no descriptor, or not 32 bytes), kStop.
+  Result<std::shared_ptr<const TlsContext>> tls(int secret_descriptor, TimePoint deadline);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns private memory instead. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -38,6 +45,7 @@ class ProcessContext {
     std::weak_ptr<SharedHeap> heap;
     std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
+    std::shared_ptr<const TlsContext> tls;                   // also owned by connections
   };
 
   Guarded<Parts> parts_;
