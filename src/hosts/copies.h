@@ -6,10 +6,9 @@
 // staging memory. The members copy from the staging memory of the others what stays on the host
 // when it is staged, and what came from other hosts when it is complete.
 //
-// Cost for a host that sends s bytes and gets g bytes: 3 waits, and 2 more per window, overlapped
-// over two windows; one one-way latency after the notes. Each member moves twice what it brings (4
-// times in an all-to-all with itself), and twice what it gets. Each byte is on the wire once,
-// except that a broadcast or all-gather sends it to each other host.
+// Cost, after the 2 waits and the one-way latency of the notes: 2 waits and one one-way latency per
+// window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
+// member moves twice what it brings, to stage it, and twice what it gets.
 #pragma once
 
 #include <array>

@@ -129,29 +129,42 @@ void HostsReduction::reduce_notes() const {
   }
 }
 
+// Copies what the lanes of the other members reduce. Our lane reads our input directly.
 void HostsReduction::stage(std::int64_t window) {
   if (options_.tensor.joined) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange chunk = layout_.chunk(part(host), window);
+    const StreamRange ours =
+        lane_.exist() ? slice(host, window) : StreamRange{chunk.end, chunk.end};
     std::byte* const to = own(layout_.chunk_offset(window, host));
-    part(host).visit(chunk, [&](const Block& block, StreamRange range) {
-      std::memcpy(to + (range.begin - chunk.begin),
-                  options_.tensor.input + block.input + (range.begin - block.begin),
+    const auto copy = [&](const Block& block, StreamRange range) {
+      std::memcpy(to + (range.begin - chunk.begin), input_at(block, range),
                   static_cast<std::size_t>(range.bytes()));
-    });
+    };
+    part(host).visit({chunk.begin, ours.begin}, copy);
+    part(host).visit({ours.end, chunk.end}, copy);
   }
 }
 
-// Reduces our lane's slice of the members' chunks in place, into what we show ourselves. No other
+const std::byte* HostsReduction::input_at(const Block& block, StreamRange range) const {
+  return options_.tensor.input + block.input + (range.begin - block.begin);
+}
+
+// Reduces our lane's slice of the members' inputs into what we show ourselves, where no other
 // member reads this slice.
 void HostsReduction::reduce_slice(std::int64_t window, int host) const {
   const EntryBarrier& entry_barrier = notes_.entry_barrier();
-  const std::int64_t offset = shown_offset(window, host);
-  scratch_->inputs.clear();
-  for (int member = 0; member < group().members(); ++member)
-    if (!has_joined(entry_barrier, member))
-      scratch_->inputs.push_back(entry_barrier.staging(member) + offset);
-  reduce_inputs(to_host_sum_, own(offset), slice(host, window).bytes());
+  const StreamRange all = slice(host, window);
+  part(host).visit(all, [&](const Block& block, StreamRange range) {
+    const std::int64_t offset = shown_offset(window, host) + (range.begin - all.begin);
+    scratch_->inputs.clear();
+    for (int member = 0; member < group().members(); ++member)
+      if (!has_joined(entry_barrier, member))
+        scratch_->inputs.push_back(member == group().member
+                                       ? input_at(block, range)
+                                       : entry_barrier.staging(member) + offset);
+    reduce_inputs(to_host_sum_, own(offset), range.bytes());
+  });
 }
 
 void HostsReduction::begin(std::int64_t window) {

@@ -18,11 +18,11 @@
 // Cost for n bytes on h hosts with p members and L lanes each:
 // - if the notes can carry the host sum: 2 waits and one one-way latency; each host sends (h − 1) n
 //   bytes, local member 0 moves (p + 1) n bytes and each member (h + 1) n bytes;
-// - otherwise: 3 waits, and 2 more per window; one one-way latency, and one or (in an allreduce)
-// two
-//   more, overlapped over two windows. Each host sends 2 (h − 1)/h · n bytes in an allreduce, the
-//   lower bound, and half of that in a reduce-scatter. Each member moves 2n bytes to stage and to
-//   fetch, and a lane (p + h + 3)/L · n or fewer to reduce.
+// - otherwise: 2 waits, and 2 per window; a one-way latency for the notes, and then per window one,
+//   or two in an allreduce, with two windows on the wire. Each host sends 2 (h − 1)/h · n bytes in
+//   an allreduce, the lower bound, and half of that in a reduce-scatter. Each member moves
+//   (2 − 2/L) n bytes to stage and 2n to fetch, in a reduce-scatter only 2/(hp) · n. A lane moves
+//   (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results.
 #pragma once
 
 #include <array>
@@ -107,6 +107,7 @@ class HostsReduction final : public StepBetweenHosts {
     return complete_[static_cast<std::size_t>(window % 2)];
   }
 
+  const std::byte* input_at(const Block& block, StreamRange range) const;
   void reduce_notes() const;
   void reduce_slice(std::int64_t window, int host) const;
   void receive_results(std::int64_t window);
