@@ -120,5 +120,49 @@ INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
                                   std::get<1>(test.param).name;
                          });
 
+// Random sequences of operations on the same slots, in random shapes and networks. The parameter is
+// the seed.
+class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
+ protected:
+  // Divides some members among some hosts. Members of a host need not be neighbours.
+  static HostMembers random_parts(std::mt19937& random) {
+    const std::int64_t hosts = 2 + random_below(random, 3);
+    HostMembers parts(static_cast<std::size_t>(hosts));
+    const std::int64_t members = hosts + random_below(random, 6);
+    for (int member = 0; member < members; ++member) {
+      const std::int64_t host = member < hosts ? member : random_below(random, hosts);
+      parts[static_cast<std::size_t>(host)].push_back(member);
+    }
+    return parts;
+  }
+  void add(const HostMembers& parts) {
+    const auto operations = operations_with_steps();
+    const Operation operation =
+        operations[static_cast<std::size_t>(random_below(random_, 6))].operation;
+    const DType dtype = kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype;
+    const auto op = static_cast<ReduceOp>(random_below(random_, 7));
+    if (!is_defined(operation, dtype, op)) return;
+    const std::int64_t rows = random_below(random_, std::int64_t{1} << random_below(random_, 18));
+    CallInTest call = {.operation = operation,
+                       .reduction = {.dtype = dtype, .op = op},
+                       .row_elements = random_below(random_, 4)};
+    call.hosts = parts;
+    calls_.emplace_back(random_call(random_, call, members_of(parts), rows));
+  }
+
+  std::mt19937 random_{GetParam()};
+  std::vector<PreparedCall> calls_;
+};
+
+TEST_P(HostsRandomSequences, in_one_thread) {
+  const HostMembers parts = random_parts(random_);
+  while (calls_.size() < 25) add(parts);
+  const auto bytes_at_once = static_cast<std::size_t>(random_below(random_, 3) * 300'000 + 20'000);
+  HostsInTest cluster(parts, {.bytes_at_once = bytes_at_once, .wire_bytes = bytes_at_once / 2});
+  run_in_random_order(cluster, calls_, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, HostsRandomSequences, ::testing::Range(1U, 33U));
+
 }  // namespace
 }  // namespace farandole

@@ -91,11 +91,6 @@ class HostsRun {
     }
     return progress == Progress::kAdvanced || progress == Progress::kDone;
   }
-  // Whether the member has begun this call, and has written none of its memory.
-  bool is_untouched(int member, std::size_t call) const {
-    const Position& position = positions_[static_cast<std::size_t>(member)];
-    return position.next == call && position.call && position.call->untouched();
-  }
 
  private:
   struct Position {
