@@ -16,7 +16,7 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "base/visible_text.h"
-#include "whole_number.h"
+#include "base/whole_number.h"
 
 namespace farandole {
 namespace {

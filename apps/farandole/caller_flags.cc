@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "base/try.h"
-#include "whole_number.h"
+#include "base/whole_number.h"
 
 namespace farandole {
 namespace {

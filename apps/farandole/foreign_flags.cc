@@ -12,7 +12,7 @@ struct Row {
 };
 
 constexpr std::string_view kHostsHint =
-    "jobs over several hosts do not work yet; without this flag, the job runs on this host";
+    "start the command on each host, with `--join HOST:PORT --nodes N --node K --secret FILE`";
 constexpr std::string_view kElasticHint =
     "elastic jobs do not work yet; without this flag, the number of workers is fixed";
 constexpr std::string_view kTransportHint =

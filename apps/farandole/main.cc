@@ -18,6 +18,7 @@
 #include "doctor.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
+#include "nodes/secret_file.h"
 #include "output/colors.h"
 #include "python_choice.h"
 #include "run_options.h"
@@ -32,6 +33,12 @@ Add one of these lines to the start-up file of your shell:
   bash: source <(farandole completion bash)
   zsh:  source <(farandole completion zsh)
   fish: farandole completion fish | source
+)";
+
+constexpr const char* kSecretFooter = R"(
+The file has 32 random bytes, and only you can read it. Copy it to all hosts of the job, for example
+with `scp -p`, and give it to `farandole run --secret FILE`. Whoever has the file can join the job
+and read its data. Remove it when no job uses it any more.
 )";
 
 // The command can be started with closed standard streams (`<&- >&-`). Then the next files that we
@@ -106,6 +113,15 @@ int print_completion(const CLI::App& app, const std::string& shell) {
   return code_after_printing(0);
 }
 
+int make_secret(const std::string& path) {
+  const auto made = path.empty() ? farandole::Status::fix_call(
+                                       "which file? For example `farandole secret "
+                                       "job.secret`")
+                                 : farandole::make_secret_file(path);
+  if (made.ok()) return 0;
+  return reject("farandole secret", made.message(), "farandole secret --help");
+}
+
 // Shortens the parser's error text to the flag and the reason.
 std::string shortened_error(const CLI::ParseError& error) {
   const std::string text = error.what();
@@ -119,9 +135,8 @@ std::string shortened_error(const CLI::ParseError& error) {
 int no_such_command(const std::vector<std::string>& words) {
   return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; the commands are run, status, bench, doctor, knobs and completion; to "
-                    "start a program, "
-                    "use `farandole run -n 2 python train.py`",
+                    "`; the commands are run, status, bench, doctor, secret, knobs and completion; "
+                    "to start a program, use `farandole run -n 2 python train.py`",
                 "farandole --help");
 }
 
@@ -153,6 +168,11 @@ int main(int count, char** arguments) {
   status->add_flag("--json", as_json, "As a JSON list of objects");
   status->footer(farandole::kStatusFooter);
   status->allow_extras(false);
+  std::string secret_path;
+  auto* secret = app.add_subcommand("secret", "Make a secret for a job over several hosts");
+  secret->add_option("file", secret_path, "The file to make; it must not exist")->type_name("FILE");
+  secret->footer(kSecretFooter);
+  secret->allow_extras(false);
   std::string shell;
   auto* completion = app.add_subcommand("completion", "Print a script that completes our commands");
   completion->add_option("shell", shell, "bash, zsh or fish")->type_name("SHELL");
@@ -180,6 +200,7 @@ int main(int count, char** arguments) {
   if (bench_options.chosen()) return bench(bench_options, line.before);
   if (doctor->parsed()) return code_after_printing(farandole::run_doctor(as_json));
   if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
+  if (secret->parsed()) return make_secret(secret_path);
   if (completion->parsed()) return print_completion(app, shell);
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();

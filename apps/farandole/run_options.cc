@@ -10,11 +10,11 @@
 #include "base/knobs.h"
 #include "base/try.h"
 #include "base/visible_text.h"
+#include "base/whole_number.h"
 #include "foreign_flags.h"
 #include "launcher/worker_environment.h"
 #include "rank_list.h"
 #include "system_files.h"
-#include "whole_number.h"
 
 namespace farandole {
 namespace {
@@ -38,6 +38,14 @@ GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 --output-dir DIR also writes the unchanged output of each worker to DIR/rank.<NN>/stdout and stderr.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
 a file cannot be written any more, the launcher says so once and the job goes on.
+
+A job over several hosts is started by the same command on each host, but for the number after
+--node; -n may differ, too. Node 0 runs on the host of --join, and its ranks come first:
+  farandole secret job.secret    (once; then copy the file to all hosts, with mode 0600)
+  farandole run --join HOST:PORT --nodes 2 --node 0 --secret job.secret -n 4 python train.py
+  farandole run --join HOST:PORT --nodes 2 --node 1 --secret job.secret -n 4 python train.py
+The order of starting does not matter. --start-timeout limits how long a node waits for the others.
+If a node fails, the others end, too.
 
 When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
 and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).
@@ -75,7 +83,7 @@ std::string overriding_variable(std::string_view name) {
   for (const KnobRow& row : kKnobs)
     if (row.flag.empty() && (row.name == name || row.old_name == name))
       return std::string(row.name);
-  for (const auto& variables : {rank_variables(0, 1, {}), torchrun_variables(0, 1, 0)})
+  for (const auto& variables : {rank_variables({}, 0, {}, {}), torchrun_variables({}, 0, {})})
     for (const auto& [ours, value] : variables)
       if (ours == name) return ours;
   return {};
@@ -107,6 +115,7 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
 
 RunOptions::RunOptions(CLI::App& app)
     : command_(app.add_subcommand("run", "Start a program N times on this host, as one job")),
+      nodes_(*command_),
       caller_(*command_) {
   command_->footer(kFooter);
   command_->prefix_command();
@@ -114,7 +123,8 @@ RunOptions::RunOptions(CLI::App& app)
   // command.
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->formatter(std::make_shared<RunFormatter>());
-  command_->add_option("-n,--workers", workers_, "How many workers to start")->type_name("N");
+  command_->add_option("-n,--workers", workers_, "How many workers to start on this host")
+      ->type_name("N");
   command_
       ->add_option("-x", variables_,
                    "Sets a variable for the workers, or passes on the one that is set here; may be "
@@ -188,7 +198,7 @@ Result<std::vector<std::string>> RunOptions::program(
   return program;
 }
 
-Result<OutputOptions> RunOptions::output(int workers) const {
+Result<OutputOptions> RunOptions::output(int size) const {
   OutputOptions output;
   auto prefix = LinePrefix::parse(prefix_);
   if (!prefix.ok())
@@ -196,7 +206,7 @@ Result<OutputOptions> RunOptions::output(int workers) const {
         format_text("--prefix \"{}\": {}", escape_controls(prefix_), prefix.status().message()));
   output.prefix = *std::move(prefix);
   if (command_->count("--tag-rank") > 0) {
-    auto ranks = parse_rank_list(shown_ranks_, workers);
+    auto ranks = parse_rank_list(shown_ranks_, size);
     if (!ranks.ok())
       return Status::fix_call(
           format_text("--tag-rank \"{}\": {}", shown_ranks_, ranks.status().message()));
@@ -233,7 +243,9 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(const int grace,
                        whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
   job.grace = std::chrono::seconds(grace);
-  FARANDOLE_TRY_ASSIGN(job.output, output(job.workers));
+  FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
+  job.secret_path = nodes_.secret_path();
+  FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
@@ -244,6 +256,10 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
     return given != variables.end() ? given->second.c_str() : std::getenv(name);
   }));
   job.stall_warning = stall_warning_of(knobs);
+  if (job.nodes) {
+    job.nodes->workers = job.workers;
+    job.nodes->start_timeout = knobs.start_timeout;
+  }
   job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
   return job;
 }

@@ -9,6 +9,7 @@
 #include "caller_flags.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
+#include "node_flags.h"
 
 namespace farandole {
 
@@ -35,10 +36,12 @@ class RunOptions {
 
   void add_knobs();
   Result<std::vector<std::string>> program(const std::vector<std::string>& after_dashes) const;
-  Result<OutputOptions> output(int workers) const;
+  // `size` is the number of ranks of the job, if it is known.
+  Result<OutputOptions> output(int size) const;
   Result<Variables> settings() const;
 
   CLI::App* command_;  // owned by the parser
+  NodeFlags nodes_;
   CallerFlags caller_;
   std::string workers_;
   std::string grace_seconds_ = "30";

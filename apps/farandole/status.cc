@@ -12,9 +12,9 @@
 
 #include "base/format.h"
 #include "base/visible_text.h"
+#include "base/whole_number.h"
 #include "launcher/job_list.h"
 #include "output/colors.h"
-#include "whole_number.h"
 
 namespace farandole {
 namespace {
@@ -52,7 +52,8 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
   for (const JobStatus& job : jobs) {
     auto ranks = OrderedJson::array();
     for (const RankStatus& status : job.ranks)
-      ranks.push_back(as_json_value(status, ranks.size(), job.read_at));
+      ranks.push_back(as_json_value(status, ranks.size() + static_cast<std::size_t>(job.first_rank),
+                                    job.read_at));
     list.push_back({{"pid", job.pid},
                     {"host", job.host},
                     {"command", job.command},

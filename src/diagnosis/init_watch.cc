@@ -26,7 +26,7 @@ std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& wo
   std::vector<int> outside;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
     if (is_alive(workers[rank]) && is_outside(workers[rank]))
-      outside.push_back(static_cast<int>(rank));
+      outside.push_back(first_rank_ + static_cast<int>(rank));
   if (outside.empty()) return std::nullopt;
   const bool one = outside.size() == 1;
   return format_text(
@@ -35,18 +35,19 @@ std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& wo
       name_ranks(outside), one ? "has" : "have", one ? "it runs" : "each runs");
 }
 
-std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers) {
-  if (workers.size() < 2) return std::nullopt;
+std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers,
+                                             int first_rank, int size) {
+  if (size < 2) return std::nullopt;
   std::vector<int> outside;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
-    if (is_outside(workers[rank])) outside.push_back(static_cast<int>(rank));
+    if (is_outside(workers[rank])) outside.push_back(first_rank + static_cast<int>(rank));
   if (outside.empty()) return std::nullopt;
   if (outside.size() == workers.size())
     return format_text(
-        "no worker of this job called farandole's init(): unless the program communicates through "
+        "no worker of this {} called farandole's init(): unless the program communicates through "
         "another library, such as torch.distributed with gloo, the {} processes ran independently "
         "of each other; to train together, the program must call hvd.init()",
-        workers.size());
+        workers.size() == static_cast<std::size_t>(size) ? "job" : "node", workers.size());
   return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "
       "of the job must call hvd.init()",

@@ -20,8 +20,9 @@ class InitWatch {
   static constexpr auto kTimeToInit = std::chrono::minutes(1);
 
   // A single worker needs no init(), so it never causes a warning.
-  InitWatch(int workers, TimePoint started) {
-    if (workers > 1) deadline_ = started + kTimeToInit;
+  // `first_rank` is the rank of the first worker of this host.
+  InitWatch(int size, TimePoint started, int first_rank = 0) : first_rank_(first_rank) {
+    if (size > 1) deadline_ = started + kTimeToInit;
   }
 
   // When to call check(); empty if no further call is needed.
@@ -33,10 +34,13 @@ class InitWatch {
 
  private:
   std::optional<TimePoint> deadline_;
+  int first_rank_;
 };
 
 // Call it when all workers have ended with exit code 0. Returns a warning about the workers that
-// never called init(). A pure function.
-std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers);
+// never called init(). `workers` are those of this host; the first one has the rank `first_rank` in
+// a job of `size` ranks. A pure function.
+std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers,
+                                             int first_rank, int size);
 
 }  // namespace farandole

@@ -35,6 +35,10 @@ std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>&
   return watch.check(of, kStart + InitWatch::kTimeToInit);
 }
 
+std::optional<std::string> line_at_end(const std::vector<WatchedWorker>& of) {
+  return never_initialized(of, 0, static_cast<int>(of.size()));
+}
+
 TEST(InitWatch, WarnsOnceAfterAMinute) {
   const auto job = workers({kOutside, kMember, kOutside});
   InitWatch watch(3, kStart);
@@ -73,18 +77,28 @@ TEST(InitWatch, IsSilentIfOtherRanksWaitInInit) {
 TEST(InitWatch, ASingleWorkerNeedsNoInit) {
   EXPECT_EQ(InitWatch(1, kStart).deadline(), std::nullopt);
   EXPECT_EQ(warning_at_deadline(workers({kOutside})), std::nullopt);
-  EXPECT_EQ(never_initialized(workers({kOutside})), std::nullopt);
+  EXPECT_EQ(line_at_end(workers({kOutside})), std::nullopt);
 }
 
 TEST(InitWatch, NamesRanksThatNeverCalledInit) {
-  EXPECT_EQ(never_initialized(workers({kOutside, kOutside, kOutside})),
+  EXPECT_EQ(line_at_end(workers({kOutside, kOutside, kOutside})),
             "no worker of this job called farandole's init(): unless the program communicates "
             "through another library, such as torch.distributed with gloo, the 3 processes ran "
             "independently of each other; to train together, the program must call hvd.init()");
-  EXPECT_EQ(never_initialized(workers({kOutside, kLeft, kOutside})),
+  EXPECT_EQ(line_at_end(workers({kOutside, kLeft, kOutside})),
             "ranks 0, 2 ended without calling farandole's init() and ran independently of the "
             "others; every rank of the job must call hvd.init()");
-  EXPECT_EQ(never_initialized(workers({kLeft, kMember, kForming})), std::nullopt);
+  EXPECT_EQ(line_at_end(workers({kLeft, kMember, kForming})), std::nullopt);
+}
+
+TEST(InitWatch, NamesRanksOfTheSecondNode) {
+  const auto node = workers({kOutside, kMember});
+  InitWatch watch(4, kStart, 2);
+  EXPECT_THAT(watch.check(node, kStart + InitWatch::kTimeToInit),
+              Optional(StartsWith("rank 2 has been running")));
+  EXPECT_THAT(never_initialized(node, 2, 4), Optional(StartsWith("rank 2 ended without")));
+  EXPECT_THAT(never_initialized(workers({kOutside}), 3, 4),
+              Optional(StartsWith("no worker of this node called")));
 }
 
 }  // namespace

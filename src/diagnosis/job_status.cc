@@ -87,10 +87,10 @@ void add_waits(const JobStatus& job, TableLines& lines) {
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const auto& call = job.ranks[rank].call;
     if (call && job.ranks[rank].state == RankState::kWaits)
-      waiting[{call->group, call->name_hash}].push_back(static_cast<int>(rank));
+      waiting[{call->group, call->name_hash}].push_back(job.first_rank + static_cast<int>(rank));
   }
   for (const auto& [key, ranks] : waiting) {
-    const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front())];
+    const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front() - job.first_rank)];
     lines.add(format_text("{} {} for {} in {}", name_ranks(ranks),
                           ranks.size() == 1 ? "waits" : "wait", name_ranks(first.waits_for),
                           describe(*first.call)));
@@ -109,10 +109,11 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
   lines.add("rank     pid      calls    bytes   waited share  now");
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const RankStatus& one = job.ranks[rank];
-    lines.add_row(format_text("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ", rank, one.pid,
-                              with_commas(one.counts.calls), size_of(one.counts.bytes),
-                              time_of(one.counts.blocked), share_of(one)),
-                  describe(one, job.read_at), color_of(one.state));
+    lines.add_row(
+        format_text("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ",
+                    job.first_rank + static_cast<int>(rank), one.pid, with_commas(one.counts.calls),
+                    size_of(one.counts.bytes), time_of(one.counts.blocked), share_of(one)),
+        describe(one, job.read_at), color_of(one.state));
   }
   add_waits(job, lines);
   return lines.take();

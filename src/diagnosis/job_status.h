@@ -17,7 +17,8 @@ struct JobStatus {
   std::string command;  // the command line of the workers
   TimePoint started{};
   TimePoint read_at{};            // when the status was read
-  std::vector<RankStatus> ranks;  // by rank
+  int first_rank = 0;             // of this host; not 0 on the second host of a job
+  std::vector<RankStatus> ranks;  // of this host, from first_rank on
 };
 
 struct TableStyle {

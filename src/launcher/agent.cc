@@ -28,6 +28,7 @@
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/exit_report.h"
+#include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
 #include "launcher/job_sheet.h"
 #include "launcher/poller.h"
@@ -55,7 +56,8 @@ enum class Source : std::uint64_t {
   kWritable,
   kWorker,
   kStream,
-  kStack
+  kStack,
+  kNodes
 };
 
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
@@ -64,23 +66,29 @@ constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
 constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(value >> 32U); }
 constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
 
+// How long a failed node waits for the others to end, so that all of them learn how the job ended.
+constexpr auto kOtherNodesTime = std::chrono::seconds(20);
+// A node whose workers have succeeded says after this time which nodes it waits for.
+constexpr auto kQuietWait = std::chrono::seconds(5);
+
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
   std::vector<int> inherited{descriptors.rendezvous, descriptors.flight_record};
   if (descriptors.channel >= 0) inherited.push_back(descriptors.channel);
+  if (descriptors.secret >= 0) inherited.push_back(descriptors.secret);
   return inherited;
 }
 
 class Agent {
  public:
-  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store, RankFiles files)
+  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store)
       : setup_(setup),
         poller_(std::move(poller)),
         store_(std::move(store)),
+        layout_{.node = 0, .workers = {setup.options.workers}},
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
-        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output,
-                std::move(files)),
+        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
@@ -89,16 +97,21 @@ class Agent {
 
  private:
   Status watch_own_descriptors();
+  Status join_nodes();
+  void serve_nodes();
+  void tell_other_nodes();
+  int exit_code_with_other_nodes(int exit_code);
   Status start_all();
   void reserve_port();
-  Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
+  Status start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited);
+  MeetingPlaces meeting_places() const;
   // Chooses the variables that the user has not set, and says so unless the user has set the number
   // of threads.
   void choose_defaults(const std::vector<EnvironmentVariable>& inherited);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
-  void worker_ended(std::size_t rank);
+  void worker_ended(std::size_t local_rank);
   void handle_stops();
   void reap_orphans();
   void perform(const Actions& actions);
@@ -119,13 +132,15 @@ class Agent {
   const AgentSetup& setup_;
   Poller poller_;
   std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<JobNodes> nodes_;  // null if the job is on this host only
+  NodeLayout layout_;
   std::optional<ReservedPort> port_;  // MASTER_PORT of this job, until it ends
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
-  std::vector<StartedWorker> workers_;             // by rank
-  std::vector<std::shared_ptr<Segment>> records_;  // by rank: the flight records of the workers
+  std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
+  std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
   InitWatch init_watch_;
   StallWatch stalls_;
@@ -133,6 +148,10 @@ class Agent {
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint last_stall_check_ = now();
   bool stack_failure_reported_ = false;  // py-spy fails for each rank in the same way
+  Status nodes_failure_;                 // why this node cannot take part in the job
+  std::string other_failure_;            // the first failure of another node
+  bool told_own_failure_ = false;
+  int last_signal_ = 0;  // that asked the job to end
   bool user_stopped_job_ = false;
   bool foreground_is_gone_ = false;
   bool job_is_over_ = false;
@@ -140,19 +159,32 @@ class Agent {
 };
 
 int Agent::run() {
-  if (const Status started = start_all(); !started.ok()) {
+  Status started = watch_own_descriptors();
+  if (started.ok() && setup_.options.nodes) {
+    if (started = join_nodes(); !started.ok()) {
+      output_.error(started.message());
+      return finish(last_signal_ != 0                        ? 128 + last_signal_
+                    : started.code() == StatusCode::kFixCall ? 2
+                                                             : 1);
+    }
+  }
+  if (started.ok()) started = start_all();
+  if (!started.ok()) {
     output_.error(started.message());
+    if (nodes_) nodes_->link().report_failing(started.message());
     return finish(started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
-  supervision_.emplace(std::move(pids), setup_.options.grace);
+  supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     handle_stack();
     check_missing_inits();
     check_stalls();
+    serve_nodes();
+    tell_other_nodes();
     if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
     perform(supervision_->time_passed(now()));
   }
@@ -171,23 +203,84 @@ Status Agent::watch_own_descriptors() {
       "/proc/sys/fs/epoll/max_user_watches");
 }
 
+// Waits until all nodes have come. Then the ranks are known.
+Status Agent::join_nodes() {
+  NodeOptions options = *setup_.options.nodes;
+  options.host = output_.host();
+  if (options.node == 0) {
+    reserve_port();
+    options.master_port = static_cast<std::uint32_t>(port_ ? port_->number() : 0);
+  }
+  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret_path, now()));
+  if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
+    return Status::stop("the launcher cannot watch its connections to the other nodes");
+  for (;;) {
+    serve_nodes();
+    FARANDOLE_TRY(nodes_failure_);
+    if (nodes_->link().start()) break;
+    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    if (last_signal_ != 0 || output_.closed())
+      return Status::stop(
+          (last_signal_ != 0 ? signal_name(last_signal_) : "the end of the output's reader") +
+          " has ended the job before all nodes had come");
+    if (foreground_is_gone_) return Status::stop("the launcher was killed");
+  }
+  layout_ = nodes_->layout();
+  init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
+  return {};
+}
+
+void Agent::serve_nodes() {
+  if (!nodes_ || !nodes_failure_.ok()) return;
+  auto news = nodes_->link().advance(now());
+  nodes_failure_ = news.status();
+  if (!news.ok()) return;
+  for (const auto& notice : news->notices) output_.notice(notice);
+  for (const auto& exit : news->exits) report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+  for (const auto& failure : news->failures) {
+    if (other_failure_.empty()) other_failure_ = failure;
+    if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
+  }
+}
+
+// Tells them once that this node's part of the job fails, so that they need not wait for it.
+void Agent::tell_other_nodes() {
+  if (!nodes_ || told_own_failure_) return;
+  const std::string failure = supervision_->own_failure();
+  if (failure.empty()) return;
+  told_own_failure_ = true;
+  nodes_->link().report_failing(failure);
+}
+
 Status Agent::start_all() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
-                                  descriptors_needed(workers)));
-  FARANDOLE_TRY(watch_own_descriptors());
+                                  descriptors_needed(workers, layout_)));
+  RankFiles files;
+  if (const std::string& folder = setup_.options.output.folder; !folder.empty()) {
+    FARANDOLE_TRY_ASSIGN(files,
+                         RankFiles::create(folder, workers, layout_.first_rank(), layout_.size()));
+  }
+  output_.begin(layout_.first_rank(), std::move(files));
   FARANDOLE_TRY_ASSIGN(sheet_, JobSheet::create({.foreground = ::getppid(),
                                                  .agent = ::getpid(),
                                                  .started = now(),
                                                  .host = output_.host(),
                                                  .command = join_text(setup_.options.command, " "),
+                                                 .first_rank = layout_.first_rank(),
                                                  .workers = {}},
                                                 workers));
-  reserve_port();
+  if (!nodes_) reserve_port();
   const auto inherited = inherited_environment();
   choose_defaults(inherited);
-  for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
+  for (int worker = 0; worker < workers; ++worker) FARANDOLE_TRY(start_one(worker, inherited));
   return {};
+}
+
+MeetingPlaces Agent::meeting_places() const {
+  if (nodes_) return nodes_->meeting_places();
+  return {
+      .job_store = "", .master_address = "127.0.0.1", .master_port = port_ ? port_->number() : 0};
 }
 
 // Most programs do not use the port, so the job also starts without one.
@@ -199,21 +292,30 @@ void Agent::reserve_port() {
     output_.notice(port.status().message());
 }
 
-Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inherited) {
+Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited) {
   const JobOptions& options = setup_.options;
+  const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
                        store_->add_client("rank " + std::to_string(rank)));
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
   FARANDOLE_TRY_ASSIGN(auto record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
   const CallerDescriptors& caller = options.caller;
-  const auto index = static_cast<std::size_t>(rank);
-  const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get(),
-                                      caller.channels.empty() ? -1 : caller.channels.at(index)};
+  const auto index = static_cast<std::size_t>(local_rank);
+  Descriptor secret;
+  if (nodes_) {
+    FARANDOLE_TRY_ASSIGN(secret, nodes_->secret_for_worker());
+  }
+  const WorkerDescriptors descriptors{
+      .rendezvous = rendezvous.get(),
+      .flight_record = record->descriptor().get(),
+      .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
+      .secret = secret.get()};
   const bool own_streams = caller.streams.empty();
-  const auto environment = merge_environment(
-      {defaults_, inherited, options.settings, rank_variables(rank, options.workers, descriptors),
-       torchrun_variables(rank, options.workers, port_ ? port_->number() : 0)});
+  const auto environment =
+      merge_environment({defaults_, inherited, options.settings,
+                         rank_variables(layout_, local_rank, descriptors, meeting_places()),
+                         torchrun_variables(layout_, local_rank, meeting_places())});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -225,13 +327,13 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                         own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
                     .state = setup_.state}));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
-                   tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
+                   tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(worker.pid);
   report_.worker_started(rank, worker.pid);
   workers_.push_back(std::move(worker));
-  sheet_->worker_started(rank, workers_.back().pid, record->descriptor().get());
+  sheet_->worker_started(local_rank, workers_.back().pid, record->descriptor().get());
   records_.push_back(std::move(record));
   return {};
 }
@@ -280,15 +382,19 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kStream:
       return output_.stream_readable(index_of(ready));
     case Source::kStack:
-      return;  // it only wakes the loop, which then calls handle_stack()
+    case Source::kNodes:
+      return;  // they only wake the loop, which then calls handle_stack() and serve_nodes()
   }
 }
 
 std::optional<TimePoint> Agent::deadline() const {
-  std::optional<TimePoint> first = supervision_->deadline();
+  std::optional<TimePoint> first;
   const auto consider = [&first](std::optional<TimePoint> other) {
     if (other && (!first || *other < *first)) first = other;
   };
+  if (nodes_ && nodes_failure_.ok()) consider(nodes_->link().deadline());
+  if (!supervision_) return first;
+  consider(supervision_->deadline());
   consider(stacks_.deadline());
   consider(init_watch_.deadline());
   if (may_check_stalls()) consider(last_stall_check_ + stalls_.interval());
@@ -319,13 +425,16 @@ void Agent::handle_signal(int signal) {
     case SIGUSR2:
       return forward(signal);
     default:
+      last_signal_ = signal;
       if (job_is_over_) skip_waits_ = true;
-      if (!job_is_over_) perform(supervision_->signal_received(signal, now()));
+      if (!job_is_over_ && supervision_) perform(supervision_->signal_received(signal, now()));
   }
 }
 
-void Agent::worker_ended(std::size_t rank) {
-  const StartedWorker& worker = workers_.at(rank);
+void Agent::worker_ended(std::size_t local_rank) {
+  const StartedWorker& worker = workers_.at(local_rank);
+  const int index = static_cast<int>(local_rank);
+  const int rank = layout_.rank_of(index);
   poller_.remove(worker.pidfd.get());
   int status = 0;
   if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
@@ -334,16 +443,16 @@ void Agent::worker_ended(std::size_t rank) {
     end.how.signal = WTERMSIG(status);
   else
     end.how.code = WEXITSTATUS(status);
-  end.record = read_flight_record(records_.at(rank)->data());
+  end.record = read_flight_record(records_.at(local_rank)->data());
   end.memory_kills = memory_kills_.recent_kills();
   end.at = now();
-  sheet_->worker_ended(static_cast<int>(rank), end.how);
-  report_.worker_ended(static_cast<int>(rank), end.how);
-  const bool killed = end.how.signal != 0;
-  report_exit(*store_, static_cast<int>(rank),
-              "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
-                  (killed ? ") was " : ") has ") + describe(end.how));
-  perform(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
+  sheet_->worker_ended(index, end.how);
+  report_.worker_ended(rank, end.how);
+  const std::string how = "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
+                          (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
+  report_exit(*store_, rank, how);
+  if (nodes_) nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(rank), .how = how});
+  perform(supervision_->worker_ended(index, std::move(end)));
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
@@ -420,7 +529,9 @@ void Agent::check_missing_inits() {
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
 bool Agent::may_check_stalls() const {
-  return stalls_.is_on() && !user_stopped_job_ && !supervision_->is_ending();
+  // The records of the ranks on other nodes are not here, so nobody knows whom a call waits for.
+  return stalls_.is_on() && layout_.nodes() == 1 && !user_stopped_job_ &&
+         !supervision_->is_ending();
 }
 
 void Agent::check_stalls() {
@@ -471,7 +582,8 @@ void Agent::report_result() {
   }
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
   if (supervision_->exit_code() != 0) return;
-  if (const auto line = never_initialized(watched_workers())) output_.notice(*line);
+  if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
+    output_.notice(*line);
 }
 
 int Agent::finish(int exit_code) {
@@ -486,6 +598,7 @@ int Agent::finish(int exit_code) {
   if (foreground_is_gone_) return exit_code;
   output_.read_remaining();
   if (supervision_) report_result();
+  exit_code = exit_code_with_other_nodes(exit_code);
   output_.close();
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
@@ -494,6 +607,35 @@ int Agent::finish(int exit_code) {
   while (!all_written() && !foreground_is_gone_ && !skip_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return exit_code_after_lost_output(exit_code);
+}
+
+// Waits until all nodes have ended, so that each launcher knows how the job ended. Node 0 serves
+// the job's Store meanwhile. If this node has failed, the wait is bounded.
+int Agent::exit_code_with_other_nodes(int exit_code) {
+  if (!nodes_ || !nodes_->link().start()) return exit_code;
+  NodeLink& link = nodes_->link();
+  link.report_end(exit_code);
+  const TimePoint start = now();
+  bool told = exit_code != 0;
+  std::optional<TimePoint> limit;
+  while (!link.outcome() && !foreground_is_gone_ && !skip_waits_) {
+    if (!limit && (exit_code != 0 || !other_failure_.empty())) limit = now() + kOtherNodesTime;
+    if (limit && now() >= *limit) break;
+    if (!told && now() >= start + kQuietWait) {
+      told = true;
+      output_.notice("all workers of this node have ended; waiting for those of the other nodes");
+    }
+    TimePoint next = limit.value_or(told ? now() + kOtherNodesTime : start + kQuietWait);
+    if (const auto other = deadline()) next = std::min(next, *other);
+    for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
+    serve_nodes();
+  }
+  if (exit_code != 0 || link.outcome() == true) return exit_code;
+  output_.error("the workers of this node have succeeded, but the job has failed: " +
+                (!other_failure_.empty() ? other_failure_
+                 : skip_waits_           ? signal_name(last_signal_) + " has ended it"
+                                         : "the other nodes have not ended"));
+  return skip_waits_ ? 128 + last_signal_ : 1;
 }
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.
@@ -515,16 +657,7 @@ int run_agent(const AgentSetup& setup) {
                  failure.message().c_str());
     return 1;
   }
-  RankFiles files;
-  if (const OutputOptions& output = setup.options.output; !output.folder.empty()) {
-    auto made = RankFiles::create(output.folder, setup.options.workers);
-    if (!made.ok()) {
-      std::fprintf(stderr, "farandole: %s\n", made.status().message().c_str());
-      return 1;
-    }
-    files = std::move(made).value();
-  }
-  Agent agent(setup, std::move(poller).value(), std::move(store).value(), std::move(files));
+  Agent agent(setup, std::move(poller).value(), std::move(store).value());
   return agent.run();
 }
 

@@ -2,6 +2,8 @@
 // rejects the job. `farandole doctor` shows how many workers the limit allows.
 #pragma once
 
+#include "nodes/node_layout.h"
+
 namespace farandole {
 
 // Each worker needs seven: two for its output streams, a socket, a pidfd, its flight record, and
@@ -13,8 +15,16 @@ inline constexpr int kFurtherDescriptors = 18;
 // The number of descriptors that the launcher has open before it starts the first worker.
 inline constexpr int kDescriptorsAtStart = 9;
 
+// In a job over several nodes: the secret, the listener with up to 64 handshakes, and event sets.
+inline constexpr int kNodeDescriptors = 80;
+
 constexpr int descriptors_needed(int workers) {
   return kDescriptorsPerWorker * workers + kFurtherDescriptors;
+}
+// Node 0 also has a connection to each other node, and to each worker.
+inline int descriptors_needed(int workers, const NodeLayout& layout) {
+  const int on_node_0 = layout.node == 0 ? layout.nodes() + layout.size() : 0;
+  return descriptors_needed(workers) + (layout.nodes() > 1 ? kNodeDescriptors + on_node_0 : 0);
 }
 
 }  // namespace farandole

@@ -105,10 +105,14 @@ JobStatus read_job_status(const SheetJob& sheet) {
                 .command = sheet.command,
                 .started = sheet.started,
                 .read_at = std::chrono::steady_clock::now(),
+                .first_rank = sheet.first_rank,
                 .ranks = {}};
   const JobSnapshot job_snapshot(workers, job.read_at);
-  for (int rank = 0; rank < job_snapshot.count(); ++rank)
-    job.ranks.push_back(rank_status(job_snapshot, rank));
+  for (int worker = 0; worker < job_snapshot.count(); ++worker) {
+    RankStatus status = rank_status(job_snapshot, worker);
+    for (int& awaited : status.waits_for) awaited += sheet.first_rank;
+    job.ranks.push_back(std::move(status));
+  }
   return job;
 }
 

@@ -3,11 +3,14 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "nodes/node_layout.h"
+#include "nodes/node_options.h"
 #include "output/line_prefix.h"
 
 namespace farandole {
@@ -28,10 +31,8 @@ struct CallerDescriptors {
   std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
 };
 
-inline constexpr int kWorkersMax = 65536;
-
 struct JobOptions {
-  int workers = 1;
+  int workers = 1;                   // on this node
   std::vector<std::string> command;  // the program and its arguments
   // Environment variables that every worker gets. They override what it inherits.
   std::vector<std::pair<std::string, std::string>> settings;
@@ -43,6 +44,9 @@ struct JobOptions {
   // How long a call may wait for other ranks before the launcher prints a warning; 0: no warnings.
   std::chrono::seconds stall_warning{10};
   CallerDescriptors caller;
+  // This launcher's part in a job over several hosts; empty if the job is on this host only.
+  std::optional<NodeOptions> nodes;
+  std::string secret_path;  // the file with the job's secret, if there are several hosts
 };
 
 }  // namespace farandole

@@ -34,12 +34,8 @@ constexpr int kBoxColumns = 100;  // the width if the output is not a terminal
 
 }  // namespace
 
-JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files)
-    : poller_(poller),
-      tags_(tags),
-      options_(options),
-      files_(std::move(files)),
-      host_(own_host_name()) {
+JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options)
+    : poller_(poller), tags_(tags), options_(options), host_(own_host_name()) {
   for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
     if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
     const bool terminal = ::isatty(number) == 1;
@@ -55,18 +51,23 @@ JobOutput::Target& JobOutput::target_of(std::size_t number) {
   return targets_.at(std::min(number, targets_.size() - 1));
 }
 
+void JobOutput::begin(int first_rank, RankFiles files) {
+  first_rank_ = first_rank;
+  files_ = std::move(files);
+}
+
 Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
-  const int rank = static_cast<int>(streams_.size() / 2);
-  FARANDOLE_TRY_ASSIGN(Descriptor output, add_stream(rank, 0));
-  FARANDOLE_TRY_ASSIGN(Descriptor error, add_stream(rank, 1));
+  const int local_rank = static_cast<int>(streams_.size() / 2);
+  FARANDOLE_TRY_ASSIGN(Descriptor output, add_stream(local_rank, 0));
+  FARANDOLE_TRY_ASSIGN(Descriptor error, add_stream(local_rank, 1));
   return WorkerEnds{std::move(output), std::move(error)};
 }
 
-Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
+Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
   // Our own pid is a placeholder until the worker's pid is known. Both probably have the same
   // number of digits, so the prefix has the right width.
   Stream stream{.ours = {},
-                .rank = rank,
+                .local_rank = local_rank,
                 .pid = ::getpid(),
                 .target = target,
                 .is_terminal = target_of(target).is_terminal,
@@ -75,7 +76,7 @@ Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
                                  : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
   if (!poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + streams_.size()))
-    return Status::stop("cannot watch the output of rank " + std::to_string(rank) +
+    return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   stream.ours = std::move(ends.ours);
   streams_.push_back(std::move(stream));
@@ -83,14 +84,14 @@ Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
 }
 
 void JobOutput::worker_started(pid_t pid) {
-  const int rank = streams_.back().rank;
+  const int local_rank = streams_.back().local_rank;
   for (auto& stream : streams_)
-    if (stream.rank == rank) stream.pid = pid;
+    if (stream.local_rank == local_rank) stream.pid = pid;
 }
 
 LineOrigin JobOutput::origin_of(const Stream& stream) const {
-  return {.rank = stream.rank,
-          .local_rank = stream.rank,  // there is one host
+  return {.rank = rank_of(stream),
+          .local_rank = stream.local_rank,
           .host = host_,
           .pid = stream.pid,
           .stream = stream.target == 0 ? "stdout" : "stderr",
@@ -99,7 +100,7 @@ LineOrigin JobOutput::origin_of(const Stream& stream) const {
 
 std::string JobOutput::prefix_of(const Stream& stream, const Target& target) const {
   std::string text = options_.prefix.text(origin_of(stream));
-  return target.has_colors ? in_color_of_rank(text, stream.rank) : text;
+  return target.has_colors ? in_color_of_rank(text, rank_of(stream)) : text;
 }
 
 winsize JobOutput::window_of(const Stream& stream) {
@@ -118,7 +119,8 @@ void JobOutput::stream_readable(std::size_t index) {
 
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   show(stream, stream.splitter.push(bytes));
-  if (const auto complaint = files_.write(stream.rank, stream.target, bytes)) error(*complaint);
+  if (const auto complaint = files_.write(stream.local_rank, stream.target, bytes))
+    error(*complaint);
 }
 
 void JobOutput::end_stream(Stream& stream) {
@@ -129,9 +131,9 @@ void JobOutput::end_stream(Stream& stream) {
 
 void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
   if (pieces.empty()) return;
-  if (!options_.shown_ranks.empty() && !options_.shown_ranks.contains(stream.rank)) return;
+  if (!options_.shown_ranks.empty() && !options_.shown_ranks.contains(rank_of(stream))) return;
   Target& target = target_of(stream.target);
-  const int source = stream.rank * 2 + static_cast<int>(stream.target);
+  const int source = stream.local_rank * 2 + static_cast<int>(stream.target);
   const std::string prefix = prefix_of(stream, target);
   std::string bytes;
   for (const auto& piece : pieces) bytes += target.screen.show(source, prefix, piece);

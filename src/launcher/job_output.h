@@ -32,18 +32,22 @@ class JobOutput {
     std::uint64_t sinks;
   };
   // `poller` and `options` must outlive this object.
-  JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files);
+  JobOutput(Poller& poller, Tags tags, const OutputOptions& options);
+
+  // Call it before add_worker(), when the rank of this node's first worker is known. `files` are
+  // those of this node's workers.
+  void begin(int first_rank, RankFiles files);
 
   struct WorkerEnds {
     Descriptor standard_output;
     Descriptor standard_error;
   };
-  // Creates the streams of the next rank and returns the ends for the worker. Errors: kStop.
+  // Creates the streams of the next worker and returns the ends for the worker. Errors: kStop.
   Result<WorkerEnds> add_worker();
 
   // The name of this host.
   const std::string& host() const { return host_; }
-  // Sets the process id of the rank for which add_worker() was called last.
+  // Sets the process id of the worker for which add_worker() was called last.
   void worker_started(pid_t pid);
 
   void stream_readable(std::size_t index);
@@ -68,7 +72,7 @@ class JobOutput {
  private:
   struct Stream {
     Descriptor ours;
-    int rank = 0;
+    int local_rank = 0;
     pid_t pid = 0;
     std::size_t target = 0;  // 0: our standard output, 1: our standard error
     bool is_terminal = false;
@@ -82,7 +86,8 @@ class JobOutput {
     bool waits_for_sink = false;
   };
 
-  Result<Descriptor> add_stream(int rank, std::size_t target);
+  Result<Descriptor> add_stream(int local_rank, std::size_t target);
+  int rank_of(const Stream& stream) const { return first_rank_ + stream.local_rank; }
   Target& target_of(std::size_t number);
   LineOrigin origin_of(const Stream& stream) const;
   std::string prefix_of(const Stream& stream, const Target& target) const;
@@ -97,6 +102,7 @@ class JobOutput {
   Tags tags_;
   const OutputOptions& options_;
   RankFiles files_;
+  int first_rank_ = 0;
   std::string host_;
   std::vector<Target> targets_;  // one or two
   std::vector<Stream> streams_;

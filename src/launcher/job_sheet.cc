@@ -19,7 +19,7 @@ namespace {
 // "farandol" in ASCII.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 // Increased by every change of the job sheet's format or of the flight record's.
-constexpr std::uint32_t kFormat = 2;
+constexpr std::uint32_t kFormat = 3;
 
 // The state of a worker. One word has the state together with its signal or exit code, so a reader
 // sees both change at once.
@@ -51,6 +51,7 @@ struct Header {
   std::uint32_t format;
   std::uint32_t record_bytes;
   std::int32_t workers;
+  std::int32_t first_rank;
   std::int32_t foreground;
   std::int32_t agent;
   std::int64_t started;
@@ -102,6 +103,7 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
   header.format = kFormat;
   header.record_bytes = static_cast<std::uint32_t>(FlightRecorder::bytes_needed());
   header.workers = workers;
+  header.first_rank = job.first_rank;
   header.foreground = job.foreground;
   header.agent = job.agent;
   header.started = job.started.time_since_epoch().count();
@@ -144,6 +146,7 @@ std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t byte
                .started = TimePoint(Duration(std::max<std::int64_t>(header.started, 0))),
                .host = header.host.read(),
                .command = header.command.read(),
+               .first_rank = std::clamp<std::int32_t>(header.first_rank, 0, kWorkersMax),
                .workers = {}};
   const std::span entries(reinterpret_cast<const Entry*>(memory + sizeof(Header)),
                           static_cast<std::size_t>(workers));

@@ -38,7 +38,8 @@ struct SheetJob {
   TimePoint started{};
   std::string host;
   std::string command;               // in shell syntax; a long command is cut
-  std::vector<SheetWorker> workers;  // by rank
+  int first_rank = 0;                // the rank of the first worker; not 0 on the second host
+  std::vector<SheetWorker> workers;  // of this host, by local rank
 };
 
 // The writing side. Only one thread may use it.

@@ -18,8 +18,8 @@ bool failed_in_init(const FlightReport& record) {
 
 }  // namespace
 
-Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
-    : grace_(grace), living_count_(pids.size()) {
+Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank)
+    : grace_(grace), first_rank_(first_rank), living_count_(pids.size()) {
   for (const pid_t pid : pids) workers_.push_back({.pid = pid});
 }
 
@@ -104,6 +104,14 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   return {};
 }
 
+// The engine's errors usually end the workers. Programs that do not use the engine are ended by us.
+Actions Supervision::other_node_failed(const std::string& why, TimePoint now) {
+  if (state_ != State::kRunning || finished()) return {};
+  other_failure_ = why;
+  enter(State::kOwnErrors, now + kOwnErrorTime);
+  return {{why + "; the workers of this node end, too"}, std::nullopt, false};
+}
+
 Actions Supervision::time_passed(TimePoint now) {
   if (!deadline_ || now < *deadline_) return {};
   switch (state_) {
@@ -162,12 +170,13 @@ void Supervision::remember_signal(int signal, TimePoint now) {
 std::string Supervision::living_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (!workers_[i].end) ranks.push_back(static_cast<int>(i));
+    if (!workers_[i].end) ranks.push_back(first_rank_ + static_cast<int>(i));
   return name_ranks(ranks);
 }
 
 std::string Supervision::name(int rank) const {
-  return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker(rank).pid) + ")";
+  return "rank " + std::to_string(first_rank_ + rank) + " (pid " +
+         std::to_string(worker(rank).pid) + ")";
 }
 
 // A worker that we have ended is not a cause of the failure, unless it had left the job before.
@@ -192,6 +201,7 @@ std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   if (is_root_cause(worker(rank))) return std::nullopt;
   std::optional<int> cause = record.blamed_rank;
+  if (cause) *cause -= first_rank_;  // a rank of another node is outside the range
   if (!cause && failed_in_init(record)) cause = ended_ranks_.front();
   if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
     return std::nullopt;
@@ -216,6 +226,7 @@ int Supervision::first_cause() const {
 }
 
 int Supervision::exit_code() const {
+  if (!other_failure_.empty()) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
   if (!first_failed_rank_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
   const Worker& cause = worker(first_cause());
   const bool counts = cause.our_signal == 0 && cause.end->how.failed();
@@ -239,7 +250,7 @@ std::string Supervision::others_text(int excluded) const {
     auto same = std::find_if(ends.begin(), ends.end(),
                              [&](const auto& entry) { return entry.first == text; });
     if (same == ends.end()) same = ends.insert(ends.end(), {text, {}});
-    same->second.push_back(static_cast<int>(i));
+    same->second.push_back(first_rank_ + static_cast<int>(i));
   }
   std::string line;
   for (const auto& [text, ranks] : ends)
@@ -251,7 +262,7 @@ std::optional<Failure> Supervision::failure() const {
   if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);
-  return Failure{.rank = rank,
+  return Failure{.rank = first_rank_ + rank,
                  .pid = cause.pid,
                  .end = *cause.end,
                  .ended_by_us = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
@@ -259,7 +270,18 @@ std::optional<Failure> Supervision::failure() const {
                  .others = others_text(rank)};
 }
 
+std::string Supervision::own_failure() const {
+  if (!other_failure_.empty()) return {};
+  if (first_failed_rank_) {
+    const ProcessEnd& how = worker(*first_failed_rank_).end->how;
+    return name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how);
+  }
+  return ending_signal_ != 0 ? signal_name(ending_signal_) + " has ended it" : "";
+}
+
 std::vector<std::string> Supervision::closing_lines() const {
+  if (!other_failure_.empty())
+    return {"the job has ended because of " + other_failure_, others_text(-1)};
   if (first_failed_rank_ || exit_code() == 0) return {};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),

@@ -36,8 +36,10 @@ class Supervision {
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
-  // `pids` are the process ids by rank. `grace` is the time from a forwarded signal to SIGKILL.
-  Supervision(std::vector<pid_t> pids, std::chrono::seconds grace);
+  // `pids` are the process ids by local rank. `grace` is the time from a forwarded signal to
+  // SIGKILL. `first_rank` is the rank of the first worker. All functions take local ranks; the
+  // texts and failure() have ranks of the job.
+  Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
   Actions worker_ended(int rank, WorkerEnd end);
   // Call these when a signal has stopped a worker and when the worker continues. Do not call
@@ -47,6 +49,8 @@ class Supervision {
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more.
   Actions signal_received(int signal, TimePoint now);
+  // Call it when the part of the job on another node fails; `why` says which, and why.
+  Actions other_node_failed(const std::string& why, TimePoint now);
   Actions time_passed(TimePoint now);
 
   // When to call time_passed().
@@ -63,12 +67,17 @@ class Supervision {
 
   // The exit code of the job: that of the worker that caused the failure. If this worker exited
   // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
-  // a failure, the code is 128 + the signal that ended the job, or 0.
+  // a failure, the code is 128 + the signal that ended the job, or 0. If another node has failed
+  // before, the code is 1.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.
   std::optional<Failure> failure() const;
-  // Lines about a job that a signal has ended, otherwise empty. Call it when finished().
+  // Why this node's part of the job ends or has ended, in words; empty if it runs, if it has
+  // succeeded, or if another node has failed first.
+  std::string own_failure() const;
+  // Lines about a job that a signal or another node has ended, otherwise empty. Call it when
+  // finished().
   std::vector<std::string> closing_lines() const;
 
  private:
@@ -97,12 +106,14 @@ class Supervision {
 
   std::vector<Worker> workers_;
   std::chrono::seconds grace_;
+  int first_rank_;
   State state_ = State::kRunning;
   std::optional<TimePoint> deadline_;
   std::size_t living_count_;
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
   int ending_signal_ = 0;
+  std::string other_failure_;  // why another node has failed; empty: none has, or not first
   TimePoint last_signal_time_{};
 };
 

@@ -342,5 +342,62 @@ TEST_F(SupervisionTest, ASignalAfterTheEndIsIgnored) {
   EXPECT_EQ(job_.exit_code(), 0);
 }
 
+TEST_F(SupervisionTest, AnotherNodeThatFailsEndsThisOne) {
+  actions_ = job_.other_node_failed("node 1 (hen): rank 4 has exited with code 3", now_);
+  EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("rank 4 has exited with code 3; the workers "
+                                                      "of this node end, too")));
+  EXPECT_TRUE(job_.is_ending());
+  end(0, exited(1));
+  wait(Supervision::kOwnErrorTime);
+  EXPECT_EQ(actions_.forward_signal, SIGTERM);
+  end(1, killed(SIGTERM));
+  end(2, exited(0));
+  EXPECT_EQ(job_.exit_code(), 1);
+  EXPECT_EQ(job_.own_failure(), "");
+  EXPECT_FALSE(job_.failure().has_value());
+  EXPECT_THAT(job_.closing_lines(),
+              ElementsAre(HasSubstr("the job has ended because of node 1 (hen): rank 4"),
+                          HasSubstr("rank 1: ended with SIGTERM")));
+}
+
+TEST_F(SupervisionTest, AnotherNodeThatFailsMakesSuccessfulWorkersFail) {
+  actions_ = job_.other_node_failed("node 1 is gone", now_);
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 1);
+}
+
+TEST_F(SupervisionTest, OnlyTheFirstFailureCounts) {
+  end(1, exited(5));
+  actions_ = job_.other_node_failed("node 1 is gone", now_);
+  expect_nothing();
+  EXPECT_EQ(job_.own_failure(), "rank 1 (pid 711) has exited with code 5");
+  end(0, exited(1));
+  end(2, exited(1));
+  EXPECT_EQ(job_.exit_code(), 5);
+}
+
+TEST_F(SupervisionTest, ASignalIsAFailureForTheOtherNodes) {
+  EXPECT_EQ(job_.own_failure(), "");
+  signal(SIGINT);
+  EXPECT_EQ(job_.own_failure(), "SIGINT has ended it");
+}
+
+TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
+  const TimePoint now = TimePoint{} + seconds(1000);
+  Supervision node({710, 711}, kGrace, 3);
+  // The record blames a rank of the job: 4 is the second worker here, 0 is on another node.
+  (void)node.worker_ended(0, {exited(1), report_blaming(4), {}, now});
+  EXPECT_EQ(node.own_failure(), "rank 3 (pid 710) has exited with code 1");
+  Supervision copy = node;
+  const Actions actions = copy.time_passed(now + Supervision::kOwnErrorTime);
+  EXPECT_THAT(actions.notices, ElementsAre(HasSubstr("ending rank 4 with SIGTERM")));
+  (void)node.worker_ended(1, {exited(7), {}, {}, now});
+  EXPECT_EQ(node.failure()->rank, 4);
+  EXPECT_EQ(node.failure()->others, "rank 3: exited with code 1");
+  Supervision other({710}, kGrace, 3);
+  (void)other.worker_ended(0, {exited(1), report_blaming(0), {}, now});
+  EXPECT_EQ(other.failure()->rank, 3);
+}
+
 }  // namespace
 }  // namespace farandole

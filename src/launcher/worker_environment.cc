@@ -27,39 +27,45 @@ bool c_library_keeps_large_blocks() {
 
 }  // namespace
 
-std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
-                                                const WorkerDescriptors& descriptors) {
-  const std::string number = std::to_string(rank);
-  const std::string count = std::to_string(workers);
+std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
+                                                const WorkerDescriptors& descriptors,
+                                                const MeetingPlaces& places) {
+  // These are also set if there is nothing to name, so that a job inside a job does not inherit the
+  // channel, the Store and the secret of the outer job.
   std::vector<EnvironmentVariable> variables{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
-      // Set even if it is −1, so that a job inside a job does not inherit the outer job's channel.
-      {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
+      {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)},
+      {"FARANDOLE_SECRET_DESCRIPTOR", std::to_string(descriptors.secret)},
+      {"FARANDOLE_JOB_STORE", places.job_store}};
   // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.
   for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {
-    variables.emplace_back(prefix + "RANK", number);
-    variables.emplace_back(prefix + "SIZE", count);
-    variables.emplace_back(prefix + "LOCAL_RANK", number);
-    variables.emplace_back(prefix + "LOCAL_SIZE", count);
-    variables.emplace_back(prefix + "CROSS_RANK", "0");
-    variables.emplace_back(prefix + "CROSS_SIZE", "1");
+    const auto set = [&](const char* name, int number) {
+      variables.emplace_back(prefix + name, std::to_string(number));
+    };
+    set("RANK", layout.rank_of(local_rank));
+    set("SIZE", layout.size());
+    set("LOCAL_RANK", local_rank);
+    set("LOCAL_SIZE", layout.local_size());
+    set("CROSS_RANK", layout.cross_rank(local_rank));
+    set("CROSS_SIZE", layout.cross_size(local_rank));
   }
   return variables;
 }
 
-std::vector<EnvironmentVariable> torchrun_variables(int rank, int workers, int port) {
-  const std::string number = std::to_string(rank);
-  const std::string count = std::to_string(workers);
-  return {{"RANK", number},
-          {"WORLD_SIZE", count},
-          {"LOCAL_RANK", number},
-          {"LOCAL_WORLD_SIZE", count},
-          {"GROUP_RANK", "0"},  // torchrun's name for the number of the host
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", port == 0 ? "" : std::to_string(port)},
-          // Libraries that know torchrun, such as Lightning, look for this variable.
-          {kTorchrunJob, kOwnTorchrunJob}};
+std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
+                                                    const MeetingPlaces& places) {
+  const int port = places.master_port;
+  return {
+      {"RANK", std::to_string(layout.rank_of(local_rank))},
+      {"WORLD_SIZE", std::to_string(layout.size())},
+      {"LOCAL_RANK", std::to_string(local_rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(layout.local_size())},
+      {"GROUP_RANK", std::to_string(layout.node)},  // torchrun's name for the number of the node
+      {"MASTER_ADDR", places.master_address},
+      {"MASTER_PORT", port == 0 ? "" : std::to_string(port)},
+      // Libraries that know torchrun, such as Lightning, look for this variable.
+      {kTorchrunJob, kOwnTorchrunJob}};
 }
 
 std::vector<EnvironmentVariable> default_variables(int workers, int cores) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "nodes/node_layout.h"
+
 namespace farandole {
 
 using EnvironmentVariable = std::pair<std::string, std::string>;
@@ -16,16 +18,25 @@ struct WorkerDescriptors {
   int rendezvous = -1;
   int flight_record = -1;  // the memory of the worker's flight record
   int channel = -1;        // connects to the program that started the job; −1: none
+  int secret = -1;         // the job's secret; −1: the job is on one host
 };
 
-// The variables with a worker's ranks, sizes and descriptors, in a job on one host. They override
-// inherited variables.
-std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
-                                                const WorkerDescriptors& descriptors);
+// Where the ranks of a job find the job's Store, and where torch.distributed's own may be.
+struct MeetingPlaces {
+  std::string job_store{};  // empty: the job is on one host
+  std::string master_address = "127.0.0.1";
+  int master_port = 0;  // of the job; 0: none
+};
+
+// The variables with a worker's ranks, sizes and descriptors. They override inherited variables.
+std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
+                                                const WorkerDescriptors& descriptors,
+                                                const MeetingPlaces& places);
 
 // The variables that torchrun would set for a worker, because many libraries look for them. They
-// override inherited variables. `port` is the job's own; 0: none.
-std::vector<EnvironmentVariable> torchrun_variables(int rank, int workers, int port);
+// override inherited variables.
+std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
+                                                    const MeetingPlaces& places);
 
 // The variables that all workers get unless the user has set them. `cores` is usable_cores().
 std::vector<EnvironmentVariable> default_variables(int workers, int cores);

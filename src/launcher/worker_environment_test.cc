@@ -15,6 +15,8 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
+const NodeLayout kFourWorkers{.node = 0, .workers = {4}};
+
 TEST(WorkerEnvironment, DividesTheCores) {
   EXPECT_THAT(default_variables(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
   EXPECT_THAT(default_variables(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
@@ -22,7 +24,8 @@ TEST(WorkerEnvironment, DividesTheCores) {
 }
 
 TEST(WorkerEnvironment, HasTheRankAndTheSize) {
-  const auto variables = rank_variables(3, 4, {.rendezvous = 9, .flight_record = 11});
+  const auto variables =
+      rank_variables(kFourWorkers, 3, {.rendezvous = 9, .flight_record = 11}, {});
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RANK", "3")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SIZE", "4")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
@@ -31,6 +34,30 @@ TEST(WorkerEnvironment, HasTheRankAndTheSize) {
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SECRET_DESCRIPTOR", "-1")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_JOB_STORE", "")));
+}
+
+TEST(WorkerEnvironment, CountsRanksOverAllNodes) {
+  const NodeLayout layout{.node = 1, .workers = {3, 2, 1}};
+  const auto variables =
+      rank_variables(layout, 1, {.secret = 12}, {.job_store = "fox:1", .master_address = "fox"});
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RANK", "4")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SIZE", "6")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_LOCAL_RANK", "1")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_LOCAL_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_CROSS_RANK", "1")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_CROSS_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SECRET_DESCRIPTOR", "12")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_JOB_STORE", "fox:1")));
+  const auto torchrun = torchrun_variables(layout, 1, {.master_address = "fox", .master_port = 5});
+  EXPECT_THAT(torchrun, Contains(Pair("RANK", "4")));
+  EXPECT_THAT(torchrun, Contains(Pair("WORLD_SIZE", "6")));
+  EXPECT_THAT(torchrun, Contains(Pair("LOCAL_RANK", "1")));
+  EXPECT_THAT(torchrun, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
+  EXPECT_THAT(torchrun, Contains(Pair("GROUP_RANK", "1")));
+  EXPECT_THAT(torchrun, Contains(Pair("MASTER_ADDR", "fox")));
+  EXPECT_THAT(torchrun, Contains(Pair("MASTER_PORT", "5")));
 }
 
 TEST(WorkerEnvironment, WorkersKeepFreedMemory) {
@@ -48,12 +75,12 @@ TEST(WorkerEnvironment, LeavesTheUsersMemorySettingsAlone) {
 
 TEST(WorkerEnvironment, HasTheVariablesOfTorchrun) {
   EXPECT_THAT(
-      torchrun_variables(3, 4, 4711),
+      torchrun_variables(kFourWorkers, 3, {.master_port = 4711}),
       UnorderedElementsAre(Pair("RANK", "3"), Pair("WORLD_SIZE", "4"), Pair("LOCAL_RANK", "3"),
                            Pair("LOCAL_WORLD_SIZE", "4"), Pair("GROUP_RANK", "0"),
                            Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "4711"),
                            Pair("TORCHELASTIC_RUN_ID", "started-by-farandole-run")));
-  EXPECT_THAT(torchrun_variables(0, 1, 0), Contains(Pair("MASTER_PORT", "")));
+  EXPECT_THAT(torchrun_variables({}, 0, {}), Contains(Pair("MASTER_PORT", "")));
 }
 
 TEST(WorkerEnvironment, InheritsNothingOfTorchelastic) {

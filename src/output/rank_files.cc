@@ -60,11 +60,12 @@ bool still_exists(const Descriptor& file) {
 
 }  // namespace
 
-Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
+Result<RankFiles> RankFiles::create(const std::string& folder, int workers, int first_rank,
+                                    int size) {
   RankFiles files;
   files.folder_ = folder;
-  const std::size_t width = std::to_string(workers - 1).size();
-  for (int rank = 0; rank < workers; ++rank) {
+  const std::size_t width = std::to_string(size - 1).size();
+  for (int rank = first_rank; rank < first_rank + workers; ++rank) {
     const std::string rank_folder = format_text("{}/rank.{:0{}}", folder, rank, width);
     FARANDOLE_TRY(make_folder(rank_folder));
     for (const std::string_view name : kFileNames) {
@@ -76,8 +77,9 @@ Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
   return files;
 }
 
-std::optional<std::string> RankFiles::write(int rank, std::size_t stream, std::string_view bytes) {
-  const std::size_t index = static_cast<std::size_t>(rank) * kFileNames.size() + stream;
+std::optional<std::string> RankFiles::write(int worker, std::size_t stream,
+                                            std::string_view bytes) {
+  const std::size_t index = static_cast<std::size_t>(worker) * kFileNames.size() + stream;
   if (files_.empty() || bytes.empty() || !files_.at(index).descriptor.valid()) return std::nullopt;
   File& file = files_[index];
   const int failure = write_all(file.descriptor, bytes);

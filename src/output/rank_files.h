@@ -16,12 +16,18 @@ class RankFiles {
  public:
   // An object that writes no files.
   RankFiles() = default;
-  // Creates or empties the files of all ranks. Errors: kFixCall with the path and the reason.
-  static Result<RankFiles> create(const std::string& folder, int workers);
+  // Creates or empties the files of all workers of this host, the first of which has the rank
+  // `first_rank` in a job of `size` ranks. Errors: kFixCall with the path and the reason.
+  static Result<RankFiles> create(const std::string& folder, int workers, int first_rank, int size);
+  // The same for a job on one host.
+  static Result<RankFiles> create(const std::string& folder, int workers) {
+    return create(folder, workers, 0, workers);
+  }
 
-  // `stream` is 0 for standard output and 1 for standard error. If a write fails, nothing more is
+  // `worker` counts from 0. `stream` is 0 for standard output and 1 for standard error. If a write
+  // fails, nothing more is
   // written to this file. Only the first failure of all files returns a text for the user.
-  std::optional<std::string> write(int rank, std::size_t stream, std::string_view bytes);
+  std::optional<std::string> write(int worker, std::size_t stream, std::string_view bytes);
 
  private:
   struct File {

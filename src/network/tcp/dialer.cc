@@ -96,6 +96,7 @@ Status Dialer::begin_next(TimePoint now) {
 Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, TimePoint now) {
   TlsSession& session = *attempt->session;
   const auto progress = session.try_handshake();
+  if (!progress.ok() && session.was_turned_away()) was_turned_away_ = true;
   if (!progress.ok() || attempt->deadline <= now) {
     give_up(
         attempt,

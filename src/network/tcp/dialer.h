@@ -46,6 +46,9 @@ class Dialer {
   // error of each address.
   Result<std::unique_ptr<Connection>> try_connect(TimePoint now);
 
+  // Whether a process at one of the addresses has closed a connection in the handshake.
+  bool was_turned_away() const { return was_turned_away_; }
+
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;
 
@@ -80,6 +83,7 @@ class Dialer {
   std::deque<std::size_t> waiting_;  // addresses that this round has not tried yet
   Attempts attempts_;
   bool confirming_ = false;  // the only attempt waits for the peer's confirmation
+  bool was_turned_away_ = false;
   int rounds_begun_ = 0;
   TimePoint next_start_;
   Status failed_;

@@ -248,14 +248,12 @@ Status TlsSession::flush() {
 Status TlsSession::handshake_error() const {
   if (wire_failure_.code() == StatusCode::kStop) return wire_failure_;
   if (!wire_failure_.ok()) {
-    // The listening end does not say why it closes a connection. If our first bytes were never
-    // sent, there was no connection yet.
-    const bool was_connected = side_ == Side::kDialing && unsent_.empty();
+    // The listening end does not say why it closes a connection.
     return Status::rebuild_group(
         wire_failure_.message() +
-        (was_connected ? "; if it is a process of this job, it has another secret or epoch, or "
-                         "too many others connect to it"
-                       : ""));
+        (was_connected() ? "; if it is a process of this job, it has another secret or epoch, or "
+                           "too many others connect to it"
+                         : ""));
   }
   if (side_ == Side::kListening)
     return Status::rebuild_group(format_text(

@@ -80,6 +80,11 @@ class TlsSession final : public Connection {
   // returned kDone. Errors: those of the wire; kRebuildGroup if the peer does not have the same
   // secret, is not the one of the link, or sent something else than a handshake. Errors are final.
   Result<Progress> try_handshake();
+  // For the dialing end, after an error of try_handshake(): whether there was a connection, so that
+  // the peer has ended it.
+  bool was_turned_away() const {
+    return wire_failure_.code() != StatusCode::kStop && was_connected();
+  }
   const Link& link() const { return link_; }  // for the listening end: valid after kDone
 
   Result<std::size_t> try_send(std::span<const std::byte> first,
@@ -104,6 +109,8 @@ class TlsSession final : public Connection {
   void finish_handshake();
   void check_proof() const;
   Status handshake_error() const;
+  // If our first bytes were never sent, there was no connection yet.
+  bool was_connected() const { return side_ == Side::kDialing && unsent_.empty(); }
   Status broken_error(const char* doing) const;
 
   ssl_session_st* session_of(const Link& link);

@@ -1,0 +1,43 @@
+#include "launcher/job_nodes.h"
+
+#include <utility>
+
+#include "base/try.h"
+#include "nodes/first_node.h"
+#include "nodes/other_node.h"
+#include "nodes/secret_file.h"
+
+namespace farandole {
+
+Result<std::unique_ptr<JobNodes>> JobNodes::join(const NodeOptions& options,
+                                                 const std::string& secret_path, TimePoint now) {
+  FARANDOLE_TRY_ASSIGN(JobSecret secret, JobSecret::read_file(secret_path));
+  FARANDOLE_TRY_ASSIGN(Descriptor shared, share_secret(secret));
+  FARANDOLE_TRY_ASSIGN(auto context, TlsContext::make(std::move(secret)));
+  std::unique_ptr<JobNodes> nodes(new JobNodes(options, std::move(shared), std::move(context)));
+  if (options.node == 0) {
+    FARANDOLE_TRY_ASSIGN(nodes->link_, FirstNode::create(*nodes->context_, options, now));
+  } else {
+    FARANDOLE_TRY_ASSIGN(nodes->link_, OtherNode::create(*nodes->context_, options, now));
+  }
+  return nodes;
+}
+
+NodeLayout JobNodes::layout() const {
+  NodeLayout layout{.node = options_.node, .workers = {}};
+  for (const std::uint32_t count : link_->start()->workers)
+    layout.workers.push_back(static_cast<int>(count));
+  return layout;
+}
+
+MeetingPlaces JobNodes::meeting_places() const {
+  return {.job_store = options_.endpoint.text(),
+          .master_address = options_.endpoint.host,
+          .master_port = static_cast<int>(link_->start()->master_port)};
+}
+
+Result<Descriptor> JobNodes::secret_for_worker() const {
+  return farandole::secret_for_worker(secret_);
+}
+
+}  // namespace farandole

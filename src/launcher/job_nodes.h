@@ -1,0 +1,46 @@
+// JobNodes: this launcher's part in a job over several nodes: the job's secret, the link to the
+// other launchers, and what the workers of this node need to find those of the others.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "launcher/worker_environment.h"
+#include "network/tcp/tls_session.h"
+#include "nodes/node_layout.h"
+#include "nodes/node_link.h"
+
+namespace farandole {
+
+// Only one thread may use it.
+class JobNodes {
+ public:
+  // Reads the secret and begins to look for the other nodes; NodeLink::advance() goes on. Call it
+  // in the process that keeps the object, because forked children do not get the secret. Errors:
+  // kFixCall if the file cannot be the secret; kStop.
+  static Result<std::unique_ptr<JobNodes>> join(const NodeOptions& options,
+                                                const std::string& secret_path, TimePoint now);
+
+  NodeLink& link() { return *link_; }
+  const NodeLink& link() const { return *link_; }
+
+  // Call these when all nodes have come (NodeLink::start()).
+  NodeLayout layout() const;
+  MeetingPlaces meeting_places() const;
+  // A descriptor that one worker inherits. Errors: kStop.
+  Result<Descriptor> secret_for_worker() const;
+
+ private:
+  JobNodes(const NodeOptions& options, Descriptor secret, std::unique_ptr<TlsContext> context)
+      : options_(options), secret_(std::move(secret)), context_(std::move(context)) {}
+
+  NodeOptions options_;
+  Descriptor secret_;  // sealed memory
+  std::unique_ptr<TlsContext> context_;
+  std::unique_ptr<NodeLink> link_;  // borrows context_
+};
+
+}  // namespace farandole

@@ -1,0 +1,79 @@
+#include "nodes/endpoint.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/format.h"
+#include "base/visible_text.h"
+#include "network/tcp/host_name.h"
+
+namespace farandole {
+namespace {
+
+std::string list_of(const std::vector<SocketAddress>& addresses) {
+  std::string text;
+  for (const auto& address : addresses) text += (text.empty() ? "" : ", ") + address.ip_text();
+  return text;
+}
+
+bool is_of_host(const SocketAddress& address, const std::vector<InterfaceAddress>& of_host) {
+  return address.is_loopback() || std::ranges::any_of(of_host, [&](const InterfaceAddress& entry) {
+           return entry.address.with_port(address.port) == address;
+         });
+}
+
+}  // namespace
+
+Result<Endpoint> Endpoint::parse(std::string_view text) {
+  const auto wrong = [&](std::string_view why) {
+    return Status::fix_call(format_text(
+        "\"{}\": {}; write HOST:PORT, such as 10.0.0.1:4711, [fd00::1]:4711 or node0:4711",
+        make_visible(std::string(text)), why));
+  };
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return wrong("the port is missing");
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  Endpoint endpoint;
+  const auto [rest, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
+  if (error != std::errc() || rest != digits.data() + digits.size() || endpoint.port == 0)
+    return wrong("the port must be a number from 1 to 65535");
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (!bracketed && host.find(':') != std::string_view::npos)
+    return wrong("an IPv6 address needs brackets");
+  endpoint.host = host;
+  if (!check_host_name(endpoint.host).ok())
+    return wrong("the part before the port is neither a host name nor an IP address");
+  return endpoint;
+}
+
+std::string Endpoint::text() const {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+Result<std::vector<SocketAddress>> own_addresses(const Endpoint& endpoint,
+                                                 const std::vector<SocketAddress>& found,
+                                                 const std::vector<InterfaceAddress>& of_host) {
+  std::vector<SocketAddress> own;
+  for (const SocketAddress& address : found)
+    if (is_of_host(address, of_host) && std::ranges::find(own, address) == own.end())
+      own.push_back(address);
+  if (own.empty())
+    return Status::fix_call(format_text(
+        "node 0 cannot listen at {}: {} is not an address of this host (see `ip address`); start "
+        "node 0 on the host of the endpoint",
+        endpoint.text(), list_of(found)));
+  const bool is_name = !SocketAddress::parse_ip(endpoint.host).ok();
+  if (is_name && endpoint.host != "localhost" &&
+      std::ranges::all_of(own, [](const auto& address) { return address.is_loopback(); }))
+    return Status::fix_call(format_text(
+        "node 0 cannot listen at {}: on this host, the name means {}, where other hosts cannot "
+        "reach it; give an address of this host, or correct /etc/hosts",
+        endpoint.text(), list_of(own)));
+  return own;
+}
+
+}  // namespace farandole

@@ -1,0 +1,59 @@
+#include "nodes/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+SocketAddress address(const std::string& text) { return *SocketAddress::parse(text); }
+
+Status error_of(const std::string& text) { return Endpoint::parse(text).status(); }
+
+TEST(Endpoint, ParsesAddressesAndNames) {
+  for (const std::string text :
+       {"10.0.0.1:4711", "[fd00::1]:4711", "node0:1", "a.b-c:65535", "[fe80::1%lo]:4711"}) {
+    const auto endpoint = Endpoint::parse(text);
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status().message();
+    EXPECT_EQ(endpoint->text(), text);
+  }
+  EXPECT_EQ(Endpoint::parse("[fd00::1]:4711")->host, "fd00::1");
+}
+
+TEST(Endpoint, SaysWhatIsWrong) {
+  EXPECT_THAT(error_of("node0").message(), HasSubstr("\"node0\": the port is missing"));
+  EXPECT_THAT(error_of("node0:").message(), HasSubstr("a number from 1 to 65535"));
+  EXPECT_THAT(error_of("node0:0").message(), HasSubstr("a number from 1 to 65535"));
+  EXPECT_THAT(error_of("node0:65536").message(), HasSubstr("a number from 1 to 65535"));
+  EXPECT_THAT(error_of("node0:80x").message(), HasSubstr("a number from 1 to 65535"));
+  EXPECT_THAT(error_of("fd00::1:4711").message(), HasSubstr("needs brackets"));
+  EXPECT_THAT(error_of("no de:4711").message(), HasSubstr("neither a host name"));
+  EXPECT_THAT(error_of(":4711").message(), HasSubstr("neither a host name"));
+  EXPECT_THAT(error_of("").message(), HasSubstr("[fd00::1]:4711"));
+}
+
+TEST(Endpoint, ListensAtItsOwnAddressesOnly) {
+  const std::vector<InterfaceAddress> host{{"eth0", *SocketAddress::parse_ip("10.0.0.1")},
+                                           {"eth0", *SocketAddress::parse_ip("fd00::1")}};
+  const Endpoint endpoint{"node0", 4711};
+  const auto own = own_addresses(
+      endpoint, {address("10.0.0.1:4711"), address("[fd00::1]:4711"), address("10.0.0.9:4711")},
+      host);
+  ASSERT_TRUE(own.ok()) << own.status().message();
+  EXPECT_EQ(*own, (std::vector{address("10.0.0.1:4711"), address("[fd00::1]:4711")}));
+  const auto none = own_addresses(endpoint, {address("10.0.0.9:4711")}, host);
+  EXPECT_THAT(none.status().message(), HasSubstr("10.0.0.9 is not an address of this host"));
+}
+
+TEST(Endpoint, RejectsNamesThatLeadOnlyToLoopback) {
+  const std::vector<SocketAddress> loopback{address("127.0.1.1:4711")};
+  const auto named = own_addresses({"node0", 4711}, loopback, {});
+  EXPECT_THAT(named.status().message(), HasSubstr("the name means 127.0.1.1"));
+  EXPECT_TRUE(own_addresses({"localhost", 4711}, loopback, {}).ok());
+  EXPECT_TRUE(own_addresses({"127.0.1.1", 4711}, loopback, {}).ok());
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,242 @@
+#include "nodes/first_node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "network/tcp/host_name.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::uint64_t kListenerId = 0;
+constexpr auto kLookUpPause = std::chrono::seconds(1);
+constexpr auto kHelloTime = std::chrono::seconds(10);    // for a launcher to say who it is
+constexpr auto kRejectedTime = std::chrono::seconds(5);  // for a rejected one to read why
+
+std::string seconds_text(Duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+}  // namespace
+
+FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events,
+                     TimePoint now)
+    : context_(context),
+      options_(options),
+      events_(std::move(events)),
+      start_deadline_(now + options.start_timeout),
+      next_look_up_(now),
+      roll_(options.nodes, options.workers, options.host),
+      failing_(static_cast<std::size_t>(options.nodes), false) {}
+
+Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
+                                                     const NodeOptions& options, TimePoint now) {
+  FARANDOLE_TRY_ASSIGN(EventSet events, EventSet::make());
+  return std::unique_ptr<FirstNode>(new FirstNode(context, options, std::move(events), now));
+}
+
+// Until the name of the endpoint is known, this is tried again.
+Status FirstNode::listen(TimePoint now) {
+  if (listener_ != nullptr || now < next_look_up_) return {};
+  next_look_up_ = now + kLookUpPause;
+  auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
+  if (!found.ok() && found.status().code() == StatusCode::kRetry && now < start_deadline_)
+    return {};
+  if (!found.ok())
+    return Status::stop(format_text("node 0 cannot listen at {}: the name is not known: {}",
+                                    options_.endpoint.text(), found.status().message()));
+  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(auto addresses, own_addresses(options_.endpoint, *found, of_host));
+  auto listener = TcpListener::open(context_, {.addresses = std::move(addresses),
+                                               .port_first = options_.endpoint.port,
+                                               .port_last = options_.endpoint.port,
+                                               .acceptance = {.self = {Role::kLauncher, 0}}});
+  if (!listener.ok())
+    return Status::stop(format_text("node 0 cannot listen at {}: {}; is there another node 0?",
+                                    options_.endpoint.text(), listener.status().message()));
+  listener_ = *std::move(listener);
+  return events_.add(listener_->descriptor(), kListenerId, false);
+}
+
+Result<NodeNews> FirstNode::advance(TimePoint now) {
+  NodeNews news;
+  FARANDOLE_TRY(listen(now));
+  FARANDOLE_TRY(accept(now, news));
+  FARANDOLE_TRY(serve_guests(now, news));
+  begin_if_complete();
+  if (!start_) {
+    if (now >= start_deadline_) return give_up(Status::stop(timeout_text()));
+    if (listener_ != nullptr) tell_who_is_missing(news);
+  }
+  return news;
+}
+
+Status FirstNode::accept(TimePoint now, NodeNews& news) {
+  while (listener_ != nullptr) {
+    FARANDOLE_TRY_ASSIGN(auto connection, listener_->try_accept(now));
+    if (connection == nullptr) break;
+    const Role role = connection->peer().party.role;
+    if (role == Role::kWorker) news.workers.push_back(std::move(connection));
+    if (role != Role::kAgent) continue;
+    const std::uint64_t id = next_guest_++;
+    FARANDOLE_TRY(events_.add(connection->descriptor(), id, false));
+    guests_.emplace(
+        id, Guest{.channel = NodeChannel(std::move(connection)), .leave_by = now + kHelloTime});
+  }
+  return {};
+}
+
+Status FirstNode::serve_guests(TimePoint now, NodeNews& news) {
+  for (auto guest = guests_.begin(); guest != guests_.end();) {
+    const auto current = guest++;
+    for (const NodeMessage& message : current->second.channel.advance())
+      FARANDOLE_TRY(handle(current->second, message, now, news));
+    FARANDOLE_TRY(remove_if_gone(current, now, news));
+  }
+  return {};
+}
+
+Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news) {
+  if (guest.rejected) return {};
+  if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && guest.node < 0)
+    return greet(guest, *hello, now, news);
+  if (guest.node < 0 || !start_) return {};
+  if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
+  if (const auto* failing = std::get_if<Failing>(&message))
+    fail(guest.node, roll_.name(guest.node) + ": " + make_visible(failing->why), &news);
+  if (const auto* ended = std::get_if<Ended>(&message)) {
+    roll_.end(guest.node, static_cast<int>(ended->exit_code & 0xFFU));
+    if (ended->exit_code != 0)
+      fail(guest.node,
+           format_text("{} has ended with exit code {}", roll_.name(guest.node), ended->exit_code),
+           &news);
+    end_if_over();
+  }
+  return {};
+}
+
+Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news) {
+  const RollCall::Verdict verdict = roll_.arrive(hello, guest.channel.peer().addresses);
+  if (verdict.rejection.empty()) {
+    guest.node = static_cast<int>(hello.node);
+    return {};
+  }
+  reject(guest, verdict.rejection, now);
+  if (verdict.ends_job) return give_up(Status::fix_call(verdict.rejection));
+  news.notices.push_back("a launcher was rejected: " + verdict.rejection);
+  return {};
+}
+
+void FirstNode::reject(Guest& guest, const std::string& why, TimePoint now) {
+  guest.channel.send(Rejection{why});
+  guest.rejected = true;
+  guest.leave_by = now + kRejectedTime;
+}
+
+Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
+                                 NodeNews& news) {
+  const int node = guest->second.node;
+  NodeChannel& channel = guest->second.channel;
+  const bool late = node < 0 && guest->second.leave_by <= now;
+  if (channel.status().ok() && !late) {
+    if (channel.has_unsent() == guest->second.waits_to_send) return {};
+    guest->second.waits_to_send = channel.has_unsent();
+    return events_.change(channel.descriptor(), guest->first, channel.has_unsent());
+  }
+  if (node >= 0) {
+    roll_.leave(node);
+    if (start_ && !roll_.has_ended(node))
+      fail(node, format_text("{} is gone: {}", roll_.name(node), channel.status().message()),
+           &news);
+    end_if_over();
+  }
+  events_.remove(channel.descriptor());
+  guests_.erase(guest);
+  return {};
+}
+
+// Only the first failure of a node is news. `news` is null for node 0's own failures.
+void FirstNode::fail(int node, const std::string& why, NodeNews* news) {
+  if (failing_.at(static_cast<std::size_t>(node))) return;
+  failing_.at(static_cast<std::size_t>(node)) = true;
+  if (news != nullptr) news->failures.push_back(why);
+  send_to_nodes(Failing{static_cast<std::uint32_t>(node), why}, node);
+}
+
+void FirstNode::begin_if_complete() {
+  if (start_ || !roll_.complete() || listener_ == nullptr) return;
+  start_.emplace();
+  for (const int count : roll_.workers()) start_->workers.push_back(static_cast<unsigned>(count));
+  start_->master_port = options_.master_port;
+  send_to_nodes(*start_);
+}
+
+void FirstNode::tell_who_is_missing(NodeNews& news) {
+  const std::vector<int> missing = roll_.missing();
+  if (missing != told_missing_) {
+    told_missing_ = missing;
+    news.notices.push_back(waiting_text(missing, options_.nodes) + " at " +
+                           options_.endpoint.text());
+    send_to_nodes(Waiting{{missing.begin(), missing.end()}});
+  }
+  const std::uint64_t rejections = listener_->counts().rejected;
+  if (rejections > 0 && told_rejections_ == 0)
+    news.notices.push_back(listener_->last_rejection().message() +
+                           "; if it was a node of this job, its file with the secret is different");
+  told_rejections_ = rejections;
+}
+
+void FirstNode::send_to_nodes(const NodeMessage& message, int except) {
+  for (auto& [id, guest] : guests_)
+    if (guest.node >= 0 && guest.node != except) guest.channel.send(message);
+}
+
+Status FirstNode::give_up(Status why) {
+  send_to_nodes(Rejection{why.message()});
+  return why;
+}
+
+std::string FirstNode::timeout_text() const {
+  const std::vector<int> missing = roll_.missing();
+  std::string text =
+      format_text("{} of {} {} not come to {} within {} (--start-timeout)", name_nodes(missing),
+                  options_.nodes, missing.size() == 1 ? "has" : "have", options_.endpoint.text(),
+                  seconds_text(options_.start_timeout));
+  if (listener_ != nullptr && listener_->counts().rejected > 0)
+    text += format_text("; {} connections were rejected, the last one because: {}",
+                        listener_->counts().rejected, listener_->last_rejection().message());
+  return text + "; start the same command on every host, with another --node";
+}
+
+void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller has the Store itself
+
+void FirstNode::report_failing(const std::string& why) {
+  fail(0, roll_.name(0) + ": " + why, nullptr);
+}
+
+void FirstNode::report_end(int exit_code) {
+  roll_.end(0, exit_code);
+  if (exit_code != 0)
+    fail(0, format_text("{} has ended with exit code {}", roll_.name(0), exit_code), nullptr);
+  end_if_over();
+}
+
+void FirstNode::end_if_over() {
+  const auto outcome = roll_.outcome();
+  if (outcome && !std::exchange(over_sent_, true)) send_to_nodes(Over{*outcome});
+}
+
+TimePoint FirstNode::deadline() const {
+  TimePoint next = start_ ? TimePoint::max() : start_deadline_;
+  if (listener_ == nullptr) return std::min(next, next_look_up_);
+  for (const auto& [id, guest] : guests_)
+    if (guest.node < 0) next = std::min(next, guest.leave_by);
+  return std::min(next, listener_->next_deadline());
+}
+
+}  // namespace farandole

@@ -1,0 +1,78 @@
+// FirstNode: node 0's end of the links between the launchers. It listens at the job's endpoint,
+// waits for all nodes, and passes on what happens on each of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "network/tcp/event_set.h"
+#include "network/tcp/tcp_listener.h"
+#include "nodes/node_channel.h"
+#include "nodes/node_link.h"
+#include "nodes/roll_call.h"
+
+namespace farandole {
+
+class FirstNode final : public NodeLink {
+ public:
+  // `context` is borrowed. Errors: kStop.
+  static Result<std::unique_ptr<FirstNode>> create(const TlsContext& context,
+                                                   const NodeOptions& options, TimePoint now);
+
+  Result<NodeNews> advance(TimePoint now) override;
+  const std::optional<Start>& start() const override { return start_; }
+  void report_exit(const WorkerExit& exit) override;
+  void report_failing(const std::string& why) override;
+  void report_end(int exit_code) override;
+  std::optional<bool> outcome() const override { return roll_.outcome(); }
+  int descriptor() const override { return events_.descriptor(); }
+  TimePoint deadline() const override;
+
+ private:
+  // A launcher that has connected.
+  struct Guest {
+    NodeChannel channel;
+    TimePoint leave_by;  // until it has said who it is, or after it was rejected
+    int node = -1;       // −1: it has not said it, or it was rejected
+    bool rejected = false;
+    bool waits_to_send = false;
+  };
+
+  FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
+  Status listen(TimePoint now);
+  Status accept(TimePoint now, NodeNews& news);
+  Status serve_guests(TimePoint now, NodeNews& news);
+  Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
+  Status greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news);
+  void reject(Guest& guest, const std::string& why, TimePoint now);
+  Status remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
+                        NodeNews& news);
+  void fail(int node, const std::string& why, NodeNews* news);
+  void begin_if_complete();
+  void tell_who_is_missing(NodeNews& news);
+  void send_to_nodes(const NodeMessage& message, int except = -1);
+  void end_if_over();
+  Status give_up(Status why);
+  std::string timeout_text() const;
+
+  const TlsContext& context_;
+  NodeOptions options_;
+  EventSet events_;
+  TimePoint start_deadline_;
+  TimePoint next_look_up_;
+  std::unique_ptr<TcpListener> listener_;
+  RollCall roll_;
+  std::map<std::uint64_t, Guest> guests_;
+  std::uint64_t next_guest_ = 1;  // 0 is the listener
+  std::vector<int> told_missing_;
+  std::uint64_t told_rejections_ = 0;
+  std::vector<bool> failing_;  // by node: whether the others know that it fails
+  std::optional<Start> start_;
+  bool over_sent_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,46 @@
+// NodeChannel: sends and receives whole messages over the connection between two launchers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "network/frame.h"
+#include "nodes/node_messages.h"
+
+namespace farandole {
+
+// One thread may use it; no function blocks.
+class NodeChannel {
+ public:
+  explicit NodeChannel(std::unique_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+
+  void send(const NodeMessage& message);
+  // Sends what still waits, and returns the messages that have come.
+  std::vector<NodeMessage> advance();
+  // Not ok if the connection has ended; then why: kRebuildGroup or kStop.
+  const Status& status() const { return status_; }
+  bool has_unsent() const { return !unsent_.empty() || connection_->has_unsent(); }
+  int descriptor() const { return connection_->descriptor(); }
+  const Peer& peer() const { return connection_->peer(); }
+
+ private:
+  Status flush();
+  Result<bool> receive_into(std::vector<NodeMessage>& messages);
+
+  std::unique_ptr<Connection> connection_;
+  Bytes unsent_;
+  std::size_t unsent_from_ = 0;
+  std::uint64_t sent_frames_ = 0;
+  FrameHeaderReader header_;
+  bool reads_payload_ = false;
+  Bytes payload_;
+  std::size_t payload_filled_ = 0;
+  Status status_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,49 @@
+// NodeLink: a launcher's connection to the launchers of the other nodes of its job. Node 0 listens
+// at the endpoint of the job (FirstNode); the others dial it (OtherNode).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time_point.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+#include "nodes/node_messages.h"
+#include "nodes/node_options.h"
+
+namespace farandole {
+
+// What has happened since the last call.
+struct NodeNews {
+  std::vector<std::string> notices;   // lines for the user
+  std::vector<std::string> failures;  // parts of the job on other nodes that fail, in words
+  std::vector<WorkerExit> exits;      // node 0: workers of other nodes that have ended
+  std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
+};
+
+// One thread may use it. No function blocks, except that a look-up of the endpoint's name may.
+class NodeLink {
+ public:
+  virtual ~NodeLink() = default;
+
+  // Does all that can be done now. Errors, which are final and come only before start(): kFixCall
+  // if the nodes contradict each other, kStop if not all of them have come in time; for users.
+  virtual Result<NodeNews> advance(TimePoint now) = 0;
+  // Set when all nodes have come.
+  virtual const std::optional<Start>& start() const = 0;
+
+  // Tell the other nodes what happens here. Call them after start().
+  virtual void report_exit(const WorkerExit& exit) = 0;     // once per worker
+  virtual void report_failing(const std::string& why) = 0;  // at most once
+  virtual void report_end(int exit_code) = 0;               // at most once
+  // Whether the job has succeeded on all nodes. Empty while one of them still runs.
+  virtual std::optional<bool> outcome() const = 0;
+
+  // To sleep, poll descriptor() for POLLIN, up to deadline().
+  virtual int descriptor() const = 0;
+  virtual TimePoint deadline() const = 0;
+};
+
+}  // namespace farandole

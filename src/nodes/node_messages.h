@@ -1,0 +1,78 @@
+// The messages between the launchers of a job's nodes. Node 0 has one connection to each other
+// node. "→ 0" marks messages to node 0, "0 →" those from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace farandole {
+
+// → 0: the first message. All numbers are checked by RollCall.
+struct Hello {
+  std::uint32_t node = 0;
+  std::uint32_t nodes = 0;
+  std::uint32_t workers = 0;
+  std::string host;
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+// 0 →: the node cannot take part, and why. The connection ends.
+struct Rejection {
+  std::string why;
+  friend bool operator==(const Rejection&, const Rejection&) = default;
+};
+
+// 0 →: the job waits for these nodes.
+struct Waiting {
+  std::vector<std::uint32_t> missing;
+  friend bool operator==(const Waiting&, const Waiting&) = default;
+};
+
+// 0 →: all nodes are there, so start the workers.
+struct Start {
+  std::vector<std::uint32_t> workers;  // by node
+  std::uint32_t master_port = 0;       // MASTER_PORT, reserved on node 0; 0: none
+  friend bool operator==(const Start&, const Start&) = default;
+};
+
+// → 0: a worker of the sender has ended, in words.
+struct WorkerExit {
+  std::uint32_t rank = 0;
+  std::string how;
+  friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
+};
+
+// Both ways: a node's part of the job fails or was told to end, and why. Node 0 passes it on.
+struct Failing {
+  std::uint32_t node = 0;
+  std::string why;
+  friend bool operator==(const Failing&, const Failing&) = default;
+};
+
+// → 0: all workers of the sender have ended, with this exit code of its launcher.
+struct Ended {
+  std::uint32_t exit_code = 0;
+  friend bool operator==(const Ended&, const Ended&) = default;
+};
+
+// 0 →: all nodes have ended; whether all of them with exit code 0.
+struct Over {
+  bool succeeded = false;
+  friend bool operator==(const Over&, const Over&) = default;
+};
+
+// The position of a type in this list is the message's first byte.
+using NodeMessage =
+    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over>;
+
+Bytes encode(const NodeMessage& message);
+// Empty if the bytes are not a message.
+std::optional<NodeMessage> decode_node_message(std::span<const std::byte> bytes);
+
+}  // namespace farandole

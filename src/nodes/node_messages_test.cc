@@ -1,0 +1,46 @@
+#include "nodes/node_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace farandole {
+namespace {
+
+std::vector<NodeMessage> all_messages() {
+  return {Hello{1, 2, 3, "hen"}, Rejection{"no"},   Waiting{{1, 3}}, Start{{2, 1}, 4711},
+          WorkerExit{7, "gone"}, Failing{1, "why"}, Ended{137},      Over{true}};
+}
+
+TEST(NodeMessages, SurviveTheTrip) {
+  for (const NodeMessage& message : all_messages()) {
+    const auto decoded = decode_node_message(encode(message));
+    ASSERT_TRUE(decoded.has_value());
+    EXPECT_EQ(*decoded, message);
+  }
+}
+
+TEST(NodeMessages, CutOrExtendedBytesAreNone) {
+  for (const NodeMessage& message : all_messages()) {
+    Bytes bytes = encode(message);
+    for (std::size_t count = 0; count < bytes.size(); ++count)
+      EXPECT_FALSE(decode_node_message(std::span(bytes).first(count)).has_value());
+    bytes.push_back(std::byte{0});
+    EXPECT_FALSE(decode_node_message(bytes).has_value());
+  }
+}
+
+TEST(NodeMessages, RandomBytesDoNoHarm) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    Bytes bytes(random() % 40);
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+    if (!bytes.empty()) bytes.front() = static_cast<std::byte>(random() % 10);
+    if (const auto message = decode_node_message(bytes); message.has_value()) {
+      EXPECT_TRUE(decode_node_message(encode(*message)).has_value());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole

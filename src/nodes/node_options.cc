@@ -1,0 +1,44 @@
+#include "nodes/node_options.h"
+
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/whole_number.h"
+#include "nodes/node_layout.h"
+
+namespace farandole {
+
+Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {
+  const std::array flags{std::pair("--join", &words.join), std::pair("--nodes", &words.nodes),
+                         std::pair("--node", &words.node), std::pair("--secret", &words.secret)};
+  std::string given;
+  std::string missing;
+  for (const auto& [flag, value] : flags) {
+    std::string& list = *value ? given : missing;
+    list += (list.empty() ? "" : ", ") + std::string(flag);
+  }
+  if (given.empty()) return std::optional<NodeOptions>();
+  if (!missing.empty())
+    return Status::fix_call(format_text(
+        "{} given without {}; a job over several hosts needs --join HOST:PORT --nodes N --node K "
+        "--secret FILE, on each host with its own K",
+        given, missing));
+  NodeOptions options;
+  auto endpoint = Endpoint::parse(*words.join);
+  if (!endpoint.ok()) return Status::fix_call("--join " + endpoint.status().message());
+  options.endpoint = *std::move(endpoint);
+  FARANDOLE_TRY_ASSIGN(options.nodes, whole_number("--nodes", *words.nodes, 1, kNodesMax));
+  FARANDOLE_TRY_ASSIGN(options.node, whole_number("--node", *words.node, 0, kNodesMax - 1));
+  if (options.node >= options.nodes)
+    return Status::fix_call(
+        format_text("--node is {}, but the job has {} {}, numbered from 0 to {}", options.node,
+                    options.nodes, options.nodes == 1 ? "node" : "nodes", options.nodes - 1));
+  if (words.secret->empty())
+    return Status::fix_call(
+        "--secret \"\": which file? `farandole secret FILE` makes one; copy it to all hosts");
+  return std::optional(std::move(options));
+}
+
+}  // namespace farandole

@@ -1,0 +1,192 @@
+#include "nodes/other_node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "network/tcp/host_name.h"
+#include "nodes/roll_call.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kDialPause = std::chrono::milliseconds(500);
+constexpr auto kDialTime = std::chrono::seconds(15);  // for all addresses of the endpoint
+// A process at the endpoint that turns us away has another secret, or is about to end: an earlier
+// job may still use the port. After this time, it counts as another secret.
+constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
+// After the start timeout, node 0 says which nodes are missing.
+constexpr auto kLastWordTime = std::chrono::seconds(5);
+
+}  // namespace
+
+OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events,
+                     TimePoint now)
+    : context_(context),
+      options_(options),
+      events_(std::move(events)),
+      start_deadline_(now + options.start_timeout),
+      next_dial_(now) {}
+
+Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
+                                                     const NodeOptions& options, TimePoint now) {
+  FARANDOLE_TRY_ASSIGN(EventSet events, EventSet::make());
+  return std::unique_ptr<OtherNode>(new OtherNode(context, options, std::move(events), now));
+}
+
+Result<NodeNews> OtherNode::advance(TimePoint now) {
+  NodeNews news;
+  if (outcome_) return news;
+  if (channel_ == nullptr && !start_) FARANDOLE_TRY(connect(now, news));
+  if (channel_ != nullptr) FARANDOLE_TRY(receive(now, news));
+  const TimePoint deadline = start_deadline_ + (channel_ == nullptr ? Duration() : kLastWordTime);
+  if (!start_ && now >= deadline) return timeout_error();
+  return news;
+}
+
+Status OtherNode::connect(TimePoint now, NodeNews& news) {
+  if (dialer_ == nullptr) FARANDOLE_TRY(begin_dialing(now));
+  if (dialer_ == nullptr) return {};
+  auto connection = dialer_->try_connect(now);
+  if (!connection.ok()) {
+    const bool turned_away = dialer_->was_turned_away();
+    events_.remove(dialer_->descriptor());
+    dialer_.reset();
+    dial_again(connection.status(), turned_away, now, news);
+    if (turned_away_since_ && now >= *turned_away_since_ + kTurnedAwayTime)
+      return Status::fix_call(format_text(
+          "node 0 at {} does not let us in: the file with the secret must be the same on all "
+          "hosts, and the endpoint that of this job ({})",
+          options_.endpoint.text(), last_error_.message()));
+    return {};
+  }
+  if (*connection == nullptr) return {};
+  events_.remove(dialer_->descriptor());
+  dialer_.reset();
+  turned_away_since_.reset();
+  channel_ = std::make_unique<NodeChannel>(*std::move(connection));
+  waits_to_send_ = false;
+  FARANDOLE_TRY(events_.add(channel_->descriptor(), next_id_++, false));
+  channel_->send(Hello{.node = static_cast<std::uint32_t>(options_.node),
+                       .nodes = static_cast<std::uint32_t>(options_.nodes),
+                       .workers = static_cast<std::uint32_t>(options_.workers),
+                       .host = options_.host});
+  return {};
+}
+
+// Looks the name up each time, because it may not be known yet, or change.
+Status OtherNode::begin_dialing(TimePoint now) {
+  if (now < next_dial_) return {};
+  auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
+  if (!found.ok()) {
+    last_error_ = Status::retry(format_text("the name {} is not known: {}", options_.endpoint.host,
+                                            found.status().message()));
+    next_dial_ = now + kDialPause;
+    return {};
+  }
+  const Link link{.dialer = {Role::kAgent, static_cast<std::uint32_t>(options_.node)},
+                  .listener = {Role::kLauncher, 0}};
+  FARANDOLE_TRY_ASSIGN(
+      dialer_, Dialer::start(context_, {.addresses = *std::move(found), .link = link, .rounds = 1},
+                             now, std::min(now + kDialTime, start_deadline_)));
+  return events_.add(dialer_->descriptor(), next_id_++, false);
+}
+
+void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, NodeNews& news) {
+  last_error_ = why;
+  next_dial_ = now + kDialPause;
+  if (!turned_away) turned_away_since_.reset();
+  if (turned_away && !turned_away_since_) turned_away_since_ = now;
+  if (std::exchange(told_error_, true)) return;
+  news.notices.push_back(format_text("{} at {}: {}", waiting_text({0}, options_.nodes),
+                                     options_.endpoint.text(), why.message()));
+}
+
+Status OtherNode::receive(TimePoint now, NodeNews& news) {
+  for (const NodeMessage& message : channel_->advance()) FARANDOLE_TRY(handle(message, news));
+  if (!channel_->status().ok()) {
+    handle_loss(now, news);
+    return {};
+  }
+  return update_interest();
+}
+
+Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
+  if (const auto* rejection = std::get_if<Rejection>(&message); rejection != nullptr && !start_)
+    return Status::fix_call(make_visible(rejection->why));
+  if (const auto* waiting = std::get_if<Waiting>(&message);
+      waiting != nullptr && waiting->missing != missing_) {
+    missing_ = waiting->missing;
+    if (!missing_.empty() && missing_.back() < kNodesMax)
+      news.notices.push_back(waiting_text({missing_.begin(), missing_.end()}, options_.nodes));
+  }
+  if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
+    const auto node = static_cast<std::size_t>(options_.node);
+    if (start->workers.size() != static_cast<std::size_t>(options_.nodes) ||
+        start->workers.at(node) != static_cast<std::uint32_t>(options_.workers))
+      return Status::stop("node 0 has started another job than this one");
+    start_ = *start;
+  }
+  if (const auto* failing = std::get_if<Failing>(&message))
+    news.failures.push_back(make_visible(failing->why));
+  if (const auto* over = std::get_if<Over>(&message)) outcome_ = over->succeeded;
+  return {};
+}
+
+// Before the start, node 0 may be started again. After the end, it may leave.
+void OtherNode::handle_loss(TimePoint now, NodeNews& news) {
+  const Status why = channel_->status();
+  events_.remove(channel_->descriptor());
+  channel_.reset();
+  if (!start_) {
+    dial_again(why, false, now, news);
+  } else if (!outcome_) {
+    outcome_ = false;
+    news.failures.push_back(format_text("the launcher of node 0 is gone: {}", why.message()));
+  }
+}
+
+Status OtherNode::update_interest() {
+  if (channel_->has_unsent() == waits_to_send_) return {};
+  waits_to_send_ = channel_->has_unsent();
+  return events_.change(channel_->descriptor(), next_id_++, waits_to_send_);
+}
+
+void OtherNode::send(const NodeMessage& message) {
+  if (channel_ == nullptr) return;
+  channel_->send(message);
+  // An error shows at the next advance().
+  (void)update_interest();
+}
+
+void OtherNode::report_failing(const std::string& why) {
+  send(Failing{static_cast<std::uint32_t>(options_.node), why});
+}
+
+void OtherNode::report_end(int exit_code) { send(Ended{static_cast<std::uint32_t>(exit_code)}); }
+
+Status OtherNode::timeout_error() const {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count();
+  if (!missing_.empty())
+    return Status::stop(format_text("{} of {} did not come within {} s (--start-timeout)",
+                                    name_nodes({missing_.begin(), missing_.end()}), options_.nodes,
+                                    seconds));
+  return Status::stop(format_text(
+      "node 0 of {} was not reached at {} within {} s (--start-timeout); start the same command "
+      "with --node 0 on the host of the endpoint ({})",
+      options_.nodes, options_.endpoint.text(), seconds, last_error_.message()));
+}
+
+TimePoint OtherNode::deadline() const {
+  if (start_) return TimePoint::max();
+  if (channel_ != nullptr) return start_deadline_ + kLastWordTime;
+  const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;
+  return std::min(next, start_deadline_);
+}
+
+}  // namespace farandole

@@ -1,0 +1,62 @@
+// OtherNode: the end of the link at every node but node 0. It dials the job's endpoint until node 0
+// answers, and then waits for its messages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "network/tcp/dialer.h"
+#include "network/tcp/event_set.h"
+#include "nodes/node_channel.h"
+#include "nodes/node_link.h"
+
+namespace farandole {
+
+class OtherNode final : public NodeLink {
+ public:
+  // `context` is borrowed. Errors: kStop.
+  static Result<std::unique_ptr<OtherNode>> create(const TlsContext& context,
+                                                   const NodeOptions& options, TimePoint now);
+
+  Result<NodeNews> advance(TimePoint now) override;
+  const std::optional<Start>& start() const override { return start_; }
+  void report_exit(const WorkerExit& exit) override { send(exit); }
+  void report_failing(const std::string& why) override;
+  void report_end(int exit_code) override;
+  std::optional<bool> outcome() const override { return outcome_; }
+  int descriptor() const override { return events_.descriptor(); }
+  TimePoint deadline() const override;
+
+ private:
+  OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
+  Status connect(TimePoint now, NodeNews& news);
+  Status begin_dialing(TimePoint now);
+  void dial_again(const Status& why, bool turned_away, TimePoint now, NodeNews& news);
+  Status receive(TimePoint now, NodeNews& news);
+  Status handle(const NodeMessage& message, NodeNews& news);
+  void handle_loss(TimePoint now, NodeNews& news);
+  Status update_interest();
+  void send(const NodeMessage& message);
+  Status timeout_error() const;
+
+  const TlsContext& context_;
+  NodeOptions options_;
+  EventSet events_;
+  TimePoint start_deadline_;
+  TimePoint next_dial_;
+  std::unique_ptr<Dialer> dialer_;
+  std::unique_ptr<NodeChannel> channel_;
+  bool waits_to_send_ = false;
+  Status last_error_;  // of dialing
+  std::optional<TimePoint> turned_away_since_;
+  bool told_error_ = false;
+  std::vector<std::uint32_t> missing_;
+  std::optional<Start> start_;
+  std::optional<bool> outcome_;
+  std::uint64_t next_id_ = 0;
+};
+
+}  // namespace farandole

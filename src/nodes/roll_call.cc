@@ -1,0 +1,105 @@
+#include "nodes/roll_call.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/format.h"
+#include "base/rank_names.h"
+#include "base/visible_text.h"
+
+namespace farandole {
+
+std::string name_nodes(const std::vector<int>& nodes) {
+  // "rank 3" and "ranks 0-2" have the same form.
+  return "node" + name_ranks(nodes).substr(std::string_view("rank").size());
+}
+
+std::string waiting_text(const std::vector<int>& missing, int nodes) {
+  return format_text("waiting for {} of {}", name_nodes(missing), nodes);
+}
+
+RollCall::RollCall(int nodes, int own_workers, std::string own_host)
+    : nodes_(static_cast<std::size_t>(nodes)), complete_(nodes == 1) {
+  nodes_.front() = {.is_here = true, .workers = own_workers, .host = std::move(own_host)};
+}
+
+std::string RollCall::rejection_of(const Hello& hello) const {
+  if (hello.nodes != static_cast<std::uint32_t>(nodes()))
+    return format_text(
+        "node 0 was started with --nodes {}, and node {} on {} with --nodes {}; start all nodes "
+        "with the same number",
+        nodes(), hello.node, make_visible(hello.host), hello.nodes);
+  if (hello.node == 0 || hello.node >= hello.nodes)
+    return format_text("there is no other node {} in a job of {} nodes", hello.node, nodes());
+  const int number = static_cast<int>(hello.node);
+  if (at(number).is_here)
+    return format_text(
+        "node {} is there already, on {} ({}); start each node once, with --node 0 "
+        "to --node {}",
+        number, at(number).host, at(number).from, nodes() - 1);
+  if (complete_) return format_text("the job runs already; {} cannot join it again", name(number));
+  const auto others = std::accumulate(nodes_.begin(), nodes_.end(), std::uint64_t{0},
+                                      [](std::uint64_t sum, const Node& node) {
+                                        return sum + static_cast<std::uint64_t>(node.workers);
+                                      });
+  if (hello.workers == 0 || others + hello.workers > kWorkersMax)
+    return format_text(
+        "node {} has {} workers; with it, the job would have {}, but it can have 1 "
+        "to {}",
+        number, hello.workers, others + hello.workers, kWorkersMax);
+  return {};
+}
+
+RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) {
+  const std::string rejection = rejection_of(hello);
+  if (!rejection.empty())
+    return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
+  at(static_cast<int>(hello.node)) = {.is_here = true,
+                                      .workers = static_cast<int>(hello.workers),
+                                      .host = make_visible(hello.host),
+                                      .from = from};
+  complete_ = std::ranges::all_of(nodes_, &Node::is_here);
+  return {};
+}
+
+void RollCall::leave(int node) {
+  at(node).is_here = false;
+  if (!complete_) at(node).workers = 0;
+}
+
+void RollCall::end(int node, int exit_code) {
+  if (!at(node).exit_code) at(node).exit_code = exit_code;
+}
+
+std::vector<int> RollCall::missing() const {
+  std::vector<int> missing;
+  for (int node = 0; node < nodes(); ++node)
+    if (!at(node).is_here) missing.push_back(node);
+  return missing;
+}
+
+std::vector<int> RollCall::workers() const {
+  std::vector<int> workers;
+  for (const Node& node : nodes_) workers.push_back(node.workers);
+  return workers;
+}
+
+std::vector<int> RollCall::running() const {
+  std::vector<int> running;
+  for (int node = 0; node < nodes(); ++node)
+    if (at(node).is_here && !at(node).exit_code) running.push_back(node);
+  return running;
+}
+
+std::optional<bool> RollCall::outcome() const {
+  if (!complete_ || !running().empty()) return std::nullopt;
+  return std::ranges::all_of(nodes_, [](const Node& node) { return node.exit_code == 0; });
+}
+
+std::string RollCall::name(int node) const {
+  const std::string& host = at(node).host;
+  return "node " + std::to_string(node) + (host.empty() ? "" : " (" + host + ")");
+}
+
+}  // namespace farandole

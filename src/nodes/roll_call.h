@@ -1,0 +1,66 @@
+// RollCall: what node 0 knows about the nodes of a job: which of them have come, how many workers
+// each of them has, and which have ended. It is a pure state machine: it takes events and returns
+// what follows from them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nodes/node_layout.h"
+#include "nodes/node_messages.h"
+
+namespace farandole {
+
+// "node 1", "nodes 1-3, 5". The numbers must be in ascending order.
+std::string name_nodes(const std::vector<int>& nodes);
+// "waiting for node 1 of 2".
+std::string waiting_text(const std::vector<int>& missing, int nodes);
+
+class RollCall {
+ public:
+  // Node 0 has come already.
+  RollCall(int nodes, int own_workers, std::string own_host);
+
+  struct Verdict {
+    std::string rejection;  // why the node cannot take part; empty if it can
+    bool ends_job = false;  // the contradiction concerns all nodes
+  };
+  // A launcher has said what it is. `from` is its address, for texts.
+  Verdict arrive(const Hello& hello, const std::string& from);
+  // The connection to a node that had come has ended. Before the start, the node may come again.
+  void leave(int node);
+  // All workers of a node have ended.
+  void end(int node, int exit_code);
+
+  // Whether all nodes have come at one time. From then on, no node can come any more.
+  bool complete() const { return complete_; }
+  std::vector<int> missing() const;
+  // The number of workers by node. Call it when complete().
+  std::vector<int> workers() const;
+  // The nodes whose workers run. A node that has left does not count.
+  std::vector<int> running() const;
+  // Whether all nodes have ended, each with exit code 0. Empty while a node is running.
+  std::optional<bool> outcome() const;
+  bool has_ended(int node) const { return at(node).exit_code.has_value(); }
+  std::string name(int node) const;  // such as "node 1 (hen)"
+
+ private:
+  struct Node {
+    bool is_here = false;
+    int workers = 0;
+    std::string host{};
+    std::string from{};
+    std::optional<int> exit_code{};
+  };
+
+  const Node& at(int node) const { return nodes_.at(static_cast<std::size_t>(node)); }
+  Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
+  int nodes() const { return static_cast<int>(nodes_.size()); }
+  std::string rejection_of(const Hello& hello) const;
+
+  std::vector<Node> nodes_;
+  bool complete_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,133 @@
+#include "nodes/roll_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+RollCall three_nodes() { return {3, 2, "fox"}; }
+
+Hello hello(std::uint32_t node, std::uint32_t nodes = 3, std::uint32_t workers = 1) {
+  return {.node = node, .nodes = nodes, .workers = workers, .host = "hen"};
+}
+
+TEST(RollCall, NamesWhatIsMissing) {
+  EXPECT_EQ(waiting_text({1}, 2), "waiting for node 1 of 2");
+  EXPECT_EQ(waiting_text({1, 2, 5}, 6), "waiting for nodes 1, 2, 5 of 6");
+}
+
+TEST(RollCall, IsCompleteInAnyOrder) {
+  RollCall roll = three_nodes();
+  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+  EXPECT_EQ(roll.arrive(hello(2, 3, 4), "b").rejection, "");
+  EXPECT_FALSE(roll.complete());
+  EXPECT_THAT(roll.missing(), ElementsAre(1));
+  EXPECT_EQ(roll.arrive(hello(1, 3, 1), "a").rejection, "");
+  EXPECT_TRUE(roll.complete());
+  EXPECT_THAT(roll.workers(), ElementsAre(2, 1, 4));
+  EXPECT_EQ(roll.name(2), "node 2 (hen)");
+}
+
+TEST(RollCall, AJobOfOneNodeIsComplete) { EXPECT_TRUE(RollCall(1, 2, "fox").complete()); }
+
+TEST(RollCall, ANodeThatLeftBeforeTheStartMayComeAgain) {
+  RollCall roll = three_nodes();
+  EXPECT_EQ(roll.arrive(hello(1, 3, 7), "a").rejection, "");
+  roll.leave(1);
+  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+  EXPECT_EQ(roll.arrive(hello(1, 3, 2), "b").rejection, "");
+  EXPECT_EQ(roll.arrive(hello(2), "c").rejection, "");
+  EXPECT_THAT(roll.workers(), ElementsAre(2, 2, 1));
+}
+
+TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
+  RollCall roll = three_nodes();
+  EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");
+  const auto verdict = roll.arrive(hello(1), "10.0.0.3:6");
+  EXPECT_THAT(verdict.rejection, HasSubstr("node 1 is there already, on hen (10.0.0.2:5)"));
+  EXPECT_FALSE(verdict.ends_job);
+  EXPECT_EQ(roll.arrive(hello(2), "c").rejection, "");
+  EXPECT_THAT(roll.arrive(hello(2), "d").rejection, HasSubstr("node 2 is there already"));
+}
+
+TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
+  RollCall roll(2, 1, "fox");
+  auto verdict = roll.arrive(hello(1, 3), "a");
+  EXPECT_THAT(verdict.rejection,
+              HasSubstr("node 0 was started with --nodes 2, and node 1 on hen with --nodes 3"));
+  EXPECT_TRUE(verdict.ends_job);
+  EXPECT_EQ(roll.arrive(hello(1, 2), "a").rejection, "");
+  verdict = roll.arrive(hello(2, 3), "b");
+  EXPECT_THAT(verdict.rejection, HasSubstr("--nodes 3"));
+  EXPECT_FALSE(verdict.ends_job);
+}
+
+TEST(RollCall, ImpossibleNumbersAreRejected) {
+  RollCall roll = three_nodes();
+  EXPECT_THAT(roll.arrive(hello(0), "a").rejection, HasSubstr("no other node 0"));
+  EXPECT_THAT(roll.arrive(hello(3), "a").rejection, HasSubstr("no other node 3"));
+  EXPECT_THAT(roll.arrive(hello(4'000'000'000), "a").rejection, HasSubstr("no other node"));
+  EXPECT_THAT(roll.arrive(hello(1, 3, 0), "a").rejection, HasSubstr("1 to 65536"));
+  EXPECT_THAT(roll.arrive(hello(1, 3, 4'294'967'295), "a").rejection, HasSubstr("1 to 65536"));
+  EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
+}
+
+TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
+  RollCall roll = three_nodes();
+  EXPECT_EQ(roll.arrive(hello(1), "a").rejection, "");
+  EXPECT_EQ(roll.arrive(hello(2), "b").rejection, "");
+  EXPECT_FALSE(roll.outcome().has_value());
+  roll.end(0, 0);
+  roll.end(1, 0);
+  EXPECT_THAT(roll.running(), ElementsAre(2));
+  roll.leave(1);  // it had ended, so this is no failure
+  RollCall other = roll;
+  roll.end(2, 0);
+  EXPECT_EQ(roll.outcome(), true);
+  other.leave(2);
+  EXPECT_EQ(other.outcome(), false);
+  EXPECT_THAT(other.arrive(hello(2), "c").rejection, HasSubstr("the job runs already"));
+}
+
+TEST(RollCall, AFailedNodeFailsTheJob) {
+  RollCall roll(2, 1, "fox");
+  EXPECT_EQ(roll.arrive(hello(1, 2), "a").rejection, "");
+  roll.end(1, 3);
+  roll.end(0, 0);
+  EXPECT_EQ(roll.outcome(), false);
+}
+
+// Whatever launchers say, the job never has two launchers of one node, and always comes together
+// when all nodes are there at one time.
+TEST(RollCall, RandomEventsKeepTheRules) {
+  for (unsigned seed = 0; seed < 500; ++seed) {
+    std::mt19937 random(seed);
+    RollCall roll(4, 1, "fox");
+    std::vector<bool> here{true, false, false, false};
+    while (!roll.complete()) {
+      const auto node = static_cast<int>(random() % 5);
+      const bool leaves = node > 0 && node < 4 && here[static_cast<std::size_t>(node)];
+      if (leaves && random() % 3 == 0) {
+        roll.leave(node);
+        here[static_cast<std::size_t>(node)] = false;
+        continue;
+      }
+      const bool accepted =
+          roll.arrive(hello(static_cast<std::uint32_t>(node), 4), "a").rejection.empty();
+      const bool is_free = node > 0 && node < 4 && !here[static_cast<std::size_t>(node)];
+      EXPECT_EQ(accepted, is_free);
+      if (accepted) here[static_cast<std::size_t>(node)] = true;
+    }
+    EXPECT_EQ(here, (std::vector<bool>{true, true, true, true}));
+    EXPECT_TRUE(roll.missing().empty());
+  }
+}
+
+}  // namespace
+}  // namespace farandole

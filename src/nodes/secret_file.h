@@ -1,0 +1,23 @@
+// The job's secret on its way from the launchers to the workers: in a file that the user copies to
+// all hosts, and in sealed memory that each worker inherits.
+#pragma once
+
+#include <string>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "network/tcp/job_secret.h"
+
+namespace farandole {
+
+// Makes a new secret in a new file with mode 0600. Errors: kFixCall if the file exists or cannot be
+// made; kStop.
+Status make_secret_file(const std::string& path);
+
+// Memory with the secret that nobody can change.
+Result<Descriptor> share_secret(const JobSecret& secret);
+// A descriptor of the same memory for one worker, with a read position of its own, at the start. It
+// is close-on-exec. Errors: kStop.
+Result<Descriptor> secret_for_worker(const Descriptor& shared);
+
+}  // namespace farandole

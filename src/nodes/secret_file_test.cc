@@ -1,0 +1,81 @@
+#include "nodes/secret_file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SecretFile : public ::testing::Test {
+ protected:
+  SecretFile() {
+    std::string pattern = ::testing::TempDir() + "secretXXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+    path_ = folder_ + "/secret";
+  }
+  ~SecretFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string content() const {
+    std::ostringstream bytes;
+    bytes << std::ifstream(path_, std::ios::binary).rdbuf();
+    return bytes.str();
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+std::string read_all(const Descriptor& from) {
+  std::array<char, 2 * kSecretBytes> bytes{};
+  const ssize_t count = ::read(from.get(), bytes.data(), bytes.size());
+  return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+}
+
+TEST_F(SecretFile, CanBeUsedByItsOwnerOnly) {
+  ASSERT_TRUE(make_secret_file(path_).ok());
+  struct stat facts{};
+  ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777U, 0600U);
+  EXPECT_EQ(content().size(), kSecretBytes);
+  EXPECT_TRUE(JobSecret::read_file(path_).ok());
+}
+
+TEST_F(SecretFile, IsNeverReplaced) {
+  ASSERT_TRUE(make_secret_file(path_).ok());
+  const std::string before = content();
+  const Status again = make_secret_file(path_);
+  EXPECT_EQ(again.code(), StatusCode::kFixCall);
+  EXPECT_THAT(again.message(), HasSubstr("File exists"));
+  EXPECT_EQ(content(), before);
+  EXPECT_THAT(make_secret_file(folder_ + "/no/such").message(), HasSubstr("No such file"));
+}
+
+TEST_F(SecretFile, EachWorkerReadsItFromTheStart) {
+  ASSERT_TRUE(make_secret_file(path_).ok());
+  auto secret = JobSecret::read_file(path_);
+  ASSERT_TRUE(secret.ok());
+  const auto shared = share_secret(*secret);
+  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  for (int worker = 0; worker < 3; ++worker) {
+    const auto own = secret_for_worker(*shared);
+    ASSERT_TRUE(own.ok()) << own.status().message();
+    EXPECT_EQ(read_all(*own), content());
+    EXPECT_EQ(::write(own->get(), "x", 1), -1);
+    EXPECT_NE(::fcntl(own->get(), F_GETFD) & FD_CLOEXEC, 0);
+  }
+  EXPECT_EQ(::pwrite(shared->get(), "x", 1, 0), -1);
+  EXPECT_NE(::ftruncate(shared->get(), 0), 0);
+}
+
+}  // namespace
+}  // namespace farandole
