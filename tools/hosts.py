@@ -1,0 +1,265 @@
+"""Hosts for jobs over several hosts, on one machine: network namespaces behind a bridge.
+
+Each host has a network interface of its own, with an IPv4 and an IPv6 address. A host can be made
+slower, cut off and healed. All of them share the files, the process ids and the cores of this
+machine. It needs root and the commands of `tools/hosts_packages.txt`.
+
+    with Hosts(2) as hosts:
+        for host in hosts:
+            host.start("ping", "-c1", hosts[0].address)
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+HOSTS_MAX = 200
+V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # inside the namespaces only
+V6_NETWORK = ipaddress.ip_network("fd77:6661:7261::/64")
+
+
+class HostsError(Exception):
+    """Hosts cannot be made on this machine, or a command for them has failed."""
+
+
+def call(*words: str) -> str:
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError as failure:
+        raise HostsError(f"{words[0]}: {failure}") from None
+    if result.returncode != 0:
+        raise HostsError(f"`{shlex.join(words)}` failed: {result.stderr.strip()}")
+    return result.stdout
+
+
+def why_impossible() -> str:
+    """Say why this machine cannot have hosts; return an empty text if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "the command `ip` is missing; install iproute2"
+    probe = f"fd-probe-{secrets.token_hex(4)}"
+    try:
+        call("ip", "netns", "add", probe)
+    except HostsError as failure:
+        return f"network namespaces cannot be made here: {failure}"
+    try:
+        call("ip", "-n", probe, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1")
+    except HostsError as failure:
+        return f"veth interfaces cannot be made here: {failure}"
+    finally:
+        call("ip", "netns", "delete", probe)
+    return ""
+
+
+class Host:
+    """One host. Its interface is eth0."""
+
+    def __init__(self, network: str, number: int, *, v6_only: bool) -> None:
+        self.namespace = f"{network}-{number}"
+        self.bridge_end = f"to{number}"
+        self.switch = f"{network}-switch"
+        self.v4 = str(V4_NETWORK[number + 1])
+        self.v6 = str(V6_NETWORK[number + 1])
+        self.address = self.v6 if v6_only else self.v4
+        self.v6_only = v6_only
+
+    def endpoint(self, port: int) -> str:
+        return f"[{self.address}]:{port}" if self.v6_only else f"{self.address}:{port}"
+
+    def make(self) -> None:
+        call("ip", "netns", "add", self.namespace)
+        veth = ("type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        call("ip", "-n", self.switch, "link", "add", self.bridge_end, *veth)
+        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "master", "switch", "up")
+        for name in ("lo", "eth0"):
+            self.ip("link", "set", name, "up")
+        # Without "nodad", the kernel would keep the address unusable for a second.
+        self.ip("address", "add", f"{self.v6}/{V6_NETWORK.prefixlen}", "dev", "eth0", "nodad")
+        if not self.v6_only:
+            self.ip("address", "add", f"{self.v4}/{V4_NETWORK.prefixlen}", "dev", "eth0")
+
+    def ip(self, *words: str) -> str:
+        return call("ip", "-n", self.namespace, *words)
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command that runs `words` on this host."""
+        return ["ip", "netns", "exec", self.namespace, *words]
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a program on this host; the options are those of subprocess.Popen."""
+        return subprocess.Popen(self.command(*words), text=True, **options)
+
+    def set_rate(self, bits_per_second: str, burst: str = "256kb", latency: str = "50ms") -> None:
+        """Limit what this host sends, and what it receives, each to a rate such as "1gbit"."""
+        limit = ("root", "tbf", "rate", bits_per_second, "burst", burst, "latency", latency)
+        call("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", *limit)
+        call("tc", "-n", self.switch, "qdisc", "replace", "dev", self.bridge_end, *limit)
+
+    def set_mtu(self, mtu: int) -> None:
+        """Set the longest packet on both ends of this host's cable."""
+        self.ip("link", "set", "eth0", "mtu", str(mtu))
+        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "mtu", str(mtu))
+
+    def cut(self) -> None:
+        """Drop all packets from and to this host silently, as a broken network does."""
+        if shutil.which("nft") is None:
+            raise HostsError("the command `nft` is missing; install nftables")
+        for hook in ("input", "output"):
+            chain = f"{{ type filter hook {hook} priority 0; policy drop; }}"
+            self._nft(f"add table inet cut; add chain inet cut {hook} {chain}")
+            end = "iif" if hook == "input" else "oif"
+            self._nft(f"add rule inet cut {hook} {end} lo accept")
+
+    def heal(self) -> None:
+        self._nft("delete table inet cut")
+
+    def unplug(self) -> None:
+        """Take the cable out: the interface loses its carrier. Needs no nftables."""
+        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "down")
+
+    def plug(self) -> None:
+        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "up")
+
+    def _nft(self, rules: str) -> None:
+        call(*self.command("nft", rules))
+
+    def processes(self) -> list[int]:
+        """List the processes that run on this host."""
+        return [int(pid) for pid in call("ip", "netns", "pids", self.namespace).split()]
+
+    def delete(self) -> None:
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        call("ip", "netns", "delete", self.namespace)
+
+
+class Hosts(Sequence[Host]):
+    """Hosts that all reach each other. Leaving the `with` block ends their processes and removes
+    the hosts, also after an exception."""
+
+    def __init__(self, count: int, *, v6_only: bool = False) -> None:
+        if not 1 <= count <= HOSTS_MAX:
+            raise HostsError(f"{count} hosts; there can be 1 to {HOSTS_MAX}")
+        # A random name, so that several runs do not meet, and only our own hosts are removed.
+        self.network = f"fd{os.getpid()}-{secrets.token_hex(3)}"
+        self._hosts = [Host(self.network, number, v6_only=v6_only) for number in range(count)]
+        self._made: list[str] = []
+
+    def __enter__(self) -> Hosts:
+        if reason := why_impossible():
+            raise HostsError(reason)
+        try:
+            switch = f"{self.network}-switch"
+            self._made.append(switch)
+            call("ip", "netns", "add", switch)
+            call("ip", "-n", switch, "link", "add", "switch", "type", "bridge")
+            call("ip", "-n", switch, "link", "set", "switch", "up")
+            for host in self._hosts:
+                self._made.append(host.namespace)
+                host.make()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        existing = set(namespaces())
+        for host in self._hosts:
+            if host.namespace in existing:
+                host.delete()
+        if (switch := f"{self.network}-switch") in existing:
+            call("ip", "netns", "delete", switch)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._hosts[index]
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self._hosts)
+
+
+def namespaces() -> list[str]:
+    return [line.split()[0] for line in call("ip", "netns", "list").splitlines() if line]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Run a command on several hosts of this machine; in it, {node}, {endpoint} and "
+        "{first} stand for the number of the host, HOST:PORT of the first host, and its address."
+    )
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--v6-only", action="store_true")
+    parser.add_argument("--rate", help='such as "1gbit"')
+    parser.add_argument("--port", type=int, default=4711)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    try:
+        with Hosts(arguments.hosts, v6_only=arguments.v6_only) as hosts:
+            if arguments.rate:
+                for host in hosts:
+                    host.set_rate(arguments.rate)
+            return run_on_all(hosts, arguments.command, arguments.port)
+    except HostsError as failure:
+        print(f"hosts: {failure}", file=sys.stderr)
+        return 1
+
+
+def run_on_all(hosts: Hosts, command: Sequence[str], port: int) -> int:
+    """Run the command on all hosts, and return 0 if it returned 0 everywhere.
+
+    A signal such as Ctrl-C goes to the commands, and this function waits for their end.
+    """
+    fields = {"{endpoint}": hosts[0].endpoint(port), "{first}": hosts[0].address}
+    started: list[subprocess.Popen[str]] = []
+
+    def forward(number: int, _frame: object) -> None:
+        for process in started:
+            process.send_signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        for node, host in enumerate(hosts):
+            words = [replaced(word, fields | {"{node}": str(node)}) for word in command]
+            # A session of its own, so that Ctrl-C comes from us only, and once.
+            started.append(host.start(*words, start_new_session=True))
+        codes = [process.wait() for process in started]
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    for node, code in enumerate(codes):
+        if code != 0:
+            print(f"hosts: host {node} ended with exit code {code}", file=sys.stderr)
+    return int(any(codes))
+
+
+def replaced(word: str, fields: dict[str, str]) -> str:
+    for field, value in fields.items():
+        word = word.replace(field, value)
+    return word
+
+
+if __name__ == "__main__":
+    sys.exit(main())
