@@ -1,0 +1,419 @@
+"""Jobs over several hosts. The hosts are network namespaces, and the workers are shell scripts."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from launched import HANG_SECONDS, Launched, command, run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from hosts import Host, Hosts, namespaces, why_impossible
+
+WHY_IMPOSSIBLE = why_impossible()
+pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
+
+PORT = 4711
+SHOW_VARIABLES = (
+    'echo "RANK=$RANK WORLD_SIZE=$WORLD_SIZE LOCAL_RANK=$LOCAL_RANK '
+    "LOCAL_WORLD_SIZE=$LOCAL_WORLD_SIZE GROUP_RANK=$GROUP_RANK MASTER_ADDR=$MASTER_ADDR "
+    "MASTER_PORT=$MASTER_PORT STORE=$FARANDOLE_JOB_STORE OWN=$FARANDOLE_RANK/$FARANDOLE_SIZE,"
+    "$FARANDOLE_LOCAL_RANK/$FARANDOLE_LOCAL_SIZE,$FARANDOLE_CROSS_RANK/$FARANDOLE_CROSS_SIZE "
+    'HOROVOD=$HOROVOD_RANK/$HOROVOD_SIZE"'
+)
+# Reads the secret as the engine does, compares it with the file, and tries to change it.
+READ_SECRET = """
+import os, sys
+secret = int(os.environ["FARANDOLE_SECRET_DESCRIPTOR"])
+same = os.read(secret, 33) == open(sys.argv[1], "rb").read()
+try:
+    os.write(os.open(f"/proc/self/fd/{secret}", os.O_WRONLY), b"x")
+    sealed = False
+except OSError:
+    sealed = True
+print(f"same {same}, sealed {sealed}")
+"""
+WAIT = "echo waits as $$; exec sleep 1000"
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    with Hosts(2) as made:
+        yield made
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    assert run("secret", str(path)).process.returncode == 0
+    return path
+
+
+class Job:
+    """The launchers of one job, by node. They are started by start() and ended with the block."""
+
+    def __init__(self, hosts: Hosts, secret: Path, endpoint: str | None = None) -> None:
+        self.hosts, self.secret = hosts, secret
+        self.endpoint = endpoint or hosts[0].endpoint(PORT)
+        self.launched: list[Launched] = []
+
+    def start(
+        self,
+        node: int,
+        script: str,
+        *options: str,
+        nodes: int = 2,
+        workers: int = 1,
+        secret: Path | None = None,
+        host: Host | None = None,
+    ) -> Launched:
+        place = host or self.hosts[node]
+        words = place.command(command(), "run", "--join", self.endpoint, "--nodes", str(nodes))
+        words += ["--node", str(node), "--secret", str(secret or self.secret)]
+        words += ["-n", str(workers), *options, "sh", "-c", script]
+        launched = Launched(*words[1:], program=words[0])
+        launched.__enter__()
+        self.launched.append(launched)
+        return launched
+
+    def end(self) -> list[int]:
+        """Wait until all launchers have ended; return their exit codes."""
+        codes = [launched.end() for launched in self.launched]
+        for launched in self.launched:
+            assert launched.remaining_processes() == []
+        return codes
+
+    def close(self) -> None:
+        for launched in self.launched:
+            launched.__exit__(None, None, None)
+
+
+@pytest.fixture
+def job(hosts: Hosts, secret: Path) -> Iterator[Job]:
+    made = Job(hosts, secret)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def fields(line: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S+)", line))
+
+
+def read_errors_until(launched: Launched, text: str) -> None:
+    assert launched.process.stderr is not None
+    while text not in launched.errors:
+        line = launched.process.stderr.readline()
+        assert line, f"the end came before {text!r}:\n{launched.errors}"
+        launched.errors += line
+
+
+def test_variables_count_over_all_nodes(job: Job) -> None:
+    zero = job.start(0, SHOW_VARIABLES, workers=3)
+    one = job.start(1, SHOW_VARIABLES, workers=1)
+    assert job.end() == [0, 0]
+    lines = {line[: line.index("]") + 1]: fields(line) for line in zero.output.splitlines()}
+    assert sorted(lines) == ["[0]", "[1]", "[2]"]
+    assert one.output.startswith("[3] ")
+    lines["[3]"] = fields(one.output)
+    for rank in range(4):
+        shown = lines[f"[{rank}]"]
+        node, local_rank, local_size = (0, rank, 3) if rank < 3 else (1, 0, 1)
+        cross_size = 2 if local_rank == 0 else 1
+        assert shown["RANK"] == str(rank)
+        assert shown["WORLD_SIZE"] == "4"
+        assert shown["LOCAL_RANK"] == str(local_rank)
+        assert shown["LOCAL_WORLD_SIZE"] == str(local_size)
+        assert shown["GROUP_RANK"] == str(node)
+        assert shown["MASTER_ADDR"] == job.hosts[0].address
+        assert shown["STORE"] == job.endpoint
+        assert shown["HOROVOD"] == f"{rank}/4"
+        assert shown["OWN"] == f"{rank}/4,{local_rank}/{local_size},{node}/{cross_size}"
+    assert len({shown["MASTER_PORT"] for shown in lines.values()}) == 1
+    assert int(lines["[0]"]["MASTER_PORT"]) > 0
+
+
+def test_the_order_of_starting_does_not_matter(job: Job) -> None:
+    one = job.start(1, "echo here")
+    read_errors_until(one, "waiting for node 0 of 2 at")
+    zero = job.start(0, "echo here")
+    assert job.end() == [0, 0]
+    assert (zero.output, one.output) == ("[0] here\n", "[1] here\n")
+
+
+def test_a_launcher_says_whom_it_waits_for(job: Job) -> None:
+    zero = job.start(0, "echo here", nodes=3)
+    read_errors_until(zero, f"waiting for nodes 1, 2 of 3 at {job.endpoint}")
+    one = job.start(1, "echo here", nodes=3)
+    read_errors_until(one, "waiting for node 2 of 3")
+    read_errors_until(zero, "waiting for node 2 of 3")
+    job.start(2, "echo here", nodes=3, host=job.hosts[1])
+    assert job.end() == [0, 0, 0]
+
+
+def test_ipv6_and_names(secret: Path) -> None:
+    with Hosts(2, v6_only=True) as hosts:
+        job = Job(hosts, secret)
+        try:
+            zero, one = (job.start(node, SHOW_VARIABLES) for node in range(2))
+            assert job.end() == [0, 0]
+        finally:
+            job.close()
+        assert fields(one.output)["MASTER_ADDR"] == hosts[0].v6
+        assert fields(zero.output)["STORE"] == f"[{hosts[0].v6}]:{PORT}"
+
+
+def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
+    content = job.secret.read_bytes()
+    script = f"{sys.executable} -c '{READ_SECRET}' {job.secret}; exec sleep 1000"
+    one = job.start(1, script, "--log-level", "trace", workers=2)
+    zero = job.start(0, script, workers=1)
+    for launched, workers in ((zero, 1), (one, 2)):
+        launched.read_until("same True, sealed True", times=workers)
+        for pid in launched.remaining_processes():
+            for name in ("environ", "cmdline"):
+                seen = Path(f"/proc/{pid}/{name}").read_bytes()
+                assert content not in seen
+                assert content.hex().encode() not in seen
+    zero.send(signal.SIGINT)
+    job.end()
+    for launched in job.launched:
+        assert content.hex() not in launched.output + launched.errors
+
+
+def test_the_same_node_twice_is_an_error_of_the_second_one(job: Job) -> None:
+    zero = job.start(0, "echo here", nodes=3)
+    read_errors_until(zero, "waiting for nodes 1, 2")
+    one = job.start(1, "echo here", nodes=3)
+    read_errors_until(zero, "waiting for node 2")
+    again = job.start(1, "echo here", nodes=3)
+    assert again.end() == 2
+    assert "node 1 is there already, on" in again.errors
+    job.start(2, "echo here", nodes=3, host=job.hosts[1])
+    assert job.end() == [0, 0, 2, 0]
+    assert one.output == "[1] here\n"
+    assert "a launcher was rejected: node 1 is there already" in zero.errors
+
+
+def test_node_zero_twice_is_an_error_of_the_second_one(job: Job) -> None:
+    zero = job.start(0, "echo here")
+    read_errors_until(zero, "waiting for node 1 of 2")
+    again = job.start(0, "echo here")
+    assert again.end() == 1
+    assert "is there another node 0?" in again.errors
+    elsewhere = job.start(0, "echo here", host=job.hosts[1])
+    assert elsewhere.end() == 2
+    assert "is not an address of this host" in elsewhere.errors
+    job.start(1, "echo here")
+    assert job.end() == [0, 1, 2, 0]
+
+
+def test_another_number_of_nodes_is_an_error_of_all(job: Job) -> None:
+    zero = job.start(0, "echo here", nodes=2)
+    read_errors_until(zero, "waiting for node 1 of 2")
+    one = job.start(1, "echo here", nodes=3)
+    assert job.end() == [2, 2]
+    for launched in (zero, one):
+        assert "node 0 was started with --nodes 2, and node 1 on" in launched.errors
+        assert launched.output == ""
+
+
+def test_another_secret_is_an_error_of_both(job: Job, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert run("secret", str(other)).process.returncode == 0
+    zero = job.start(0, "echo here", "--start-timeout", "15")
+    one = job.start(1, "echo here", secret=other)
+    assert job.end() == [1, 2]
+    assert "the file with the secret must be the same on all hosts" in one.errors
+    assert "its file with the secret is different" in zero.errors
+    assert f"node 1 of 2 has not come to {job.endpoint} within 15 s" in zero.errors
+    assert "connections were rejected" in zero.errors
+
+
+@pytest.mark.parametrize("present", [0, 1])
+def test_the_start_timeout_names_the_missing_node(job: Job, present: int) -> None:
+    alone = job.start(present, "echo here", "--start-timeout", "2")
+    assert job.end() == [1]
+    missing = "node 1 of 2 has not come" if present == 0 else "node 0 of 2 was not reached"
+    assert missing in alone.errors
+    assert alone.output == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -> None:
+    waiting = job.start(node, "echo here")
+    read_errors_until(waiting, "waiting for node")
+    waiting.send(number)
+    assert job.end() == [128 + number]
+    assert "before all nodes had come" in waiting.errors
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failing_worker_ends_all_nodes(job: Job, failing: int) -> None:
+    scripts = [WAIT, WAIT]
+    scripts[failing] = "exit 7"
+    launched = [job.start(node, scripts[node]) for node in range(2)]
+    codes = job.end()
+    assert codes[failing] == 7
+    assert codes[1 - failing] == 1
+    other = launched[1 - failing]
+    assert f"node {failing} (" in other.errors
+    assert f"rank {failing} (pid " in other.errors
+    assert "has exited with code 7" in other.errors
+    assert f"rank {failing}" in launched[failing].errors
+
+
+def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    zero = job.start(0, "echo done")
+    one = job.start(1, f"echo waits; read line < {go}; exit 9")
+    one.read_until("waits")
+    zero.read_until("done")
+    read_errors_until(zero, "all workers of this node have ended; waiting for those of the other")
+    go.write_text("\n")
+    assert job.end() == [1, 9]
+    assert "the workers of this node have succeeded, but the job has failed: node 1" in zero.errors
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
+    launched = [job.start(each, WAIT, workers=2) for each in range(2)]
+    for one in launched:
+        one.read_until("waits as", times=2)
+    launched[node].send(signal.SIGINT)
+    codes = job.end()
+    assert codes[node] == 128 + signal.SIGINT
+    assert codes[1 - node] == 1
+    assert f"node {node} (" in launched[1 - node].errors
+    assert "SIGINT has ended it" in launched[1 - node].errors
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("victim", ["foreground", "agent"])
+def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) -> None:
+    script = f"setsid sleep 1001 & echo agent $PPID; {WAIT}"
+    launched = [job.start(each, script) for each in range(2)]
+    for one in launched:
+        one.read_until("waits as")
+    agent = int(re.findall(r"agent (\d+)", launched[node].output)[0])
+    os.kill(launched[node].process.pid if victim == "foreground" else agent, signal.SIGKILL)
+    codes = job.end()  # checks that no process is left
+    assert codes[node] in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    assert codes[1 - node] == 1
+    gone = "the launcher of node 0 is gone" if node == 0 else "node 1 ("
+    assert gone in launched[1 - node].errors
+
+
+def test_a_host_that_is_cut_off_ends_the_job(secret: Path) -> None:
+    with Hosts(2) as hosts:
+        job = Job(hosts, secret)
+        try:
+            launched = [job.start(node, WAIT) for node in range(2)]
+            for one in launched:
+                one.read_until("waits as")
+            hosts[1].unplug()
+            assert job.end() == [1, 1]
+        finally:
+            job.close()
+    assert "is gone" in launched[0].errors
+    assert "the launcher of node 0 is gone" in launched[1].errors
+
+
+def test_output_files_and_shown_ranks_have_world_ranks(job: Job, tmp_path: Path) -> None:
+    options = ("--output-dir", str(tmp_path / "log"), "--tag-rank", "1,3", "--prefix")
+    launched = [
+        job.start(node, "echo here", *options, "{rank}/{local_rank}: ", workers=2)
+        for node in range(2)
+    ]
+    assert job.end() == [0, 0]
+    assert [one.output for one in launched] == ["1/1: here\n", "3/1: here\n"]
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("stdout"))
+    assert files == [f"log/rank.{rank}/stdout" for rank in range(4)]
+
+
+def test_status_shows_world_ranks(job: Job) -> None:
+    launched = [job.start(node, WAIT, workers=2) for node in range(2)]
+    for one in launched:
+        one.read_until("waits as", times=2)
+    # `ip netns exec` replaces itself by the launcher, so the pid is that of the launcher.
+    shown = run("status", str(launched[1].process.pid)).output
+    assert re.findall(r"^ +(\d) ", shown, re.MULTILINE) == ["2", "3"]
+    launched[0].send(signal.SIGINT)
+    job.end()
+
+
+WRONG_WORDS: list[tuple[list[str], str]] = [
+    (["--nodes", "2"], "--nodes given without --join, --node, --secret"),
+    (["--join", "fox", "--nodes", "2", "--node", "0", "--secret", "s"], "the port is missing"),
+    (["--join", "fox:1", "--nodes", "2", "--node", "2", "--secret", "s"], "numbered from 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG_WORDS)
+def test_wrong_words_start_nothing(words: list[str], message: str) -> None:
+    launched = run("run", *words, "-n", "1", "echo", "here")
+    assert launched.process.returncode == 2
+    assert message in launched.errors
+    assert launched.output == ""
+
+
+def change_mode(path: Path) -> None:
+    path.chmod(0o644)
+
+
+def change_size(path: Path) -> None:
+    path.write_bytes(b"short")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(change_mode, "its mode is 0644"), (change_size, "it has 5 bytes"), (Path.unlink, "No such")],
+)
+def test_a_bad_file_with_the_secret_starts_nothing(
+    job: Job, change: Callable[[Path], None], message: str
+) -> None:
+    change(job.secret)
+    launched = job.start(1, "echo here")
+    assert job.end() == [2]
+    assert message in launched.errors
+    assert launched.output == ""
+
+
+def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
+    assert secret.stat().st_mode & 0o7777 == 0o600
+    before = secret.read_bytes()
+    assert len(before) == 32
+    again = run("secret", str(secret))
+    assert again.process.returncode == 2
+    assert "File exists" in again.errors
+    assert secret.read_bytes() == before
+    assert run("secret").process.returncode == 2
+
+
+@contextmanager
+def interrupted_tool(number: int) -> Iterator[subprocess.Popen[str]]:
+    tool = Path(__file__).resolve().parents[2] / "tools/hosts.py"
+    words = [sys.executable, str(tool), "--hosts", "2", "sh", "-c", "echo up; exec sleep 1000"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        yield process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_hosts_are_removed_after_a_signal(number: int) -> None:
+    with interrupted_tool(number) as process:
+        assert process.wait(timeout=HANG_SECONDS) == 1
+    assert [name for name in namespaces() if name.startswith(f"fd{process.pid}-")] == []
