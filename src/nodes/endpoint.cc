@@ -28,7 +28,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     return Status::fix_call(format_text(
         "\"{}\": {}; write HOST:PORT, such as 10.0.0.1:4711, [fd00::1]:4711 or node0:4711",
-        make_visible(std::string(text)), why));
+        escape_controls(std::string(text)), why));
   };
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return wrong("the port is missing");

@@ -108,7 +108,7 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
   if (guest.node < 0 || !start_) return {};
   if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
   if (const auto* failing = std::get_if<Failing>(&message))
-    fail(guest.node, roll_.name(guest.node) + ": " + make_visible(failing->why), &news);
+    fail(guest.node, roll_.name(guest.node) + ": " + escape_controls(failing->why), &news);
   if (const auto* ended = std::get_if<Ended>(&message)) {
     roll_.end(guest.node, static_cast<int>(ended->exit_code & 0xFFU));
     if (ended->exit_code != 0)

@@ -26,7 +26,7 @@ class NodeChannel {
   const Status& status() const { return status_; }
   bool has_unsent() const { return !unsent_.empty() || connection_->has_unsent(); }
   int descriptor() const { return connection_->descriptor(); }
-  const Peer& peer() const { return connection_->peer(); }
+  const OtherEnd& peer() const { return connection_->peer(); }
 
  private:
   Status flush();

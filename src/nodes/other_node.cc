@@ -117,7 +117,7 @@ Status OtherNode::receive(TimePoint now, NodeNews& news) {
 
 Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   if (const auto* rejection = std::get_if<Rejection>(&message); rejection != nullptr && !start_)
-    return Status::fix_call(make_visible(rejection->why));
+    return Status::fix_call(escape_controls(rejection->why));
   if (const auto* waiting = std::get_if<Waiting>(&message);
       waiting != nullptr && waiting->missing != missing_) {
     missing_ = waiting->missing;
@@ -132,7 +132,7 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
     start_ = *start;
   }
   if (const auto* failing = std::get_if<Failing>(&message))
-    news.failures.push_back(make_visible(failing->why));
+    news.failures.push_back(escape_controls(failing->why));
   if (const auto* over = std::get_if<Over>(&message)) outcome_ = over->succeeded;
   return {};
 }

@@ -29,7 +29,7 @@ std::string RollCall::rejection_of(const Hello& hello) const {
     return format_text(
         "node 0 was started with --nodes {}, and node {} on {} with --nodes {}; start all nodes "
         "with the same number",
-        nodes(), hello.node, make_visible(hello.host), hello.nodes);
+        nodes(), hello.node, escape_controls(hello.host), hello.nodes);
   if (hello.node == 0 || hello.node >= hello.nodes)
     return format_text("there is no other node {} in a job of {} nodes", hello.node, nodes());
   const int number = static_cast<int>(hello.node);
@@ -57,7 +57,7 @@ RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) 
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
   at(static_cast<int>(hello.node)) = {.is_here = true,
                                       .workers = static_cast<int>(hello.workers),
-                                      .host = make_visible(hello.host),
+                                      .host = escape_controls(hello.host),
                                       .from = from};
   complete_ = std::ranges::all_of(nodes_, &Node::is_here);
   return {};

@@ -21,7 +21,7 @@ Status sharing_error(const char* call) {
 }
 
 Status file_error(const std::string& path, const char* hint) {
-  return Status::fix_call(format_text("cannot make the file '{}': {}{}", make_visible(path),
+  return Status::fix_call(format_text("cannot make the file '{}': {}{}", escape_controls(path),
                                       std::strerror(errno), hint));
 }
 

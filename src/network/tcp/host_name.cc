@@ -51,7 +51,7 @@ Status check_host_name(const std::string& name) {
   return Status::fix_call(format_text(
       "'{}' is neither a host name nor an IP address; a name consists of letters, digits, '-' and "
       "'.', and does not begin with '-'",
-      make_visible(name.substr(0, 100))));
+      escape_controls(name.substr(0, 100))));
 }
 
 Result<std::vector<SocketAddress>> look_up_host(const std::string& name, std::uint16_t port) {

@@ -83,9 +83,9 @@ Status nothing_chosen(const std::vector<InterfaceAddress>& host, const Interface
   for (const auto& [interface, address] : host)
     all += format_text("{}{} {}", all.empty() ? "" : ", ", interface, address.ip_text());
   const std::string use =
-      choice.use.empty() ? "all interfaces" : make_visible(join_text(choice.use, ", "));
+      choice.use.empty() ? "all interfaces" : escape_controls(join_text(choice.use, ", "));
   const std::string avoid =
-      choice.avoid.empty() ? "" : " without " + make_visible(join_text(choice.avoid, ", "));
+      choice.avoid.empty() ? "" : " without " + escape_controls(join_text(choice.avoid, ", "));
   return Status::fix_call(format_text(
       "no address of this host is left for the network: chosen were {}{}, and the host has {}; "
       "choose another interface or range of addresses",

@@ -23,7 +23,7 @@ constexpr std::size_t kV6Bytes = 16;
 Status address_error(std::string_view text, std::string_view what) {
   return Status::fix_call(
       format_text("'{}' is not a network address: {}; write 10.0.0.1:4711 or [fd00::1]:4711",
-                  make_visible(text.substr(0, 100)), what));
+                  escape_controls(text.substr(0, 100)), what));
 }
 
 template <class Number>
@@ -37,7 +37,7 @@ std::optional<Number> whole_number_of(std::string_view text) {
 Result<std::uint32_t> scope_of(std::string_view whole, const std::string& name) {
   if (const unsigned index = ::if_nametoindex(name.c_str()); index != 0) return index;
   if (const auto index = whole_number_of<std::uint32_t>(name); index && *index > 0) return *index;
-  return address_error(whole, format_text("this host has no interface '{}'", make_visible(name)));
+  return address_error(whole, format_text("this host has no interface '{}'", escape_controls(name)));
 }
 
 Result<SocketAddress> address_from_socket(int socket, const char* call,
@@ -173,7 +173,7 @@ Result<AddressRange> AddressRange::parse(std::string_view text) {
   if (!bits || *bits > bits_max)
     return Status::fix_call(format_text(
         "'{}' is not a range of addresses: after '/', there must be a number from 0 to {}",
-        make_visible(text.substr(0, 100)), bits_max));
+        escape_controls(text.substr(0, 100)), bits_max));
   return AddressRange{first, *bits};
 }
 
