@@ -47,7 +47,25 @@ const auto& one_of(Random& random, const Range& range) {
   return range[static_cast<std::size_t>(between(random, 0, static_cast<int>(range.size()) - 1))];
 }
 
-CallPlan random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups) {
+// The members of each host part of a group, as indices; empty if all are on one host.
+std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const HostOfRank& hosts) {
+  std::vector<std::vector<int>> parts;
+  std::vector<int> known;  // the host of each part
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    const int host = hosts[static_cast<std::size_t>(ranks[member])];
+    const auto place = std::ranges::find(known, host) - known.begin();
+    if (place == static_cast<std::ptrdiff_t>(known.size())) {
+      known.push_back(host);
+      parts.emplace_back();
+    }
+    parts[static_cast<std::size_t>(place)].push_back(static_cast<int>(member));
+  }
+  if (parts.size() == 1) parts.clear();
+  return parts;
+}
+
+CallPlan random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
+                     const HostOfRank& hosts) {
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
   constexpr std::array kOpsHere = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                    ReduceOp::kMax, ReduceOp::kProduct};
@@ -64,6 +82,7 @@ CallPlan random_plan(Random& random, int number, const std::vector<std::vector<i
                            .row_elements = kColumns},
                           static_cast<int>(groups[group].size()), one_of(random, kRows));
   call.joined.clear();  // the ranks join at the end of a round
+  call.hosts = host_parts(groups[group], hosts);
   auto deviation = Deviation::kNone;
   if (between(random, 0, 5) == 0) deviation = static_cast<Deviation>(between(random, 1, 6));
   if (!row.reduces && deviation == Deviation::kReduceOp) deviation = Deviation::kDType;
@@ -231,10 +250,11 @@ struct Round {
   std::vector<int> steps;
 };
 
-Round random_round(Random& random, const std::vector<std::vector<int>>& groups) {
+Round random_round(Random& random, const std::vector<std::vector<int>>& groups,
+                   const HostOfRank& hosts) {
   Round round;
   for (int number = 0; number < kCallsPerRound; ++number)
-    round.plans.push_back(random_plan(random, number, groups));
+    round.plans.push_back(random_plan(random, number, groups, hosts));
   while (round.steps.size() < groups[kWorld].size()) round.steps.push_back(between(random, 0, 4));
   return round;
 }
@@ -249,10 +269,10 @@ void run_program(unsigned seed, int hosts_max) {
   auto with_world = groups;
   with_world.emplace(with_world.begin(), static_cast<std::size_t>(size));
   std::iota(with_world[kWorld].begin(), with_world[kWorld].end(), 0);
-  std::vector<Round> rounds;
-  while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world));
   HostOfRank hosts;
   for (int rank = 0; rank < size; ++rank) hosts.push_back(between(random, 0, hosts_max - 1));
+  std::vector<Round> rounds;
+  while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world, hosts));
   run_job(hosts, groups, [&](Engine& engine) {
     Random own_random(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (const Round& round : rounds) {
