@@ -249,6 +249,12 @@ TEST(Formation, RejectsWrongNetworkKnobs) {
   options.network_interfaces = "no-such-interface";
   EXPECT_EQ(Engine::create(options).status().code(), StatusCode::kFixCall);
   options.network_interfaces = "lo";
+  options.rendezvous_descriptor = -1;
+  options.topology.size = 2;
+  options.rendezvous_id = "id";
+  EXPECT_THAT(Engine::create(options).status().message(),
+              HasSubstr("FARANDOLE_LOCAL_SIZE must say how many ranks of this host use the id"));
+  options.rendezvous_id.clear();
   options.job_store = "nowhere";
   EXPECT_THAT(Engine::create(options).status().message(),
               HasSubstr("\"nowhere\" does not say where the job's rendezvous is"));

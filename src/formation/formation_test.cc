@@ -341,9 +341,8 @@ TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
               HasSubstr("rank 1 of 2 came when the others had already formed the job without it"));
 }
 
-TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
-  const JobOfHosts job({0, 0});
-  const EngineOptions options = options_of(0, 2);
+// Publishes a member record of rank 1 that rank 0 accepts.
+void publish_rank_1(const JobOfHosts& job, const EngineOptions& options) {
   const Bytes token = job.store_of(1)->wait(keys::host_token(), {TimePoint{}, {}}).value();
   const keys::MemberRecord record{.pid = 1,
                                   .host_token = ByteReader(token).get_text(),
@@ -353,10 +352,40 @@ TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
                                   .settings = options.same_on_all_ranks(),
                                   .groups = {}};
   ASSERT_TRUE(job.job_store()->set(keys::member(1, 1), record.encode()).ok());
+}
+
+TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
+  const JobOfHosts job({0, 0});
+  const EngineOptions options = options_of(0, 2);
+  publish_rank_1(job, options);
   ASSERT_TRUE(job.store_of(1)->set(keys::memory(1, 1), {}).ok());
   const auto formed = job.form(options);
   EXPECT_EQ(formed.status().code(), StatusCode::kStop);
   EXPECT_THAT(formed.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
+}
+
+TEST(Formation, AHostThatIsCompleteWithoutItsMemoryIsAnError) {
+  const JobOfHosts job({0, 0});
+  const EngineOptions options = options_of(0, 2);
+  publish_rank_1(job, options);
+  ByteWriter no_error;
+  no_error.put_text("");
+  ASSERT_TRUE(job.store_of(0)->set(keys::complete(1), no_error.take()).ok());
+  EXPECT_EQ(job.form(options).status(),
+            Status::stop("the formation was completed before the ranks on the host of rank 0 had "
+                         "shared their memory; do all ranks run the same version of Farandole?"));
+}
+
+// Rank 1 has published its record, but stops before it shares its memory.
+TEST(Formation, MissingMemoryIsNamedByItsRank) {
+  const JobOfHosts job({0, 0});
+  EngineOptions options = options_of(0, 2);
+  options.start_timeout = std::chrono::milliseconds(1000);
+  publish_rank_1(job, options);
+  const auto formed = job.form(options);
+  EXPECT_EQ(formed.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(formed.status().message(),
+              HasSubstr("rank 0 waited 1 s for the shared memory of rank 1, in vain"));
 }
 
 }  // namespace
