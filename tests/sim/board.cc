@@ -24,6 +24,16 @@ void SimulatedBoard::write_done(int member, std::uint32_t sequence, std::uint64_
   write(member, {.kind = Write::Kind::kDone, .slot = slot_of(sequence), .word = word});
 }
 
+void SimulatedBoard::write_met(std::uint64_t word) {
+  own_verdict_.met = word;
+  lines(0).writes.push_back({.kind = Write::Kind::kVerdict, .verdict = own_verdict_});
+}
+
+void SimulatedBoard::write_over(std::uint32_t sequence) {
+  own_verdict_.over = sequence;
+  lines(0).writes.push_back({.kind = Write::Kind::kVerdict, .verdict = own_verdict_});
+}
+
 void SimulatedBoard::apply(Line& line, const Write& write) {
   switch (write.kind) {
     case Write::Kind::kEntry:
@@ -34,6 +44,8 @@ void SimulatedBoard::apply(Line& line, const Write& write) {
       return;
     case Write::Kind::kDone:
       line.done = write.word;
+      return;
+    case Write::Kind::kVerdict:
       return;
   }
 }
@@ -48,6 +60,10 @@ bool SimulatedBoard::settle(int member) {
   CHECK(!writes.empty(), "each settle() has a write");
   const auto write = std::move(writes.front());
   writes.pop_front();
+  if (write.kind == Write::Kind::kVerdict) {
+    seen_verdict_ = write.verdict;
+    return true;
+  }
   auto& line = lines(member).seen[write.slot];
   const auto word = line.word;
   const auto done = line.done;

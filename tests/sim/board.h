@@ -1,6 +1,6 @@
-// SimulatedBoard: the flag board of one group. As on the real flag board, a member has two lines,
-// writes its entry before its word, and writes only its own lines. The others see a member's writes
-// later, in the order in which they were made; the member itself sees them at once.
+// SimulatedBoard: the flag board of one host part of a group. As on the real flag board, a member
+// has two lines, writes its entry before its word, and writes only its own lines. The others see a
+// member's writes later, in the order in which they were made; the member itself sees them at once.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "coordination/decision.h"
@@ -35,14 +36,21 @@ class SimulatedBoard {
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
   // Says that this member has finished its part, for algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
+  // Only member 0. Says that all members on all hosts have entered a step alike.
+  void write_met(std::uint64_t word);
+  // Only member 0. Says that the group is over after this sequence, because a rank has left.
+  void write_over(std::uint32_t sequence);
   // Makes the oldest unsettled write of a member visible. Returns true if this makes all
-  // words of a slot equal, or all its done words: a member may have waited for that.
+  // words of a slot equal, or all its done words, or if member 0 has written about all hosts: a
+  // member may have waited for that.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.
   std::uint64_t word(int reader, int member, std::uint32_t sequence) const;
   std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
   const Entry& entry(int reader, int member, std::uint32_t sequence) const;
+  std::uint64_t met(int reader) const { return verdict(reader).met; }
+  const std::optional<std::uint32_t>& over_after(int reader) const { return verdict(reader).over; }
 
  private:
   struct Line {
@@ -50,12 +58,18 @@ class SimulatedBoard {
     std::uint64_t done = 0;
     Entry entry = {};
   };
+  // What member 0 says about all hosts.
+  struct Verdict {
+    std::uint64_t met = 0;
+    std::optional<std::uint32_t> over = {};
+  };
   struct Write {
-    enum class Kind : std::uint8_t { kEntry, kWord, kDone };
+    enum class Kind : std::uint8_t { kEntry, kWord, kDone, kVerdict };
     Kind kind;
-    std::size_t slot;
+    std::size_t slot = 0;
     std::uint64_t word = 0;
     Entry entry = {};
+    Verdict verdict = {};
   };
   // How many members have each word in a slot.
   using Tally = std::map<std::uint64_t, int>;
@@ -68,6 +82,7 @@ class SimulatedBoard {
 
   static std::size_t slot_of(std::uint32_t sequence) { return sequence % 2; }
   const Line& line(int reader, int member, std::uint32_t sequence) const;
+  const Verdict& verdict(int reader) const { return reader == 0 ? own_verdict_ : seen_verdict_; }
   MemberLines& lines(int member) { return lines_[static_cast<std::size_t>(member)]; }
   static void apply(Line& line, const Write& write);
   void write(int member, Write write);
@@ -77,6 +92,8 @@ class SimulatedBoard {
   std::vector<MemberLines> lines_;
   std::array<Tally, 2> words_;
   std::array<Tally, 2> dones_;
+  Verdict own_verdict_;
+  Verdict seen_verdict_;
 };
 
 }  // namespace farandole::sim

@@ -20,34 +20,86 @@ std::optional<Event> Timeline::next() {
   return entry.event;
 }
 
-Network::Network(const Script& script, Timeline& timeline, Random& random, Referee& referee,
-                 Tap tap)
-    : timeline_(timeline),
+Network::Network(const Hosts& hosts, Timeline& timeline, Random& random, Referee& referee,
+                 Taps taps)
+    : hosts_(hosts),
+      timeline_(timeline),
       random_(random),
       referee_(referee),
-      tap_(std::move(tap)),
-      delay_max_(static_cast<int>(script.delay_max)) {
-  for (const auto& options : script.options) watches_.emplace_back(options.names_max);
+      taps_(std::move(taps)),
+      delay_max_(static_cast<int>(hosts.script().delay_max)),
+      entries_in_flight_(hosts.script().groups.size()) {
+  for (const auto& options : hosts.script().options) watches_.emplace_back(options.names_max);
 }
 
 void Network::send(Envelope envelope) {
   referee_.sent();
   if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
     referee_.report_problem(problem);
-  if (!tap_) {
+  if (!taps_.messages) {
     enqueue(std::move(envelope));
     return;
   }
-  for (auto& instead : tap_(std::move(envelope))) enqueue(std::move(instead));
+  for (auto& instead : taps_.messages(std::move(envelope))) enqueue(std::move(instead));
+}
+
+// When something that is sent now arrives. What is on its way when a cut begins arrives after it.
+Time Network::arrival(int from_host, int to_host) {
+  const bool is_local = from_host == to_host && !hosts_.script().hosts.empty();
+  Time sent = timeline_.now();
+  Time time = sent + random_.between(0, is_local ? delay_max_ / 4 : delay_max_);
+  for (const auto& cut : hosts_.script().cuts) {  // in the order of their beginnings
+    if (cut.from != from_host || cut.to != to_host || time < cut.begin || sent >= cut.end) continue;
+    time = std::max(time, cut.end + random_.between(0, delay_max_));
+    sent = cut.end;
+    cuts_used_.insert(&cut);
+  }
+  return time;
 }
 
 void Network::enqueue(Envelope envelope) {
   ++messages_;
   auto& channel = channels_[{envelope.group, envelope.from, envelope.to}];
-  const Time arrival = timeline_.now() + random_.between(0, delay_max_);
-  channel.last_arrival = std::max(channel.last_arrival, arrival);
+  const auto& ranks = hosts_.script().members(envelope.group);
+  const auto host_of = [&](int member) {
+    return hosts_.host_of(ranks[static_cast<std::size_t>(member)]);
+  };
+  channel.last_arrival =
+      std::max(channel.last_arrival, arrival(host_of(envelope.from), host_of(envelope.to)));
   channel.messages.push_back(std::move(envelope.bytes));
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
+}
+
+void Network::send_frame(RoutedFrame frame) {
+  if (!taps_.frames) {
+    enqueue(std::move(frame));
+    return;
+  }
+  for (auto& instead : taps_.frames(std::move(frame))) enqueue(std::move(instead));
+}
+
+void Network::enqueue(RoutedFrame frame) {
+  const auto& parts = hosts_.parts(frame.group);
+  auto& channel = frame_channels_[{frame.group, frame.from, frame.to, frame.is_entry()}];
+  const Time time = arrival(parts[static_cast<std::size_t>(frame.from)].host,
+                            parts[static_cast<std::size_t>(frame.to)].host);
+  channel.last_arrival = std::max(channel.last_arrival, time);
+  channel.frames.push_back(frame.frame);
+  if (frame.is_entry()) ++entries_in_flight_[static_cast<std::size_t>(frame.group)];
+  timeline_.add(channel.last_arrival, Arrive{frame.group, frame.from, frame.to, frame.is_entry()});
+}
+
+RoutedFrame Network::take_frame(const Arrive& arrive) {
+  auto& frames = frame_channels_[{arrive.group, arrive.from, arrive.to, arrive.is_entry}].frames;
+  CHECK(!frames.empty(), "each Arrive has a frame");
+  RoutedFrame frame{arrive.group, arrive.from, arrive.to, frames.front()};
+  frames.pop_front();
+  if (frame.is_entry()) --entries_in_flight_[static_cast<std::size_t>(arrive.group)];
+  return frame;
+}
+
+void Network::send_death(int from_host, int to_host, int worker) {
+  timeline_.add(arrival(from_host, to_host), HearOfDeath{to_host, worker});
 }
 
 // Most writes settle at once, because a store becomes visible much faster than a message arrives.

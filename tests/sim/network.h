@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -16,6 +17,8 @@
 
 #include "base/bytes.h"
 #include "envelope.h"
+#include "frames.h"
+#include "host_parts.h"
 #include "random.h"
 #include "referee.h"
 #include "script.h"
@@ -46,7 +49,21 @@ struct Left {  // the others can see that a worker has left the job
 struct Notify {  // a worker is notified which others have died or left
   int worker;
 };
-using Event = std::variant<Deliver, Settle, Run, Die, Left, Notify>;
+struct Arrive {  // the first frame of a channel arrives at a host part
+  int group;
+  int from;  // host part
+  int to;
+  bool is_entry;
+};
+struct HearOfDeath {  // a host hears of the death of a worker on another host
+  int host;
+  int worker;
+};
+struct PauseHost {
+  int host;
+  Time end;
+};
+using Event = std::variant<Deliver, Settle, Run, Die, Left, Notify, Arrive, HearOfDeath, PauseHost>;
 
 class Timeline {
  public:
@@ -74,13 +91,30 @@ class Timeline {
 // Returns the messages to send in place of this one.
 using Tap = std::function<std::vector<Envelope>(Envelope)>;
 
+struct Taps {
+  Tap messages = {};
+  FrameTap frames = {};
+};
+
+// Control messages, entries and ends of groups travel in channels of their own, in order. So no
+// rule may depend on the order between two of them, although the product sends them on one
+// connection.
 class Network {
  public:
-  Network(const Script& script, Timeline& timeline, Random& random, Referee& referee, Tap tap);
+  Network(const Hosts& hosts, Timeline& timeline, Random& random, Referee& referee, Taps taps);
 
   void send(Envelope envelope);
   // Takes the message of a Deliver event that has happened.
   Envelope take(const Deliver& deliver);
+  void send_frame(RoutedFrame frame);
+  RoutedFrame take_frame(const Arrive& arrive);
+  // Tells a host that a worker on another host has died.
+  void send_death(int from_host, int to_host, int worker);
+  int entries_in_flight(int group) const {
+    return entries_in_flight_[static_cast<std::size_t>(group)];
+  }
+  // How many cuts have delayed something.
+  std::uint64_t cuts() const { return cuts_used_.size(); }
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
   void settle(int group, int member, int writes);
   // The time at which the others see all writes that a member has made on its board so far.
@@ -93,18 +127,29 @@ class Network {
     Time last_arrival = 0;
   };
 
+  struct FrameChannel {
+    std::deque<Frame> frames;
+    Time last_arrival = 0;
+  };
+
   void enqueue(Envelope envelope);
+  void enqueue(RoutedFrame frame);
+  Time arrival(int from_host, int to_host);
 
   WireWatch& watch(int group) { return watches_[static_cast<std::size_t>(group)]; }
 
+  const Hosts& hosts_;
   Timeline& timeline_;
   Random& random_;
   Referee& referee_;
-  Tap tap_;
+  Taps taps_;
   int delay_max_;
-  std::vector<WireWatch> watches_;                         // by group
-  std::map<std::tuple<int, int, int>, Channel> channels_;  // by group, from, to
-  std::map<std::pair<int, int>, Time> settled_last_;       // by group, member
+  std::vector<WireWatch> watches_;                                          // by group
+  std::map<std::tuple<int, int, int>, Channel> channels_;                   // by group, from, to
+  std::map<std::tuple<int, int, int, bool>, FrameChannel> frame_channels_;  // as in Arrive
+  std::map<std::pair<int, int>, Time> settled_last_;                        // by group, member
+  std::vector<int> entries_in_flight_;                                      // by group
+  std::set<const Cut*> cuts_used_;
   std::uint64_t messages_ = 0;
 };
 

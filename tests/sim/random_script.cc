@@ -1,5 +1,7 @@
 #include "random_script.h"
 
+#include <algorithm>
+
 #include "free_script.h"
 #include "loop_script.h"
 #include "names_script.h"
@@ -32,10 +34,36 @@ void add_deaths(Random& random, Script& script) {
 // Up to 20 hosts, so that leaders may have leaders above and below them. Workers of a host need not
 // follow one another.
 void add_hosts(Random& random, Script& script) {
-  const int hosts = random.between(2, 20);
+  const int hosts = random.between(2, random.chance(50) ? 4 : 20);
   for (int worker = 0; worker < script.workers; ++worker)
     script.hosts.push_back(random.chance(50) ? worker * hosts / script.workers
                                              : random.below(hosts));
+}
+
+// Cuts in one direction or in both.
+void add_cuts(Random& random, Script& script) {
+  for (int count = random.between(1, 5); count > 0; --count) {
+    const int from = random.pick(script.hosts);
+    const int to = random.pick(script.hosts);
+    const Time begin = random.below(80) * script.delay_max;
+    const Time end = begin + random.between(1, 40) * script.delay_max;
+    if (from == to) continue;
+    script.cuts.push_back({from, to, begin, end});
+    if (random.chance(50)) script.cuts.push_back({to, from, begin, end});
+    script.pauses += 2 * (end - begin);
+  }
+  std::ranges::stable_sort(script.cuts, {}, &Cut::begin);
+}
+
+// Not in loops that must fall silent: a member that was stopped between two submissions may raise.
+void add_host_pauses(Random& random, Script& script) {
+  if (script.must_fall_silent) return;
+  for (int count = random.between(1, 3); count > 0; --count) {
+    const Time begin = random.below(80) * script.delay_max;
+    const Time end = begin + random.between(1, 40) * script.delay_max;
+    script.host_pauses.push_back({random.pick(script.hosts), begin, end});
+    script.pauses += end - begin;
+  }
 }
 
 ScriptKind kind_on_hosts(Random& random) {
@@ -73,6 +101,8 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
   else
     write_free_script(random, script);
   if (random.chance(kind == ScriptKind::kLoop ? 10 : 25)) add_deaths(random, script);
+  if (on_hosts && random.chance(60)) add_cuts(random, script);
+  if (on_hosts && random.chance(20)) add_host_pauses(random, script);
   return script;
 }
 

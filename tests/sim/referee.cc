@@ -100,6 +100,13 @@ void Referee::died(int worker) {
   ends_.push_back({.worker = worker, .died = true});
 }
 
+void Referee::left(int worker) {
+  ends_.push_back({.worker = worker, .died = false});
+  if (script_.hosts.empty()) return;
+  for (int group = 0; group < static_cast<int>(boards_.size()); ++group)
+    if (script_.member_of(group, worker)) wants_to_leave(group, worker);
+}
+
 void Referee::leaves_early(int worker) {
   for (int group = 0; group < static_cast<int>(boards_.size()); ++group)
     if (script_.member_of(group, worker)) is_cut_short_[static_cast<std::size_t>(group)] = true;
@@ -111,7 +118,8 @@ bool Referee::any_group_is_cut_short() const {
 
 // A death ends all groups; a leave ends the groups that the worker was in. The error must name the
 // worker whose end came first among those that end this group.
-void Referee::group_ended(int group, int worker, int failed_rank) {
+void Referee::group_ended(int group, int worker, int failed_rank, bool died) {
+  if (!script_.hosts.empty()) return check_blame(group, worker, failed_rank, died);
   const auto first = std::ranges::find_if(ends_, [&](const End& end) {
     return end.died || (end.worker != worker && script_.member_of(group, end.worker));
   });
@@ -424,6 +432,7 @@ void Referee::check_end() {
       if (outcome(worker, static_cast<int>(number)) != wanted)
         report_problem(format_text("worker {}: call {} did not come to its end", worker, number));
   }
+  for (int group = 0; group < static_cast<int>(boards_.size()); ++group) check_outcomes(group);
   for (std::size_t group = 0; group < boards_.size(); ++group)
     for (const auto& member : boards_[group].members)
       if (!is_cut_short_[group] && member.completed != boards_[group].agreed.size())

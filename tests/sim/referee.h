@@ -7,7 +7,10 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coordination/decision.h"
@@ -27,6 +30,18 @@ struct EnteredDecision {
   std::uint64_t identity() const;
 };
 
+// How often something happened that only jobs on several hosts have.
+struct AcrossHosts {
+  std::uint64_t partial_mispredictions = 0;  // seen by the members of some hosts only
+  std::uint64_t replans_with_entries = 0;    // while entries were on their way
+  std::uint64_t cuts = 0;
+  std::uint64_t hosts_died = 0;
+  std::uint64_t ends_sent = 0;       // between two host parts
+  std::uint64_t ends_heard = 0;      // host parts that were closed by another host
+  std::uint64_t steps_finished = 0;  // met after the host part was closed
+  std::uint64_t steps_given_up = 0;  // entered by the host part, but not by all hosts
+};
+
 class Referee {
  public:
   explicit Referee(const Script& script);
@@ -41,9 +56,9 @@ class Referee {
   void died(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
   void leaves_early(int worker);
-  void left(int worker) { ends_.push_back({.worker = worker, .died = false}); }
-  // A group is over for a worker, because another worker has ended.
-  void group_ended(int group, int worker, int failed_rank);
+  void left(int worker);
+  // A group is over for a worker, because another worker has died or left.
+  void group_ended(int group, int worker, int failed_rank, bool died);
   bool any_group_is_cut_short() const;
   // Whether all programs have reached the part in which nothing is new (Script::nothing_new_from).
   bool is_nothing_new() const;
@@ -68,9 +83,23 @@ class Referee {
   void lost(int worker, int call);
 
   Outcome outcome(int worker, int call) const { return participation_of(call, worker).outcome; }
+  // Only for groups that span hosts. A worker tells its host part that it leaves; lane 0 of a host
+  // part hears of a leave on another host; lane 0 finds that all hosts have entered a step alike.
+  void wants_to_leave(int group, int worker);
+  void closed_from_elsewhere(int group, int worker);
+  void met(int group, bool is_closed);
+  // A member sees a misprediction.
+  void mispredicted(int group, int worker, const StepNumber& step_number);
+  void end_was_sent() { ++across_hosts_.ends_sent; }
+  // A host part gives up a step that its members have all entered, because other hosts will not.
+  void ended_in_a_step() { ++across_hosts_.steps_given_up; }
+  // An answer rolls back while entries are on their way.
+  void rolls_back_with_entries_in_flight(int group, std::uint32_t generation);
+
   // Checks that all calls are done. Call it when no events are left, if no worker has died.
   void check_end();
 
+  AcrossHosts across_hosts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
   // How many steps some joined member took part in, and how many steps had several calls.
@@ -137,6 +166,10 @@ class Referee {
   void check_waits(const AgreedDecision& what);
   void check_release(int group, const Release& release);
   void check_rejection(int worker, int number, const Rejection& rejection);
+  void check_blame(int group, int worker, int failed_rank, bool died);
+  // Checks that each call of a group has the same outcome on all members.
+  void check_outcomes(int group);
+  int host_of(int worker) const { return script_.hosts.empty() ? 0 : script_.host_of(worker); }
   void count(const AgreedDecision& what, const Decision& decision);
   void end(int worker, int call, Outcome outcome);
 
@@ -149,6 +182,14 @@ class Referee {
   std::vector<End> ends_;           // in their order
   std::vector<bool> is_cut_short_;  // by group: a member leaves early
   bool died_ = false;
+  // By group: the workers whose leave may be the cause of its end, because their hosts did not know
+  // of another leave. Only in jobs on several hosts.
+  std::map<int, std::set<int>> first_leavers_;
+  std::set<std::pair<int, int>> closed_parts_;  // group, host
+  // By group and step: on which hosts members saw a misprediction.
+  std::map<std::tuple<int, std::uint32_t, std::uint32_t>, std::set<int>> mispredictions_;
+  std::set<std::pair<int, std::uint32_t>> replans_with_entries_;  // group, generation
+  AcrossHosts across_hosts_;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_joined_ = 0;

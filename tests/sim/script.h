@@ -98,6 +98,22 @@ struct Death {
   Time time;
 };
 
+// While two hosts are cut off in one direction, what one sends to the other does not arrive. It
+// arrives after the cut, in order.
+struct Cut {
+  int from;  // host
+  int to;
+  Time begin;
+  Time end;
+};
+
+// All workers of a host are stopped, as in SIGSTOP.
+struct HostPause {
+  int host;
+  Time begin;
+  Time end;
+};
+
 struct Script {
   int workers = 0;
   std::vector<std::vector<int>> groups;   // ascending
@@ -106,8 +122,10 @@ struct Script {
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
+  std::vector<Cut> cuts;
+  std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
-  Time pauses = 0;     // the sum over all programs
+  Time pauses = 0;     // the sum over all programs, cuts and pauses of hosts
   // From this iteration on, the programs do only what they did before. If must_fall_silent, no
   // control message may be sent after all programs have begun this iteration.
   std::optional<int> nothing_new_from = {};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "board.h"
+#include "host_parts.h"
 #include "random.h"
 #include "referee.h"
 #include "story.h"
@@ -23,13 +23,13 @@ class Simulation {
         random_(~seed),
         story_(story_options),
         referee_(script_),
-        network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
+        hosts_(script_),
+        network_(hosts_, timeline_, random_, referee_,
+                 {bug.tap ? bug.tap(script_) : Tap(),
+                  bug.frame_tap ? bug.frame_tap(script_) : FrameTap()}),
         pids_(static_cast<std::size_t>(script_.workers)),
         dependencies_{script_, bug.flaws, timeline_, random_, network_,
-                      boards_, referee_,  story_,    pids_} {
-    for (const auto& members : script_.groups)
-      boards_.emplace_back(static_cast<int>(members.size()));
-    ended_.leavers.resize(static_cast<std::size_t>(script_.workers));
+                      hosts_,  referee_,  story_,    pids_} {
     for (int number = 0; number < script_.workers; ++number)
       workers_.push_back(std::make_unique<SimulatedWorker>(number, dependencies_));
   }
@@ -39,6 +39,8 @@ class Simulation {
     for (int worker = 0; worker < script_.workers; ++worker)
       timeline_.add(random_.between(0, static_cast<int>(script_.delay_max)), Run{worker});
     for (const auto& [worker, time] : script_.deaths) timeline_.add(time, Die{worker});
+    for (const auto& [host, begin, end] : script_.host_pauses)
+      timeline_.add(begin, PauseHost{host, end});
 
     const Time limit = time_limit();
     while (!referee_.problem()) {
@@ -63,8 +65,9 @@ class Simulation {
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
-            .any_member_died = ended_.first_dead_rank.has_value(),
+            .any_member_died = any_member_died_,
             .any_member_left_early = referee_.any_group_is_cut_short(),
+            .across_hosts = across_hosts(),
             .time = finished_at_.value_or(timeline_.now())};
   }
 
@@ -90,41 +93,67 @@ class Simulation {
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
-  // Wakes the group's workers when the last flag that they may wait for has become visible.
+  void process(const Arrive& arrive) {
+    const auto frame = network_.take_frame(arrive);
+    worker(hosts_.lane_0(arrive.group, arrive.to)).receive(frame);
+  }
+
+  // Wakes the workers of the host part when the last flag that they may wait for has become
+  // visible.
   void process(const Settle& settle) {
-    const auto group = static_cast<std::size_t>(settle.group);
-    if (!boards_[group].settle(settle.member)) return;
-    for (const int member : script_.groups[group]) {
+    auto& part = hosts_.part(settle.group, hosts_.part_of(settle.group, settle.member));
+    if (!part.board.settle(hosts_.index_of(settle.group, settle.member))) return;
+    for (const int member : part.members) {
       const Time delay = random_.between(0, static_cast<int>(script_.delay_max));
-      timeline_.add(timeline_.now() + delay, Run{member});
+      const auto& ranks = script_.members(settle.group);
+      timeline_.add(timeline_.now() + delay, Run{ranks[static_cast<std::size_t>(member)]});
     }
   }
 
   void process(const Run& run) { worker(run.worker).run(); }
 
+  void process(const PauseHost& pause) {
+    for (const int number : hosts_.host(pause.host).workers) worker(number).stop(pause.end);
+  }
+
   void process(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
-    if (!ended_.first_dead_rank) {
-      ended_.first_dead_rank = death.worker;
-      ended_.leavers_before_death = leavers_;
-    }
+    any_member_died_ = true;
     referee_.died(death.worker);
     worker(death.worker).die();
-    notify_others();
+    const int host = hosts_.host_of(death.worker);
+    for (const int other : hosts_.hosts_connected_to(death.worker))
+      network_.send_death(host, other, death.worker);
+    record_death(host, death.worker);
+    notify_workers(host);
+  }
+
+  void process(const HearOfDeath& news) {
+    if (record_death(news.host, news.worker)) notify_workers(news.host);
+  }
+
+  // Returns whether it is the first death of which the host knows.
+  bool record_death(int host_number, int worker) {
+    auto& host = hosts_.host(host_number);
+    if (host.ended.first_dead_rank) return false;
+    host.ended.first_dead_rank = worker;
+    host.ended.leavers_before_death = host.tickets;
+    return true;
   }
 
   void process(const Left& leave) {
-    const std::uint32_t ticket = ++leavers_;
+    auto& host = hosts_.host(hosts_.host_of(leave.worker));
+    const std::uint32_t ticket = ++host.tickets;
     const bool reverses_order = dependencies_.flaws.the_last_leaver_is_blamed;
-    ended_.leavers[static_cast<std::size_t>(leave.worker)] = {
+    host.ended.leavers[static_cast<std::size_t>(leave.worker)] = {
         .ticket = reverses_order ? UINT32_MAX - 1 - ticket : ticket, .reason = "enough"};
     referee_.left(leave.worker);
-    notify_others();
+    notify_workers(hosts_.host_of(leave.worker));
   }
 
-  void notify_others() {
+  void notify_workers(int host) {
     bool forgets_one = dependencies_.flaws.one_survivor_is_not_notified;
-    for (int other = 0; other < script_.workers; ++other) {
+    for (const int other : hosts_.host(host).workers) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
       if (!forgets_one) timeline_.add(timeline_.now() + delay, Notify{other});
@@ -132,7 +161,13 @@ class Simulation {
     }
   }
 
-  void process(const Notify& notice) { worker(notice.worker).notify(ended_); }
+  void process(const Notify& notice) { worker(notice.worker).notify(); }
+
+  AcrossHosts across_hosts() const {
+    auto counts = referee_.across_hosts();
+    counts.cuts = network_.cuts();
+    return counts;
+  }
 
   bool all_finished() const {
     for (const auto& one : workers_)
@@ -149,7 +184,7 @@ class Simulation {
       if (many > 6) waiting.resize(6);
       referee_.report_problem(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
     }
-    if (ended_.first_dead_rank || referee_.problem()) return;
+    if (any_member_died_ || referee_.problem()) return;
     referee_.check_end();
   }
 
@@ -167,13 +202,12 @@ class Simulation {
   Random random_;
   Story story_;
   Referee referee_;
+  Hosts hosts_;
   Network network_;
-  std::vector<SimulatedBoard> boards_;
   const std::vector<std::int64_t> pids_;
   Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  EndedRanks ended_;  // which workers have died or left, as all workers see it
-  std::uint32_t leavers_ = 0;
+  bool any_member_died_ = false;
   std::optional<Time> finished_at_;
 };
 

@@ -19,6 +19,7 @@ namespace farandole::sim {
 struct Bug {
   std::function<Tap(const Script&)> tap;  // may be empty
   Flaws flaws;
+  std::function<FrameTap(const Script&)> frame_tap = {};  // may be empty
 };
 
 // The result of a simulation.
@@ -39,6 +40,7 @@ struct Findings {
   bool fell_silent = false;
   bool any_member_died = false;
   bool any_member_left_early = false;
+  AcrossHosts across_hosts;
   Time time = 0;  // when the last program ended
 };
 

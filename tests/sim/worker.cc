@@ -35,6 +35,7 @@ SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
     membership.agreement = std::make_unique<Agreement>(
         *member, script.members(group), script.options[static_cast<std::size_t>(group)],
         script.hosts_of(group));
+    open_part(membership);
     memberships_.emplace(group, std::move(membership));
     submissions_.open_group(static_cast<GroupId>(group));
   }
@@ -56,6 +57,11 @@ void SimulatedWorker::receive(const Envelope& envelope) {
   if (!alive_ || is_over(membership)) return;
   membership.inbox.emplace_back(envelope.from, envelope.bytes);
   wake();
+}
+
+void SimulatedWorker::stop(Time until) {
+  stopped_until_ = std::max(stopped_until_, until);
+  dependencies_.timeline.add(until, Run{number_});
 }
 
 void SimulatedWorker::run() {
@@ -80,20 +86,26 @@ void SimulatedWorker::die() {
 
 // Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
 // members finish the step that all have entered, and enter no other. After a death that step may be
-// lost, so the members go on as before until their groups end.
-void SimulatedWorker::notify(const EndedRanks& ended) {
+// lost, so the members go on as before until their groups end. If a rank leaves a group that spans
+// hosts, lane 0 decides where the group ends.
+void SimulatedWorker::notify() {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
-  if (!alive_ || std::ranges::all_of(memberships_, has_ended)) return;
+  if (!alive_) return;
   if (dependencies_.timeline.now() < stopped_until_) {
     dependencies_.timeline.add(stopped_until_, Notify{number_});
     return;
   }
+  const auto& ended = dependencies_.hosts.host(dependencies_.hosts.host_of(number_)).ended;
+  if (ended.first_dead_rank) pass_on_death(*ended.first_dead_rank);
+  if (std::ranges::all_of(memberships_, has_ended)) return;
   std::vector<std::pair<Membership*, GroupFailure>> failures;
   for (auto& [group, membership] : memberships_) {
     if (is_over(membership)) continue;
+    if (spans_hosts(membership) && !ended.first_dead_rank) continue;
     const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
     const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
-    const auto failure = failure_of(ended, ranks, number_, dependencies_.pids);
+    const auto known = dependencies_.hosts.ended_in(group, part_number(membership));
+    const auto failure = failure_of(known, ranks, number_, dependencies_.pids);
     if (!failure) continue;
     failures.emplace_back(&membership, *failure);
     membership.enters = ended.first_dead_rank.has_value();
@@ -104,8 +116,9 @@ void SimulatedWorker::notify(const EndedRanks& ended) {
   for (const auto& [membership, failure] : failures) {
     dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
                              membership->group, number_, failure.status.message());
-    dependencies_.referee.group_ended(membership->group, number_, failure.failed_rank);
-    end(*membership, failure.status);
+    dependencies_.referee.group_ended(membership->group, number_, failure.failed_rank,
+                                      ended.first_dead_rank == failure.failed_rank);
+    if (!is_over(*membership)) end(*membership, failure.status);
   }
   wake(resume_at_);
 }
@@ -131,6 +144,8 @@ bool SimulatedWorker::make_progress() {
     if (membership.agreement->take_rollback()) roll_back(membership);
     again = enter(membership) || again;
     again = read_board(membership) || again;
+    again = go_on_across_hosts(membership) || again;
+    if (is_over(membership)) continue;
     again = finish(membership) || again;
   }
   return again && !dependencies_.referee.problem();
@@ -269,9 +284,9 @@ Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
 void SimulatedWorker::write(Membership& membership) {
   const auto step_number = membership.attempt->entered.step_number();
   board(membership)
-      .write_entry(membership.member, step_number.sequence, entry_of(*membership.attempt));
+      .write_entry(membership.index, step_number.sequence, entry_of(*membership.attempt));
   board(membership)
-      .write_word(membership.member, step_number.sequence, SimulatedBoard::word_of(step_number));
+      .write_word(membership.index, step_number.sequence, SimulatedBoard::word_of(step_number));
   dependencies_.network.settle(membership.group, membership.member, 2);
 }
 
@@ -279,6 +294,9 @@ void SimulatedWorker::roll_back(Membership& membership) {
   dependencies_.referee.rolled_back(membership.group, number_);
   if (!membership.attempt) return;
   const auto step_number = membership.attempt->entered.step_number();
+  if (dependencies_.network.entries_in_flight(membership.group) > 0)
+    dependencies_.referee.rolls_back_with_entries_in_flight(membership.group,
+                                                            step_number.generation);
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} rolls back {} of group {}",
                            number_, text_of(step_number), membership.group);
   if (membership.attempt->state == Attempt::State::kAgreed)
@@ -294,7 +312,7 @@ void SimulatedWorker::roll_back(Membership& membership) {
 bool SimulatedWorker::has_our_word(const Membership& membership, const Attempt& attempt,
                                    int member) {
   const auto step_number = attempt.entered.step_number();
-  const auto word = board(membership).word(membership.member, member, step_number.sequence);
+  const auto word = board(membership).word(membership.index, member, step_number.sequence);
   const auto mine = SimulatedBoard::word_of(step_number);
   if (dependencies_.flaws.ignores_generations)
     return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(mine);
@@ -317,8 +335,7 @@ bool SimulatedWorker::read_board(Membership& membership) {
     const int member = attempt.reads % members;
     if (stage == 1) {
       const auto& entry =
-          board(membership)
-              .entry(membership.member, member, attempt.entered.step_number().sequence);
+          board(membership).entry(membership.index, member, attempt.entered.step_number().sequence);
       attempt.identity_differs =
           attempt.identity_differs || entry.identity != mixed_identity(attempt);
     } else if (!has_our_word(membership, attempt, member) && --missing < 0) {
@@ -330,19 +347,28 @@ bool SimulatedWorker::read_board(Membership& membership) {
     wake();
     return false;
   }
-  const auto step_number = attempt.entered.step_number();
-  if (attempt.identity_differs && !dependencies_.flaws.completes_before_the_last_entered) {
-    attempt.state = Attempt::State::kMispredicted;
-    dependencies_.story.tell(dependencies_.timeline.now(),
-                             "worker {} has mispredicted by {} of group {}", number_,
-                             text_of(step_number), membership.group);
-    if (!dependencies_.flaws.takes_no_notice_of_mispredictions)
-      membership.agreement->mispredicted();
-    return true;
-  }
-  attempt.state = Attempt::State::kAgreed;
-  dependencies_.referee.agreed(membership.group, number_);
+  if (attempt.identity_differs && !dependencies_.flaws.completes_before_the_last_entered)
+    mispredict(membership);
+  else if (spans_hosts(membership))
+    attempt.state = Attempt::State::kEnteredHere;
+  else
+    agree(membership);
   return true;
+}
+
+void SimulatedWorker::mispredict(Membership& membership) {
+  const auto step_number = membership.attempt->entered.step_number();
+  membership.attempt->state = Attempt::State::kMispredicted;
+  dependencies_.story.tell(dependencies_.timeline.now(),
+                           "worker {} has mispredicted by {} of group {}", number_,
+                           text_of(step_number), membership.group);
+  dependencies_.referee.mispredicted(membership.group, number_, step_number);
+  if (!dependencies_.flaws.takes_no_notice_of_mispredictions) membership.agreement->mispredicted();
+}
+
+void SimulatedWorker::agree(Membership& membership) {
+  membership.attempt->state = Attempt::State::kAgreed;
+  dependencies_.referee.agreed(membership.group, number_);
 }
 
 // Completes a decision that all members have entered alike. One half of the simulated algorithms
@@ -360,6 +386,7 @@ bool SimulatedWorker::finish(Membership& membership) {
   if (choice % 2 == 1 && !say_done_and_check_all(membership, attempt)) return false;
   end_step(membership, attempt);
   membership.agreement->completed();
+  membership.completed = attempt.entered.step_number().sequence;
   const auto calls = attempt.entered.calls;
   membership.attempt.reset();
   for (const int call : calls) {
@@ -374,11 +401,11 @@ bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& at
   const auto step_number = attempt.entered.step_number();
   const auto word = SimulatedBoard::word_of(step_number);
   if (!std::exchange(attempt.says_done, true)) {
-    board(membership).write_done(membership.member, step_number.sequence, word);
+    board(membership).write_done(membership.index, step_number.sequence, word);
     dependencies_.network.settle(membership.group, membership.member, 1);
   }
   for (int member = 0; member < board(membership).members(); ++member)
-    if (board(membership).done(membership.member, member, step_number.sequence) != word)
+    if (board(membership).done(membership.index, member, step_number.sequence) != word)
       return false;
   return true;
 }
@@ -389,13 +416,17 @@ void SimulatedWorker::end_step(Membership& membership, const Attempt& attempt) {
   dependencies_.referee.completed(membership.group, number_);
   std::vector<std::int64_t> sums(calls.size());
   std::vector<std::int64_t> rows(calls.size());
-  for (int member = 0; member < board(membership).members(); ++member) {
-    const auto& entry = board(membership).entry(membership.member, member, step_number.sequence);
+  const auto add = [&](const Entry& entry) {
     for (std::size_t index = 0; index < std::min(calls.size(), entry.values.size()); ++index) {
       sums[index] += entry.values[index];
       rows[index] += entry.declared_counts[index];
     }
-  }
+  };
+  for (const auto& part : dependencies_.hosts.parts(membership.group))
+    for (int member = 0; member < part.board.members(); ++member) {
+      const int reader = &part == membership.part ? membership.index : member;
+      add(part.board.entry(reader, member, step_number.sequence));
+    }
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} completes {} of group {}: {}",
                            number_, text_of(step_number), membership.group, join_text(sums, " "));
   for (std::size_t index = 0; index < calls.size(); ++index) {
@@ -509,18 +540,19 @@ bool SimulatedWorker::act(const Begin& action) {
   return true;
 }
 
-// Like Memberships::end_by_shutdown(), first finishes the steps that all members have entered.
+// Like Memberships::end_by_shutdown(), first finishes the steps that all members have entered. If a
+// group spans hosts, lane 0 says which steps these are.
 bool SimulatedWorker::act(const Leave& action) {
   if (!action.in_the_middle && submissions_.in_flight() > 0) return false;
   if (action.in_the_middle) dependencies_.referee.leaves_early(number_);
-  for (auto& [group, membership] : memberships_) membership.enters = false;
+  for (auto& [group, membership] : memberships_) {
+    membership.enters = false;
+    say_that_we_leave(membership);
+  }
   while (make_progress()) {
   }
-  const auto is_running = [](const auto& entry) {
-    const auto& attempt = entry.second.attempt;
-    return attempt && attempt->state == Attempt::State::kAgreed;
-  };
-  if (std::ranges::any_of(memberships_, is_running)) return false;
+  const auto must_stay = [this](const auto& entry) { return !may_leave(entry.second); };
+  if (std::ranges::any_of(memberships_, must_stay)) return false;
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} leaves", number_);
   const Time now = dependencies_.timeline.now();
   Time seen_at = now;
@@ -579,8 +611,7 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
   handles_[static_cast<std::size_t>(number)] = record.handle;
   membership.in_flight.emplace(record.handle, RunningCall{number, &record});
   membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
-  if (call.is_join())
-    dependencies_.referee.joined(call.group, number_);
+  if (call.is_join()) dependencies_.referee.joined(call.group, number_);
 }
 
 // Submits a call that must be rejected.

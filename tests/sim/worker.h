@@ -17,7 +17,10 @@
 
 #include "board.h"
 #include "coordination/agreement.h"
-#include "engine/failure.h"
+#include "flaws.h"
+#include "frames.h"
+#include "host_parts.h"
+#include "lane_zero.h"
 #include "network.h"
 #include "random.h"
 #include "referee.h"
@@ -27,27 +30,6 @@
 
 namespace farandole::sim {
 
-// Bugs of the simulated engine itself, to test that the referee notices them.
-struct Flaws {
-  bool completes_before_the_last_entered = false;
-  bool one_survivor_is_not_notified = false;
-  bool the_joined_bring_data = false;
-  bool releases_name_the_first_member = false;
-  bool ignores_generations = false;
-  bool identity_without_step_number = false;
-  bool never_ticks = false;
-  bool identity_holds_the_rows = false;
-  bool each_chooses_its_algorithm = false;
-  bool counts_no_waits = false;
-  bool takes_no_notice_of_mispredictions = false;
-  bool polls_release_names = false;
-  bool dropped_calls_release_names = false;
-  bool leaves_before_its_writes_are_seen = false;
-  bool loses_what_all_have_entered = false;
-  bool a_leave_ends_other_groups = false;
-  bool the_last_leaver_is_blamed = false;
-};
-
 // The objects that the workers share. They must outlive all workers.
 struct Dependencies {
   const Script& script;
@@ -55,7 +37,7 @@ struct Dependencies {
   Timeline& timeline;
   Random& random;
   Network& network;
-  std::vector<SimulatedBoard>& boards;  // by group
+  Hosts& hosts;
   Referee& referee;
   Story& story;
   const std::vector<std::int64_t>& pids;  // by worker, for texts
@@ -67,12 +49,16 @@ class SimulatedWorker {
 
   // A message has arrived.
   void receive(const Envelope& envelope);
+  // A frame from another host part has arrived.
+  void receive(const RoutedFrame& frame);
   // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
-  // Says which workers have died or left. Ends the groups that cannot go on without them; the calls
-  // that are in flight there are lost.
-  void notify(const EndedRanks& ended);
+  // Stops until the given time.
+  void stop(Time until);
+  // The doorbells of the host say that workers have died or left. Ends the groups that cannot go on
+  // without them; the calls that are in flight there are lost.
+  void notify();
 
   // Whether this worker has neither died nor left the job.
   bool alive() const { return alive_; }
@@ -88,7 +74,12 @@ class SimulatedWorker {
   };
   // A decision that this member has entered, and neither completed nor rolled back.
   struct Attempt {
-    enum class State : std::uint8_t { kReading, kMispredicted, kAgreed };
+    enum class State : std::uint8_t {
+      kReading,
+      kEnteredHere,  // all members of the host part have entered alike; other hosts may not
+      kMispredicted,
+      kAgreed,
+    };
     EnteredDecision entered;
     std::uint64_t identity = 0;  // as this worker writes it to the board
     State state = State::kReading;
@@ -100,6 +91,12 @@ class SimulatedWorker {
   struct Membership {
     int group;
     int member;
+    HostPart* part = nullptr;
+    int index = 0;                        // in the host part
+    std::unique_ptr<LaneZero> lane = {};  // of member 0 of the part, if the group spans hosts
+    std::deque<std::pair<int, Frame>> frames = {};  // by host part of the sender
+    std::uint32_t completed = 0;                    // the last completed sequence
+    bool wants_to_leave = false;
     std::unique_ptr<Agreement> agreement = {};  // null once the group has ended for us
     std::deque<std::pair<int, Bytes>> inbox = {};
     std::map<CallId, RunningCall> in_flight = {};  // by handle
@@ -109,8 +106,12 @@ class SimulatedWorker {
   };
 
   const std::vector<Action>& program() const;
-  SimulatedBoard& board(const Membership& membership) {
-    return dependencies_.boards[static_cast<std::size_t>(membership.group)];
+  static SimulatedBoard& board(const Membership& membership) { return membership.part->board; }
+  int part_number(const Membership& membership) const {
+    return dependencies_.hosts.part_of(membership.group, membership.member);
+  }
+  bool spans_hosts(const Membership& membership) const {
+    return dependencies_.hosts.spans_hosts(membership.group);
   }
   void wake(Time at_least = 0);
   bool make_progress();
@@ -128,10 +129,26 @@ class SimulatedWorker {
   void end(Membership& membership, const Status& status);
   bool is_over(const Membership& membership) const { return membership.agreement == nullptr; }
   bool read_board(Membership& membership);
+  void mispredict(Membership& membership);
+  void agree(Membership& membership);
   bool has_our_word(const Membership& membership, const Attempt& attempt, int member);
   bool finish(Membership& membership);
   bool say_done_and_check_all(Membership& membership, Attempt& attempt);
   void end_step(Membership& membership, const Attempt& attempt);
+
+  // What belongs to groups with members on several hosts; see worker_hosts.cc.
+  void open_part(Membership& membership);
+  bool go_on_across_hosts(Membership& membership);
+  bool follow_lane_0(Membership& membership);
+  bool run_lane_0(Membership& membership);
+  bool judge_step(Membership& membership);
+  bool holds_the_end_back(const Membership& membership) const;
+  void send_frames(Membership& membership);
+  void end_part(Membership& membership);
+  void end_by_leave(Membership& membership);
+  void say_that_we_leave(Membership& membership);
+  bool may_leave(const Membership& membership) const;
+  void pass_on_death(int worker);
 
   bool step_program();
   bool act(const Submit& action);
@@ -157,6 +174,7 @@ class SimulatedWorker {
   Time resume_at_ = 0;  // the program pauses until then
   Time stopped_until_ = 0;
   bool alive_ = true;
+  bool has_passed_on_death_ = false;
   Submissions submissions_;
   std::vector<Handle> handles_;   // by call, until it is taken
   std::vector<bool> is_dropped_;  // by call; only for a planted bug

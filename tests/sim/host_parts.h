@@ -1,0 +1,87 @@
+// Which members of each group share a host, and what each host knows. The members of a group on one
+// host are a host part: they share a board and a piece of memory. Nothing here is visible to other
+// hosts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "board.h"
+#include "engine/failure.h"
+#include "script.h"
+
+namespace farandole::sim {
+
+// A leave of a member of the group: of a rank on this host that wants to leave or has left, or of a
+// rank elsewhere of which lane 0 has heard. The tickets are drawn on this host.
+struct KnownLeave {
+  int rank;
+  std::uint32_t ticket;
+};
+
+struct HostPart {
+  int host;
+  std::vector<int> members;  // of the group, ascending; member 0 of the part has lane 0
+  SimulatedBoard board;
+  std::vector<KnownLeave> leaves = {};  // in the order of their tickets
+};
+
+// A host with its doorbells.
+struct Host {
+  std::vector<int> workers;
+  EndedRanks ended = {};  // what the doorbells say
+  std::uint32_t tickets = 0;
+};
+
+class Hosts {
+ public:
+  explicit Hosts(const Script& script);
+
+  // Jobs whose workers are all on one host have one host, with the number 0.
+  int host_of(int worker) const { return worker_hosts_[static_cast<std::size_t>(worker)]; }
+  int count() const { return static_cast<int>(hosts_.size()); }
+  Host& host(int number) { return hosts_[static_cast<std::size_t>(number)]; }
+
+  // Ordered by their lowest members.
+  const std::vector<HostPart>& parts(int group) const {
+    return parts_[static_cast<std::size_t>(group)];
+  }
+  bool spans_hosts(int group) const { return parts(group).size() > 1; }
+  int part_of(int group, int member) const { return place(group, member).part; }
+  // The index of a member in its host part.
+  int index_of(int group, int member) const { return place(group, member).index; }
+  HostPart& part(int group, int number) {
+    return parts_[static_cast<std::size_t>(group)][static_cast<std::size_t>(number)];
+  }
+  // The worker that is lane 0 of a host part.
+  int lane_0(int group, int part) const;
+  const Script& script() const { return script_; }
+
+  // What the members of a host part know about the ends of ranks.
+  EndedRanks ended_in(int group, int part);
+  // Which other hosts notice at once that a worker has died, because their connections to it break.
+  // Lanes connect the members with the same index. There is always a group of all workers.
+  std::vector<int> hosts_connected_to(int worker) const;
+  // Which other hosts a worker tells about a death. Lane 0 of a group tells the hosts of the group.
+  std::vector<int> hosts_told_by(int worker) const;
+
+ private:
+  struct Place {
+    int part;
+    int index;
+  };
+  const Place& place(int group, int member) const {
+    return places_[static_cast<std::size_t>(group)][static_cast<std::size_t>(member)];
+  }
+  void add_group(int group);
+  std::vector<bool> reached_by(int worker, bool only_lane_0) const;
+
+  const Script& script_;
+  std::vector<int> worker_hosts_;
+  std::vector<Host> hosts_;
+  std::vector<std::vector<HostPart>> parts_;  // by group
+  std::vector<std::vector<Place>> places_;    // by group and member
+};
+
+}  // namespace farandole::sim

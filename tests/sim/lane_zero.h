@@ -1,0 +1,74 @@
+// LaneZero: what member 0 of a host part does for its part. It tells the other hosts that all
+// members of the part have entered a step, and finds out whether all hosts have. It also decides
+// where the group ends for its part. It is pure: it takes frames and makes frames.
+//
+// A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
+// From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
+// hosts may complete it. So lane 0 waits until it knows of every other host whether that host has
+// sent an entry of the step, or is closed and has sent none. As every host sends an entry to all
+// hosts or to none, all hosts decide alike.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "channels/peer_entries.h"
+#include "flaws.h"
+#include "frames.h"
+
+namespace farandole::sim {
+
+class LaneZero {
+ public:
+  enum class Outlook : std::uint8_t {
+    kOpen,          // some host may still enter the step
+    kMet,           // all hosts have entered it alike
+    kMispredicted,  // all hosts have entered, but not alike
+    kNever,         // some host has not entered it and never will
+  };
+
+  // `flaws` must outlive this object.
+  LaneZero(int parts, int own_part, const Flaws& flaws);
+
+  void take(int from, const Frame& frame);
+  // All members of our host part have entered this step. Only while the part is not closed.
+  void enter(const StepIdentity& step);
+  bool has_entered(const StepIdentity& step) const;
+  Outlook outlook(const StepIdentity& step) const;
+
+  // A member of this host part has left or wants to leave.
+  void close(int rank);
+  // The rank whose leave has closed this host part.
+  const std::optional<int>& closed_by() const { return closed_by_; }
+
+  // The next frame to send, and the part to which it goes.
+  std::optional<std::pair<int, Frame>> next_frame();
+
+  // How often another host's end was answered.
+  std::uint64_t answers() const { return answers_; }
+
+ private:
+  struct Part {
+    PeerEntries entries = {};
+    std::optional<EndFrame> end = {};
+  };
+
+  const PeerEntries::Entry* find(const Part& part, const StepIdentity& step) const;
+  void take_entry(Part& part, const EntryFrame& frame);
+  void take_end(Part& part, const EndFrame& frame);
+  void send_to_all(const Frame& frame);
+
+  int own_part_;
+  const Flaws& flaws_;
+  std::vector<Part> parts_;
+  StepNumber entered_ = {.generation = 1, .sequence = 0};  // the last entry that was sent
+  std::uint32_t generation_ = 1;                           // only for a planted bug
+  std::optional<int> closed_by_;
+  std::deque<std::pair<int, Frame>> outgoing_;
+  std::uint64_t answers_ = 0;
+};
+
+}  // namespace farandole::sim

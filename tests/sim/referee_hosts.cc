@@ -1,0 +1,94 @@
+// What the referee checks and counts only in jobs on several hosts.
+#include <algorithm>
+
+#include "base/format.h"
+#include "referee.h"
+
+namespace farandole::sim {
+
+void Referee::wants_to_leave(int group, int worker) {
+  if (closed_parts_.emplace(group, host_of(worker)).second) first_leavers_[group].insert(worker);
+}
+
+void Referee::closed_from_elsewhere(int group, int worker) {
+  closed_parts_.emplace(group, host_of(worker));
+  ++across_hosts_.ends_heard;
+}
+
+void Referee::met(int /*group*/, bool is_closed) {
+  across_hosts_.steps_finished += is_closed ? 1U : 0U;
+}
+
+void Referee::mispredicted(int group, int worker, const StepNumber& step_number) {
+  if (script_.hosts.empty()) return;
+  mispredictions_[{group, step_number.generation, step_number.sequence}].insert(host_of(worker));
+}
+
+void Referee::rolls_back_with_entries_in_flight(int group, std::uint32_t generation) {
+  replans_with_entries_.emplace(group, generation);
+}
+
+AcrossHosts Referee::across_hosts() const {
+  AcrossHosts counts = across_hosts_;
+  counts.replans_with_entries = replans_with_entries_.size();
+  for (const auto& [step, hosts] : mispredictions_) {
+    const auto all = script_.hosts_of(std::get<0>(step));
+    const auto is_unaware = [&hosts](int host) { return !hosts.contains(host); };
+    counts.partial_mispredictions += std::ranges::any_of(all, is_unaware) ? 1U : 0U;
+  }
+  for (const auto& death : ends_)
+    if (death.died) {
+      std::vector<int> others;
+      for (int worker = 0; worker < script_.workers; ++worker)
+        if (!script_.hosts.empty() && host_of(worker) == host_of(death.worker))
+          others.push_back(worker);
+      const bool all_died = std::ranges::all_of(others, [this](int worker) {
+        return std::ranges::any_of(
+            ends_, [worker](const End& end) { return end.died && end.worker == worker; });
+      });
+      counts.hosts_died += !others.empty() && all_died && others.front() == death.worker ? 1U : 0U;
+    }
+  return counts;
+}
+
+// Order in time is never compared between hosts: each host blames the rank of which it heard first.
+// But that rank must have left before its own host knew of another leave, or must have died.
+void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
+  const auto is_death = [failed_rank](const End& end) {
+    return end.died && end.worker == failed_rank;
+  };
+  const bool is_right =
+      died ? std::ranges::any_of(ends_, is_death) : first_leavers_[group].contains(failed_rank);
+  if (!is_right)
+    report_problem(format_text("worker {} blames {} for the end of group {}, which {}", worker,
+                               failed_rank, group,
+                               died ? "has not died" : "was not the first to leave"));
+}
+
+// If no rank has died, a call has the same outcome on all its members, and each step that one
+// member has completed reaches all.
+void Referee::check_outcomes(int group) {
+  const auto hosts = script_.hosts_of(group);
+  if (hosts.empty() || std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)) return;
+  const auto is_done = [](Outcome outcome) {
+    return outcome == Outcome::kDone || outcome == Outcome::kRejected;
+  };
+  for (int number = 0; number < static_cast<int>(script_.calls.size()); ++number) {
+    const auto& call = call_of(number);
+    if (call.group != group) continue;
+    const auto done_by = std::ranges::find_if(
+        call.makers, [&](int maker) { return is_done(outcome(maker, number)); });
+    if (done_by == call.makers.end()) continue;
+    for (const int maker : call.makers)
+      if (!is_done(outcome(maker, number)))
+        report_problem(
+            format_text("call {} has two outcomes: worker {} has completed it, and worker "
+                        "{} has not",
+                        number, *done_by, maker));
+  }
+  for (const auto& member : board_of(group).members)
+    if (member.completed != board_of(group).agreed.size())
+      report_problem("a step did not reach every member, though all hosts had entered it");
+}
+
+}  // namespace farandole::sim

@@ -1,0 +1,224 @@
+// What a worker does for groups with members on several hosts. Lane 0 of each host part speaks with
+// the other host parts, and writes what it learns on the board of its part.
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "worker.h"
+
+namespace farandole::sim {
+namespace {
+
+StepIdentity identity_of(const StepNumber& step_number, std::uint64_t id) {
+  return {step_number.generation, step_number.sequence, id};
+}
+
+std::string text_of(const StepNumber& step_number) {
+  return format_text("{}.{}", step_number.generation, step_number.sequence);
+}
+
+}  // namespace
+
+void SimulatedWorker::open_part(Membership& membership) {
+  auto& hosts = dependencies_.hosts;
+  const int part = hosts.part_of(membership.group, membership.member);
+  membership.part = &hosts.part(membership.group, part);
+  membership.index = hosts.index_of(membership.group, membership.member);
+  if (membership.index == 0 && hosts.spans_hosts(membership.group))
+    membership.lane = std::make_unique<LaneZero>(
+        static_cast<int>(hosts.parts(membership.group).size()), part, dependencies_.flaws);
+}
+
+void SimulatedWorker::receive(const RoutedFrame& frame) {
+  auto& membership = memberships_.at(frame.group);
+  if (!alive_ || is_over(membership)) return;
+  membership.frames.emplace_back(frame.from, frame.frame);
+  wake();
+}
+
+// Returns whether there may be more to do.
+bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
+  if (!spans_hosts(membership)) return false;
+  return membership.lane ? run_lane_0(membership) : follow_lane_0(membership);
+}
+
+// Does what lane 0 has written: counts a step as agreed, or ends the group after a step.
+bool SimulatedWorker::follow_lane_0(Membership& membership) {
+  const auto& attempt = membership.attempt;
+  const bool waits = attempt && attempt->state == Attempt::State::kEnteredHere;
+  const auto& over_after = board(membership).over_after(membership.index);
+  if (waits && (dependencies_.flaws.local_members_do_not_wait ||
+                board(membership).met(membership.index) ==
+                    SimulatedBoard::word_of(attempt->entered.step_number()))) {
+    if (!over_after || !dependencies_.flaws.drops_a_met_step) {
+      agree(membership);
+      return true;
+    }
+  }
+  if (!over_after) return false;
+  membership.enters = false;
+  if (attempt && attempt->entered.step_number().sequence <= *over_after &&
+      !dependencies_.flaws.drops_a_met_step)
+    return false;
+  end_by_leave(membership);
+  return true;
+}
+
+bool SimulatedWorker::run_lane_0(Membership& membership) {
+  auto& lane = *membership.lane;
+  const bool had_frames = !membership.frames.empty();
+  const bool was_closed = lane.closed_by().has_value();
+  for (; !membership.frames.empty(); membership.frames.pop_front()) {
+    const auto& [from, frame] = membership.frames.front();
+    lane.take(from, frame);
+  }
+  auto& leaves = membership.part->leaves;
+  if (lane.closed_by() && !was_closed) {
+    auto& host = dependencies_.hosts.host(membership.part->host);
+    leaves.push_back({*lane.closed_by(), ++host.tickets});
+    dependencies_.referee.closed_from_elsewhere(membership.group, number_);
+  } else if (!leaves.empty()) {
+    lane.close(leaves.front().rank);
+  }
+  if (lane.closed_by() && !was_closed)
+    dependencies_.story.tell(
+        dependencies_.timeline.now(),
+        "the part of group {} of lane 0 = worker {} is closed, as worker {} leaves",
+        membership.group, number_, *lane.closed_by());
+  if (lane.closed_by()) membership.enters = false;
+  const bool has_judged = judge_step(membership);
+  send_frames(membership);
+  if (!lane.closed_by() || holds_the_end_back(membership)) return had_frames || has_judged;
+  end_part(membership);
+  return true;
+}
+
+// Sends the entry of a step that all members of the host part have entered, and finds out whether
+// all hosts have. Returns whether that is decided.
+bool SimulatedWorker::judge_step(Membership& membership) {
+  auto& attempt = membership.attempt;
+  const auto& flaws = dependencies_.flaws;
+  auto& lane = *membership.lane;
+  if (!attempt) return false;
+  const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
+  const bool all_are_in =
+      attempt->state == Attempt::State::kEnteredHere ||
+      (flaws.sends_its_entry_too_early && attempt->state == Attempt::State::kReading);
+  if (!all_are_in) return false;
+  if (!lane.has_entered(step)) {
+    if (lane.closed_by() && !flaws.enters_after_its_end) return false;
+    lane.enter(step);
+  }
+  if (attempt->state != Attempt::State::kEnteredHere) return false;
+  switch (lane.outlook(step)) {
+    case LaneZero::Outlook::kMet:
+      dependencies_.referee.met(membership.group, lane.closed_by().has_value());
+      board(membership).write_met(SimulatedBoard::word_of(attempt->entered.step_number()));
+      dependencies_.network.settle(membership.group, membership.member, 1);
+      agree(membership);
+      return true;
+    case LaneZero::Outlook::kMispredicted:
+      if (flaws.takes_no_notice_of_other_entries) return false;
+      mispredict(membership);
+      return true;
+    case LaneZero::Outlook::kOpen:
+    case LaneZero::Outlook::kNever:
+      return false;
+  }
+  return false;
+}
+
+// Whether a step is running, or may still have to run.
+bool SimulatedWorker::holds_the_end_back(const Membership& membership) const {
+  const auto& attempt = membership.attempt;
+  if (!attempt || dependencies_.flaws.ends_at_once) return false;
+  if (attempt->state == Attempt::State::kAgreed) return true;
+  if (attempt->state != Attempt::State::kEnteredHere) return false;
+  if (dependencies_.flaws.lane_0_leaves_in_a_step && membership.wants_to_leave) return false;
+  const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
+  return membership.lane->has_entered(step) &&
+         membership.lane->outlook(step) == LaneZero::Outlook::kOpen;
+}
+
+void SimulatedWorker::send_frames(Membership& membership) {
+  const int part = part_number(membership);
+  const auto& flaws = dependencies_.flaws;
+  while (auto next = membership.lane->next_frame()) {
+    const auto* end = std::get_if<EndFrame>(&next->second);
+    if (end != nullptr) {
+      dependencies_.story.tell(
+          dependencies_.timeline.now(),
+          "worker {} tells part {} of group {}: it is over, entered {}, as worker {} leaves",
+          number_, next->first, membership.group, text_of(end->entered), end->rank);
+      dependencies_.referee.end_was_sent();
+      if (flaws.sends_no_end_when_lane_0_leaves && end->rank == number_) continue;
+      if (flaws.passes_a_leave_on_as_a_death) {
+        const auto& other = dependencies_.hosts.part(membership.group, next->first);
+        dependencies_.network.send_death(membership.part->host, other.host, end->rank);
+        continue;
+      }
+    }
+    dependencies_.network.send_frame({membership.group, part, next->first, next->second});
+  }
+}
+
+// Lane 0 ends the group for its host part.
+void SimulatedWorker::end_part(Membership& membership) {
+  if (membership.attempt && membership.attempt->state == Attempt::State::kEnteredHere)
+    dependencies_.referee.ended_in_a_step();
+  if (!dependencies_.flaws.does_not_tell_local_members_of_the_end) {
+    board(membership).write_over(membership.completed);
+    dependencies_.network.settle(membership.group, membership.member, 1);
+  }
+  end_by_leave(membership);
+}
+
+void SimulatedWorker::end_by_leave(Membership& membership) {
+  const auto& ranks = dependencies_.script.members(membership.group);
+  const auto known = dependencies_.hosts.ended_in(membership.group, part_number(membership));
+  const auto failure = failure_of(known, ranks, number_, dependencies_.pids);
+  if (membership.wants_to_leave || !failure)
+    return end(membership, Status::rebuild_group("this rank has left"));
+  dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
+                           membership.group, number_, failure->status.message());
+  dependencies_.referee.group_ended(membership.group, number_, failure->failed_rank,
+                                    known.first_dead_rank == failure->failed_rank);
+  end(membership, failure->status);
+}
+
+// Writes into the memory of the host part that this rank leaves.
+void SimulatedWorker::say_that_we_leave(Membership& membership) {
+  if (!spans_hosts(membership) || is_over(membership)) return;
+  if (std::exchange(membership.wants_to_leave, true)) return;
+  auto& host = dependencies_.hosts.host(membership.part->host);
+  auto& leaves = membership.part->leaves;
+  const KnownLeave leave{number_, ++host.tickets};
+  if (dependencies_.flaws.forgets_the_first_cause && !leaves.empty())
+    leaves.front() = {number_, leaves.front().ticket};
+  leaves.push_back(leave);
+  dependencies_.referee.wants_to_leave(membership.group, number_);
+  const int lane_0 = dependencies_.hosts.lane_0(membership.group, part_number(membership));
+  const Time delay =
+      dependencies_.random.between(0, static_cast<int>(dependencies_.script.delay_max));
+  dependencies_.timeline.add(dependencies_.timeline.now() + delay, Run{lane_0});
+}
+
+// Whether no other member needs this one any more.
+bool SimulatedWorker::may_leave(const Membership& membership) const {
+  if (is_over(membership)) return true;
+  const auto& attempt = membership.attempt;
+  if (attempt && attempt->state == Attempt::State::kAgreed) return false;
+  if (!spans_hosts(membership)) return true;
+  return !membership.lane && (!attempt || dependencies_.flaws.leaves_in_a_step);
+}
+
+// Each worker tells the hosts of its groups, once.
+void SimulatedWorker::pass_on_death(int worker) {
+  if (std::exchange(has_passed_on_death_, true) || dependencies_.flaws.deaths_are_not_passed_on)
+    return;
+  const int own_host = dependencies_.hosts.host_of(number_);
+  for (const int host : dependencies_.hosts.hosts_told_by(number_))
+    dependencies_.network.send_death(own_host, host, worker);
+}
+
+}  // namespace farandole::sim
