@@ -44,13 +44,18 @@ void Network::send(Envelope envelope) {
 }
 
 // When something that is sent now arrives. What is on its way when a cut begins arrives after it.
-Time Network::arrival(int from_host, int to_host) {
-  const bool is_local = from_host == to_host && !hosts_.script().hosts.empty();
+Time Network::arrival(int from_host, int to_host, Traffic traffic) {
+  const auto& script = hosts_.script();
   Time sent = timeline_.now();
-  Time time = sent + random_.between(0, is_local ? delay_max_ / 4 : delay_max_);
-  for (const auto& cut : hosts_.script().cuts) {  // in the order of their beginnings
-    if (cut.from != from_host || cut.to != to_host || time < cut.begin || sent >= cut.end) continue;
-    time = std::max(time, cut.end + random_.between(0, delay_max_));
+  if (from_host == to_host)
+    return sent + random_.between(0, script.hosts.empty() ? delay_max_ : delay_max_ / 4);
+  const int delay_max = delay_max_ * script.slowness.at(static_cast<std::size_t>(traffic));
+  Time time = sent + random_.between(0, delay_max);
+  for (const auto& cut : script.cuts) {  // in the order of their beginnings
+    if (cut.from != from_host || cut.to != to_host || cut.only.value_or(traffic) != traffic)
+      continue;
+    if (time < cut.begin || sent >= cut.end) continue;
+    time = std::max(time, cut.end + random_.between(0, delay_max));
     sent = cut.end;
     cuts_used_.insert(&cut);
   }
@@ -65,7 +70,8 @@ void Network::enqueue(Envelope envelope) {
     return hosts_.host_of(ranks[static_cast<std::size_t>(member)]);
   };
   channel.last_arrival =
-      std::max(channel.last_arrival, arrival(host_of(envelope.from), host_of(envelope.to)));
+      std::max(channel.last_arrival,
+               arrival(host_of(envelope.from), host_of(envelope.to), Traffic::kMessages));
   channel.messages.push_back(std::move(envelope.bytes));
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
 }
@@ -82,7 +88,8 @@ void Network::enqueue(RoutedFrame frame) {
   const auto& parts = hosts_.parts(frame.group);
   auto& channel = frame_channels_[{frame.group, frame.from, frame.to, frame.is_entry()}];
   const Time time = arrival(parts[static_cast<std::size_t>(frame.from)].host,
-                            parts[static_cast<std::size_t>(frame.to)].host);
+                            parts[static_cast<std::size_t>(frame.to)].host,
+                            frame.is_entry() ? Traffic::kEntries : Traffic::kMessages);
   channel.last_arrival = std::max(channel.last_arrival, time);
   channel.frames.push_back(frame.frame);
   if (frame.is_entry()) ++entries_in_flight_[static_cast<std::size_t>(frame.group)];
@@ -99,7 +106,7 @@ RoutedFrame Network::take_frame(const Arrive& arrive) {
 }
 
 void Network::send_death(int from_host, int to_host, int worker) {
-  timeline_.add(arrival(from_host, to_host), HearOfDeath{to_host, worker});
+  timeline_.add(arrival(from_host, to_host, Traffic::kMessages), HearOfDeath{to_host, worker});
 }
 
 // Most writes settle at once, because a store becomes visible much faster than a message arrives.

@@ -48,8 +48,10 @@ void add_cuts(Random& random, Script& script) {
     const Time begin = random.below(80) * script.delay_max;
     const Time end = begin + random.between(1, 40) * script.delay_max;
     if (from == to) continue;
-    script.cuts.push_back({from, to, begin, end});
-    if (random.chance(50)) script.cuts.push_back({to, from, begin, end});
+    std::optional<Traffic> only;
+    if (random.chance(50)) only = random.chance(50) ? Traffic::kEntries : Traffic::kMessages;
+    script.cuts.push_back({from, to, begin, end, only});
+    if (random.chance(50)) script.cuts.push_back({to, from, begin, end, only});
     script.pauses += 2 * (end - begin);
   }
   std::ranges::stable_sort(script.cuts, {}, &Cut::begin);
@@ -101,6 +103,8 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
   else
     write_free_script(random, script);
   if (random.chance(kind == ScriptKind::kLoop ? 10 : 25)) add_deaths(random, script);
+  if (on_hosts && random.chance(40))
+    script.slowness.at(random.chance(70) ? 0 : 1) = random.between(2, 12);
   if (on_hosts && random.chance(60)) add_cuts(random, script);
   if (on_hosts && random.chance(20)) add_host_pauses(random, script);
   return script;

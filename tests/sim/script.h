@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -98,6 +99,10 @@ struct Death {
   Time time;
 };
 
+// What travels between two hosts, each in its own channels. Ends of groups and news of deaths have
+// channels of their own, too, but they share the cuts and delays of the control messages.
+enum class Traffic : std::uint8_t { kEntries, kMessages };
+
 // While two hosts are cut off in one direction, what one sends to the other does not arrive. It
 // arrives after the cut, in order.
 struct Cut {
@@ -105,6 +110,7 @@ struct Cut {
   int to;
   Time begin;
   Time end;
+  std::optional<Traffic> only = {};  // empty if the cut is of everything
 };
 
 // All workers of a host are stopped, as in SIGSTOP.
@@ -123,6 +129,8 @@ struct Script {
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
   std::vector<Cut> cuts;
+  // Between hosts, how many times delay_max the traffic takes at most.
+  std::array<int, 2> slowness = {1, 1};
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
   Time pauses = 0;     // the sum over all programs, cuts and pauses of hosts

@@ -194,7 +194,8 @@ class Simulation {
     for (const auto& options : script_.options)
       grace += std::chrono::ceil<std::chrono::microseconds>(options.grace).count();
     const auto calls = static_cast<Time>(script_.calls.size()) + 10;
-    return script_.pauses + calls * (60 * script_.delay_max + 2 * grace);
+    const int slowness = script_.slowness[0] * 5 + script_.slowness[1] * 55;
+    return script_.pauses + calls * (slowness * script_.delay_max + 2 * grace);
   }
 
   Script script_;
