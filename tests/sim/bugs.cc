@@ -522,7 +522,7 @@ std::vector<NamedBug> engine_bugs() {
 
 std::vector<NamedBug> all_bugs() {
   auto bugs = wire_bugs();
-  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs(), relay_bugs()})
+  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs(), relay_bugs(), host_bugs()})
     bugs.insert(bugs.end(), more.begin(), more.end());
   return bugs;
 }

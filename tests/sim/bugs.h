@@ -23,6 +23,8 @@ struct NamedBug {
 };
 
 std::vector<NamedBug> all_bugs();
-std::vector<NamedBug> relay_bugs();  // a part of all_bugs()
+// Parts of all_bugs().
+std::vector<NamedBug> relay_bugs();
+std::vector<NamedBug> host_bugs();
 
 }  // namespace farandole::sim

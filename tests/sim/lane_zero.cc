@@ -37,7 +37,7 @@ void LaneZero::take_end(Part& part, const EndFrame& frame) {
   closed_by_ = frame.rank;
   if (entered_ == frame.entered || entered_.sequence > frame.entered.sequence) return;
   if (flaws_.does_not_answer_an_end) return;
-  ++answers_;
+  has_answered_ = true;
   send_to_all(EndFrame{entered_, frame.rank});
 }
 

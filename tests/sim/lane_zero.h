@@ -44,11 +44,11 @@ class LaneZero {
   // The rank whose leave has closed this host part.
   const std::optional<int>& closed_by() const { return closed_by_; }
 
+  // Whether this host part has answered the end that has closed it.
+  bool has_answered() const { return has_answered_; }
+
   // The next frame to send, and the part to which it goes.
   std::optional<std::pair<int, Frame>> next_frame();
-
-  // How often another host's end was answered.
-  std::uint64_t answers() const { return answers_; }
 
  private:
   struct Part {
@@ -68,7 +68,7 @@ class LaneZero {
   std::uint32_t generation_ = 1;                           // only for a planted bug
   std::optional<int> closed_by_;
   std::deque<std::pair<int, Frame>> outgoing_;
-  std::uint64_t answers_ = 0;
+  bool has_answered_ = false;
 };
 
 }  // namespace farandole::sim

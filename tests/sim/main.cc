@@ -123,32 +123,23 @@ struct Totals {
     all.releases += one.releases;
     all.rollbacks += one.rollbacks;
     all.messages += one.messages;
-    add(one.across_hosts);
+    all.across_hosts += one.across_hosts;
     deaths += one.any_member_died ? 1U : 0U;
     early_leaves += one.any_member_left_early ? 1U : 0U;
     must_fall_silent += one.must_fall_silent ? 1U : 0U;
     fell_silent += one.fell_silent ? 1U : 0U;
-  }
-  void add(const AcrossHosts& one) {
-    auto& sum = all.across_hosts;
-    sum.partial_mispredictions += one.partial_mispredictions;
-    sum.replans_with_entries += one.replans_with_entries;
-    sum.cuts += one.cuts;
-    sum.hosts_died += one.hosts_died;
-    sum.ends_sent += one.ends_sent;
-    sum.ends_heard += one.ends_heard;
-    sum.steps_finished += one.steps_finished;
-    sum.steps_given_up += one.steps_given_up;
   }
 };
 
 std::string across_hosts_text(const AcrossHosts& all) {
   return format_text(
       "on several hosts: {} mispredictions seen by some hosts only, {} replans with entries on "
-      "their way, {} cuts, {} deaths of a whole host, {} ends of groups heard from other hosts "
-      "({} frames), after which {} steps were finished and {} given up\n",
-      all.partial_mispredictions, all.replans_with_entries, all.cuts, all.hosts_died,
-      all.ends_heard, all.ends_sent, all.steps_finished, all.steps_given_up);
+      "their way, {} cuts, {} pauses of a host, {} deaths of a whole host, {} ends of groups heard "
+      "from other hosts ({} answered, {} frames), after which {} steps were finished and {} given "
+      "up\n",
+      all.partial_mispredictions, all.replans_with_entries, all.cuts, all.host_pauses,
+      all.hosts_died, all.ends_heard, all.ends_answered, all.ends_sent, all.steps_finished,
+      all.steps_given_up);
 }
 
 int run(const Arguments& arguments) {

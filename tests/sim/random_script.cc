@@ -113,7 +113,7 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
 void add_leaves(std::uint64_t seed, Script& script) {
   Random random(~(seed << 32));
   for (auto& program : script.programs) program.emplace_back(Leave{.in_the_middle = false});
-  if (!random.chance(10)) return;
+  if (!random.chance(script.hosts.empty() ? 10 : 30)) return;
   for (int count = random.chance(70) ? 1 : 2; count > 0; --count) {
     auto& program = script.programs[static_cast<std::size_t>(random.below(script.workers))];
     program.erase(program.begin() + random.below(static_cast<int>(program.size())), program.end());

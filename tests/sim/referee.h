@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "across_hosts.h"
 #include "coordination/decision.h"
 #include "script.h"
 
@@ -28,18 +29,6 @@ struct EnteredDecision {
 
   const StepNumber& step_number() const;
   std::uint64_t identity() const;
-};
-
-// How often something happened that only jobs on several hosts have.
-struct AcrossHosts {
-  std::uint64_t partial_mispredictions = 0;  // seen by the members of some hosts only
-  std::uint64_t replans_with_entries = 0;    // while entries were on their way
-  std::uint64_t cuts = 0;
-  std::uint64_t hosts_died = 0;
-  std::uint64_t ends_sent = 0;       // between two host parts
-  std::uint64_t ends_heard = 0;      // host parts that were closed by another host
-  std::uint64_t steps_finished = 0;  // met after the host part was closed
-  std::uint64_t steps_given_up = 0;  // entered by the host part, but not by all hosts
 };
 
 class Referee {
@@ -91,6 +80,7 @@ class Referee {
   // A member sees a misprediction.
   void mispredicted(int group, int worker, const StepNumber& step_number);
   void end_was_sent() { ++across_hosts_.ends_sent; }
+  void answered_an_end() { ++across_hosts_.ends_answered; }
   // A host part gives up a step that its members have all entered, because other hosts will not.
   void ended_in_a_step() { ++across_hosts_.steps_given_up; }
   // An answer rolls back while entries are on their way.

@@ -113,6 +113,8 @@ class Simulation {
   void process(const Run& run) { worker(run.worker).run(); }
 
   void process(const PauseHost& pause) {
+    if (all_finished()) return;
+    ++host_pauses_;
     for (const int number : hosts_.host(pause.host).workers) worker(number).stop(pause.end);
   }
 
@@ -166,6 +168,7 @@ class Simulation {
   AcrossHosts across_hosts() const {
     auto counts = referee_.across_hosts();
     counts.cuts = network_.cuts();
+    counts.host_pauses = host_pauses_;
     return counts;
   }
 
@@ -209,6 +212,7 @@ class Simulation {
   Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   bool any_member_died_ = false;
+  std::uint64_t host_pauses_ = 0;
   std::optional<Time> finished_at_;
 };
 

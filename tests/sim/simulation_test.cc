@@ -172,6 +172,25 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
   EXPECT_GT(*counts.group_sizes.rbegin(), 60U);
 }
 
+TEST(Simulation, JobsOnSeveralHostsContainTheIntendedSituations) {
+  AcrossHosts counts;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    const auto report = simulate({seed, ScriptKind::kHosts}, kLastLines);
+    ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
+    ASSERT_EQ(report.digest, simulate({seed, ScriptKind::kHosts}, kLastLines).digest);
+    counts += report.across_hosts;
+  }
+  EXPECT_GT(counts.partial_mispredictions, 50U);
+  EXPECT_GT(counts.replans_with_entries, 20U);
+  EXPECT_GT(counts.cuts, 100U);
+  EXPECT_GT(counts.host_pauses, 50U);
+  EXPECT_GT(counts.hosts_died, 20U);
+  EXPECT_GT(counts.ends_heard, 500U);
+  EXPECT_GT(counts.ends_answered, 10U);
+  EXPECT_GT(counts.steps_finished, 100U);
+  EXPECT_GT(counts.steps_given_up, 20U);
+}
+
 class Planted : public testing::TestWithParam<NamedBug> {};
 
 // Returns the problems that the simulation reports for a bug, other than the expected symptom. The

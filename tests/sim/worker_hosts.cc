@@ -77,6 +77,7 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
     auto& host = dependencies_.hosts.host(membership.part->host);
     leaves.push_back({*lane.closed_by(), ++host.tickets});
     dependencies_.referee.closed_from_elsewhere(membership.group, number_);
+    if (lane.has_answered()) dependencies_.referee.answered_an_end();
   } else if (!leaves.empty()) {
     lane.close(leaves.front().rank);
   }
