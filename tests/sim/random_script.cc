@@ -117,6 +117,11 @@ void add_leaves(std::uint64_t seed, Script& script) {
   for (int count = random.chance(70) ? 1 : 2; count > 0; --count) {
     auto& program = script.programs[static_cast<std::size_t>(random.below(script.workers))];
     program.erase(program.begin() + random.below(static_cast<int>(program.size())), program.end());
+    if (!script.hosts.empty() && random.chance(50)) {  // so that it has entered its last step
+      const Time time = random.between(1, 20) * script.delay_max;
+      program.emplace_back(Pause{time, false});
+      script.pauses += time;
+    }
     program.emplace_back(Leave{.in_the_middle = true});
   }
 }

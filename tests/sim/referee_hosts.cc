@@ -36,18 +36,11 @@ AcrossHosts Referee::across_hosts() const {
     const auto is_unaware = [&hosts](int host) { return !hosts.contains(host); };
     counts.partial_mispredictions += std::ranges::any_of(all, is_unaware) ? 1U : 0U;
   }
-  for (const auto& death : ends_)
-    if (death.died) {
-      std::vector<int> others;
-      for (int worker = 0; worker < script_.workers; ++worker)
-        if (!script_.hosts.empty() && host_of(worker) == host_of(death.worker))
-          others.push_back(worker);
-      const bool all_died = std::ranges::all_of(others, [this](int worker) {
-        return std::ranges::any_of(
-            ends_, [worker](const End& end) { return end.died && end.worker == worker; });
-      });
-      counts.hosts_died += !others.empty() && all_died && others.front() == death.worker ? 1U : 0U;
-    }
+  std::map<int, int> dead;  // by host
+  for (const auto& [worker, died] : ends_)
+    if (died && !script_.hosts.empty()) ++dead[host_of(worker)];
+  for (const auto& [host, count] : dead)
+    counts.hosts_died += std::ranges::count(script_.hosts, host) == count ? 1U : 0U;
   return counts;
 }
 
