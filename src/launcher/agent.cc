@@ -236,6 +236,12 @@ void Agent::serve_nodes() {
   nodes_failure_ = news.status();
   if (!news.ok()) return;
   for (const auto& notice : news->notices) output_.notice(notice);
+  for (auto& worker : news->workers) {
+    const OtherEnd& peer = worker->peer();
+    const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
+    const Status adopted = store_->adopt_remote_client(name, std::move(worker));
+    if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
+  }
   for (const auto& exit : news->exits) report_exit(*store_, static_cast<int>(exit.rank), exit.how);
   for (const auto& failure : news->failures) {
     if (other_failure_.empty()) other_failure_ = failure;
