@@ -16,7 +16,7 @@ SPAWNING = Path(__file__).with_name("spawning_program.py")
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_under_our_launcher(size: int) -> None:
-    run_checks(size, "torch_distributed:DistributedChecks", timeout=300)
+    run_checks(size, "torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks", timeout=300)
 
 
 @pytest.mark.parametrize("size", [1, 2])

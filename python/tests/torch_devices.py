@@ -92,6 +92,8 @@ class DeviceChecks(Suite):
         self.expect_far(tensor, total)
         dist.broadcast(tensor := self.far(near * self.rank), self.size - 1)
         self.expect_far(tensor, near * (self.size - 1))
+        dist.broadcast(tensor := self.far((near * (self.rank - 1)).to(torch.float8_e5m2)), 0)
+        self.expect_far(tensor, (-near).to(torch.float8_e5m2))
         dist.reduce_scatter_tensor(output := self.far(torch.zeros(2)), self.far(near))
         self.expect_far(output, mine * self.size)
         dist.reduce_scatter(output, [self.far(part) for part in near.split(2)])

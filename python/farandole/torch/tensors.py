@@ -75,15 +75,23 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def is_contiguous_on_host(tensor: torch.Tensor) -> bool:
-    """Return whether the values of the tensor lie one after another in host memory."""
-    return tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg()
+    """Return whether the values of the tensor lie one after another in host memory. The memory of a
+    tensor with the negative or the conjugate bit holds other values."""
+    if tensor.is_neg() or tensor.is_conj():
+        return False
+    return tensor.is_contiguous() and tensor.is_cpu
 
 
 def contiguous_on_host(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself if it is contiguous and on the host, otherwise a copy that is."""
     if is_contiguous_on_host(tensor):
         return tensor
-    return tensor.detach().resolve_neg().cpu().contiguous()
+    return _resolved(tensor).cpu().contiguous()
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor detached, and as a copy if its memory does not hold its values."""
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def on_device_of(tensor: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
@@ -106,7 +114,7 @@ def why_unreadable(tensor: torch.Tensor) -> str:
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    memory = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    memory = _resolved(tensor).cpu().contiguous()
     size = memory.numel() * memory.element_size()
     if size == 0:
         return b""
@@ -116,7 +124,8 @@ def bytes_of(tensor: torch.Tensor) -> Any:
 
 
 def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.double() - other.double()).abs().max())
+    dtype = torch.complex128 if one.is_complex() else torch.float64
+    return float((one.to(dtype) - other.to(dtype)).abs().max())
 
 
 def received(memory: core.SharedArray) -> torch.Tensor:

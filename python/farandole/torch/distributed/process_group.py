@@ -458,12 +458,13 @@ class ProcessGroup(dist.ProcessGroup):
         """Return the call that `make` makes for the tensor as input and output. `writes` says
         whether the call writes to it."""
         check_memory(tensor)
-        memory = _in_known_dtype(contiguous_on_host(tensor))
+        source = contiguous_on_host(tensor)
+        memory = _in_known_dtype(source)
         view = view_of(memory, memory, memory, (memory.numel(),))
         prepared = PreparedCall(make(view), memory, finish)
-        if not writes or memory.data_ptr() == tensor.data_ptr():
+        if not writes or source is tensor:
             return prepared
-        return _followed_by(prepared, lambda: _copy(tensor, memory))
+        return _followed_by(prepared, lambda: _copy(tensor, source))
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_memory(tensor)

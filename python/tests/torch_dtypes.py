@@ -1,0 +1,63 @@
+"""Checks that the torch.distributed backend moves tensors of dtypes that the engine does not know,
+and tensors whose memory holds other values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch_distributed import Tensors, rank, size
+
+
+class DtypeChecks:
+    def check_tensors_that_are_not_contiguous(self) -> None:
+        dist.init_process_group("farandole")
+        for dtype in (torch.complex64, torch.float8_e4m3fn):
+            wanted = torch.arange(12.0).reshape(4, 3).to(dtype)
+            columns = wanted.reshape(3, 4).clone().t() if rank() else wanted.t().contiguous().t()
+            dist.broadcast(columns, 0)
+            assert torch.equal(columns.contiguous().view(torch.uint8), wanted.view(torch.uint8))
+        dist.destroy_process_group()
+
+    def check_tensors_with_a_conjugate_or_a_negative_bit(self) -> None:
+        """The memory of such tensors holds values with another sign. The check calls the group,
+        because many of torch's own functions reject the conjugate bit."""
+        dist.init_process_group("farandole")
+        for kind in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
+            inputs = [kind(torch.arange(2 * size()) + 1j * (other + 1)) for other in range(size())]
+            assert inputs[0].is_conj() or inputs[0].is_neg()
+            self.expect_moves(inputs, lambda kind=kind: kind(torch.zeros(2 * size()) + 0j))
+        tensor = torch.view_as_complex(torch.ones(1, 2)).conj().imag
+        dist.all_reduce(tensor)
+        assert tensor.item() == -size()
+        dist.destroy_process_group()
+
+    def expect_moves(self, inputs: Tensors, output: Callable[[], torch.Tensor]) -> None:
+        """Move inputs[rank()] by all operations, into tensors like output()."""
+        group: Any = dist.group.WORLD
+        mine, last = inputs[rank()], size() - 1
+        to_last = dist.GatherOptions()
+        to_last.rootRank = last
+        group.broadcast([sent := mine if rank() == 0 else output()], dist.BroadcastOptions()).wait()
+        assert torch.equal(sent, inputs[0].clone())
+        group.allgather([gathered := [output() for _ in inputs]], [mine]).wait()
+        assert all(map(torch.equal, gathered, inputs))
+        gathered = [output() for _ in inputs]
+        group.gather([gathered] if rank() == last else [], [mine], to_last).wait()
+        assert rank() != last or all(map(torch.equal, gathered, inputs))
+        part, sources = output(), [inputs] if rank() == last else []
+        group.scatter([part], sources, to_last).wait()
+        assert torch.equal(part, mine)
+        group.all_to_all_single(part := output(), mine, [], []).wait()
+        wanted = [each.reshape(size(), -1)[rank()] for each in inputs]
+        assert torch.equal(part, torch.cat(wanted))
+        group.alltoall(parts := list(output().split(2)), list(mine.split(2))).wait()
+        assert all(map(torch.equal, parts, wanted))
+        whole = torch.empty(2 * size() ** 2, dtype=mine.dtype)
+        group.all_gather_single(whole, mine).wait()
+        assert torch.equal(whole, torch.cat(inputs))
+        if size() > 1 and rank() == 0:
+            group.send([mine], 1, 0).wait()
+        elif rank() == 1:
+            group.recv([part := output()], 0, 0).wait()
+            assert torch.equal(part, inputs[0])
