@@ -9,7 +9,8 @@ from farandole.comparison import allreduce_max
 from farandole.group import Group
 
 # The kind of gradient that a rank has for a parameter. All ranks use the largest kind of any rank.
-NOTHING, DENSE, SPARSE = range(3)
+# CHANGED: the rank's program has changed the gradient, which is then not combined on any rank.
+NOTHING, DENSE, SPARSE, CHANGED = range(4)
 
 
 class AgreedGradient(NamedTuple):

@@ -31,6 +31,7 @@ def test_what_surrounds_the_optimizer(size: int) -> None:
     run_checks(
         size,
         "torch_habits:HabitChecks",
+        "torch_grad_scaler:GradScalerChecks",
         "torch_pairing:PairingChecks",
         "torch_state:StateChecks",
         "torch_parameters:ParameterChecks",

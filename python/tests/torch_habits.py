@@ -403,6 +403,23 @@ class HabitChecks(OptimizerFixture):
 
         self.expect_same_error("must make or skip the same steps", program)
 
+    def check_steps_with_sparse_gradients_that_not_all_ranks_make(self) -> None:
+        if self.size == 1:
+            return
+        torch.manual_seed(1)
+        table = nn.Embedding(7, 3, sparse=True)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1))
+
+        def program() -> None:
+            for step in range(3):
+                table(torch.tensor([step, 3])).square().mean().backward()
+                if step != 1 or self.rank > 0:
+                    optimizer.step()
+                optimizer.zero_grad()
+
+        self.expect_same_error("must make or skip the same steps", program)
+        optimizer.zero_grad()
+
     def check_gradients_that_one_rank_drops_before_its_step(self) -> None:
         if self.size == 1:
             return

@@ -22,7 +22,7 @@ from farandole.operations import Allreduce
 from farandole.reduce_op import ReduceOp
 from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
-from farandole.torch.sparse import sparse_allreduce_async, sparse_of
+from farandole.torch.sparse import sparse_of, start_sparse
 
 _LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
@@ -68,12 +68,17 @@ class Marks(NamedTuple):
     they cost nothing, and ranks with different marks all get an error."""
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
+    changed: bool  # this rank has changed gradients before these were combined
     frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not self.dropped and self.frozen == 0:
+        if self.before() == self.frozen == 0:
             return tensor
-        return tensor.view((1,) * self.dropped + tuple(tensor.shape) + (1,) * self.frozen)
+        return tensor.view((1,) * self.before() + tuple(tensor.shape) + (1,) * self.frozen)
+
+    def before(self) -> int:
+        """Return the number of dimensions before the others."""
+        return self.dropped + 2 * self.changed
 
 
 # The state of a gradient: the tensor, and torch's count of the writes to it.
@@ -249,10 +254,6 @@ class _AnyBucket:
         """Return whether the bucket must be combined in this step and has not started."""
         return self.finish is None and self.is_trained()
 
-    def is_begun(self, passes: int) -> bool:
-        """Return whether this rank has computed a gradient of the bucket in a pass that counts."""
-        return any(gradient.passes_left < passes for gradient in self.gradients)
-
     def save_state(self) -> None:
         """Remember the state, so that was_changed() can tell whether the program has changed it."""
         self._saved_state = self._state()
@@ -336,13 +337,15 @@ class Bucket(_AnyBucket):
         self._versions = [gradient.view._version for gradient in self.gradients]
         self._was_written = False
 
-    def start(self, combination: Combination, dropped: bool, waits: bool = False) -> None:
-        """Start to combine the bucket. `dropped` is a mark, as Marks explains it."""
+    def start(
+        self, combination: Combination, dropped: bool, waits: bool = False, changed: bool = False
+    ) -> None:
+        """Start to combine the bucket. Marks explains `dropped` and `changed`."""
         if self._versions is None:
             self.fill()
         else:
             self._was_written = not self._is_unchanged()
-        marks = Marks(dropped, self._frozen_digest())
+        marks = Marks(dropped, changed, self._frozen_digest())
         self._sends_whole = combination.can_combine_whole_buckets()
         if self._sends_whole:
             self.finish = combination.start(self.memory, self.name, waits, marks)
@@ -420,18 +423,24 @@ class SparseBucket(_AnyBucket):
     def fill(self) -> None:
         self._versions = [version(self.gradients[0].parameter.grad)]
 
-    def start(self, combination: Combination, dropped: bool, waits: bool = False) -> None:
-        """Start to combine the rows. They have no marks."""
+    def start(
+        self, combination: Combination, dropped: bool, waits: bool = False, changed: bool = False
+    ) -> None:
+        """Start to combine the rows. Marks explains `dropped` and `changed`."""
         if self._versions is None:
             self.fill()
         rows = _rows(self.gradients[0].parameter)
-        self.finish = sparse_allreduce_async(rows, self.name, combination.op, combination.group)
+        marks = Marks(dropped, changed, frozen=0).before()
+        self.finish = start_sparse(rows, self.name, combination.op, combination.group, marks)
 
     def wait(self) -> None:
         if self.finish is None or self.combined:
             return
         self.combined = True
-        result = self.finish()  # even after a change, because the other ranks wait for this one
+        try:
+            result = self.finish()  # even after a change: the other ranks wait for this one
+        except CallError as error:
+            raise _explained(error) from None
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)
@@ -484,9 +493,13 @@ def _explained(error: CallError) -> CallError:
         return error
     return CallError(
         f"{text}\nThe shape begins with 1 on a rank that has not called step() for the gradients "
-        "that were combined before these. The dimensions of length 1 at its end stand for the "
-        "parameters that are frozen. All ranks must make or skip the same steps, and freeze the "
-        "same parameters"
+        "that were combined before these. It begins with 1, 1 on a rank that has changed gradients "
+        "between backward() and step() before these were combined, and with 1, 1, 1 on a rank that "
+        "has done both. (In the shape of sparse gradients, these ones follow the number of rows.) "
+        "The ones at its end stand for the parameters that are frozen. All ranks "
+        "must make or skip the same steps, and freeze the same parameters. To clip or scale "
+        "gradients that some rank has not computed, call optimizer.synchronize() first, and step() "
+        "within `with optimizer.skip_synchronize():`"
     )
 
 

@@ -26,8 +26,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
-from farandole.bucket_layout import DENSE, NOTHING, SPARSE, AgreedGradient, agree
+from farandole.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
 from farandole.bucket_plan import plan_buckets, plan_groups
+from farandole.comparison import allreduce_max
 from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
 from farandole.pairing import paired
@@ -258,8 +259,9 @@ class Gradients:
             self._counts_passes = before
 
     @outside_dynamo
-    def reduce(self) -> None:
-        """Combine the remaining gradients, in the same order on all ranks."""
+    def reduce(self, unscaled: bool = False) -> None:
+        """Combine the remaining gradients, in the same order on all ranks. `unscaled` says whether
+        a GradScaler has unscaled the gradients of this rank."""
         if self._retired:
             raise MisuseError(
                 "a DistributedOptimizer that was made later has parameters of this one, and "
@@ -271,23 +273,25 @@ class Gradients:
             self._reset()
         self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
-        first_new = len(self._buckets)
-        was_changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
+        changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
         for bucket in remaining:
             waits = bucket is remaining[-1] and not self._unplaced
-            start = functools.partial(bucket.start, self._combination, self._dropped, waits)
+            # Ranks that have started a bucket in backward() must know of changes before it ends.
+            mark = (changed or unscaled) and not bucket.late
+            start = functools.partial(bucket.start, self._combination, self._dropped, waits, mark)
             errors.attempt(start)
         # If the first agreement fails, it fails on all ranks; on some, it fails in backward().
-        if self._has_agreed or errors.attempt(self._place_common):
+        placed = self._has_agreed or errors.attempt(self._place_common)
+        first_late = len(self._buckets)
+        if placed:
             errors.attempt(self._place_rest)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if self._has_extra_pass:
             errors.found.append(changed_error(""))
-        for bucket in (*remaining, *self._buckets[first_new:]) if was_changed else ():
-            if bucket.is_begun(self._passes) or bucket.has_values():
-                errors.found.append(changed_error(bucket.name))
-                break
+        late = [bucket for bucket in remaining if bucket.late] + self._buckets[first_late:]
+        others = [bucket for bucket in remaining if not bucket.late]
+        errors.attempt(functools.partial(self._check_changes, changed, others, late))
         self._reset()
         if errors.found:
             self._dropped = False
@@ -295,6 +299,23 @@ class Gradients:
         self._add_hooks()
         self._former_buckets.clear()
         self.reduced = True
+
+    def _check_changes(
+        self,
+        changed: bool,
+        others: Sequence[Bucket | SparseBucket],
+        late: Sequence[Bucket | SparseBucket],
+    ) -> None:
+        """Raise an error if a program has changed gradients before these buckets were combined.
+        `changed` says whether this rank's program has. All ranks combine the late ones here, so
+        they all raise the error; for the others, marks have told the ranks."""
+        somewhere = changed
+        if late:
+            name = f"{self._name}.changed"
+            somewhere = bool(allreduce_max([changed], name, self._combination.group)[0])
+        for bucket in (*(others if changed else ()), *(late if somewhere else ())):
+            if bucket.has_values():
+                raise changed_error(bucket.name)
 
     @outside_dynamo
     def skip_reduce(self) -> bool:
@@ -348,9 +369,14 @@ class Gradients:
         trained = self._paired("pairing.rest")
         if not trained:
             return
-        written = [g for g in trained if g.passes_left == 0 and not g.is_unchanged()]
-        kinds = [_kind(gradient.parameter.grad) for gradient in trained]
+        kinds = [
+            CHANGED if g.passes_left == 0 and not g.is_unchanged() else _kind(g.parameter.grad)
+            for g in trained
+        ]
         agreed = self._agree("layout.rest", trained, kinds)
+        written = [gradient for gradient in trained if agreed[gradient].kind == CHANGED]
+        if written:
+            raise changed_error(self._text_of(written[:1]))
         for gradient in trained:
             if agreed[gradient].kind != NOTHING:
                 continue
@@ -362,8 +388,6 @@ class Gradients:
         chosen = [gradient for gradient in trained if agreed[gradient].kind != NOTHING]
         self._give_places(agreed, [g for g in chosen if agreed[g].on_all_ranks], late=False)
         self._give_places(agreed, [g for g in chosen if not agreed[g].on_all_ranks], late=True)
-        if written:
-            raise changed_error(self._text_of(written[:1]))
 
     def _paired(self, call: str) -> list[Gradient]:
         """Return the trained gradients without a place, in the same order on all ranks."""

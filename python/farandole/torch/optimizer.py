@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
+from farandole.torch.grad_scaler import has_unscaled, scaler_in_step, share_overflow
 from farandole.torch.gradients import Gradients
 from farandole.torch.operations import allreduce, allreduce_, grouped_allreduce_async_
 from farandole.torch.optimizer_types import keeps_class
@@ -156,6 +158,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _names: Mapping[int, str]  # of the parameters that have one, by id()
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
+    _scaler_has_combined = False  # whether a GradScaler has combined the gradients of this step
     _check: PeriodicCheck | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -167,6 +170,25 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() "
             "and optimizer.state_dict()"
         )
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
+        GradScaler.step() asks, first combine the gradients; grad_scaler.py explains why."""
+        scaler, gradients = scaler_in_step(sys._getframe(1)), self._gradients
+        if scaler is not None and gradients is not None and self._synchronizing:
+            unscaled = has_unscaled(scaler, self)
+            if gradients.needs_reduce():
+                gradients.reduce(unscaled)
+                self._scaler_has_combined = True
+            if unscaled:
+                share_overflow(scaler, self, self._name, self.process_set)
+        inherited = getattr(super(), "_step_supports_amp_scaling", False)
+        return bool(self.__dict__.get("_step_supports_amp_scaling", inherited))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
 
     # The attributes of Horovod's optimizer that programs read.
 
@@ -271,9 +293,10 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if not self._synchronizing:
             self._skip_reduce(gradients)
             return super().step()
+        combined, self._scaler_has_combined = self._scaler_has_combined, False
         if gradients.needs_reduce():
             gradients.reduce()
-        else:
+        elif not combined:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
@@ -339,6 +362,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Do what the zero_grad() of the wrapped class does. Raise a MisuseError while gradients
         are in flight."""
         self._check_nothing_in_flight("zero_grad()")
+        self._scaler_has_combined = False
         if self._gradients is not None:
             self._gradients.restart()
         super().zero_grad(*args, **kwargs)

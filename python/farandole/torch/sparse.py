@@ -35,6 +35,14 @@ def sparse_allreduce_async(
         op: Sum, Average or AverageOfPresent.
         process_set: The group.
     """
+    return start_sparse(tensor, name, op, process_set)
+
+
+def start_sparse(
+    tensor: torch.Tensor, name: str | None, op: ReduceOp, process_set: Group, marks: int = 0
+) -> Callable[[], torch.Tensor]:
+    """Do what sparse_allreduce_async() does. The values of each row get `marks` more dimensions of
+    length 1, which must be the same on all ranks."""
     op = checked_op(op)
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         kind = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
@@ -49,10 +57,13 @@ def sparse_allreduce_async(
     own_indices = coalesced.indices().t()
     own_sizes = own_indices.new_tensor([coalesced.shape[:dimensions]])
     own_values = coalesced.values()
-    wait = start_gather(torch_tensors, own_sizes, own_indices, own_values, name, process_set)
+    rest = tuple(own_values.shape[1:])
+    marked = own_values.reshape(len(own_values), *(1,) * marks, *rest) if marks else own_values
+    wait = start_gather(torch_tensors, own_sizes, own_indices, marked, name, process_set)
 
     def finish() -> torch.Tensor:
         sizes, indices, values, present = wait()
+        values = values.reshape(len(values), *rest) if marks else values
         shape = (*sizes, *coalesced.shape[dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
         if op is not Sum:

@@ -1,0 +1,50 @@
+"""Let a torch.amp.GradScaler step a DistributedOptimizer.
+
+After an overflow, GradScaler.step() does not call the optimizer's step(), and each rank decides by
+the gradients that it has. So all gradients must be combined before: otherwise a rank with an
+overflow of its own would skip the step while the others wait for it. Before it looks for an
+overflow, GradScaler.step() asks the optimizer for its attribute `_step_supports_amp_scaling`, so
+the property of this name combines the gradients. Other code may read the property; then it does
+nothing else.
+"""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler, OptState
+
+from farandole.comparison import allreduce_max
+from farandole.group import Group, OptimizerName
+
+_STEP = GradScaler.step.__code__
+
+
+def scaler_in_step(frame: FrameType) -> GradScaler | None:
+    """Return the scaler if the frame is that of its step(), otherwise None."""
+    return frame.f_locals["self"] if frame.f_code is _STEP else None
+
+
+def has_unscaled(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the program has called scaler.unscale_() in this step."""
+    return scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.UNSCALED
+
+
+def share_overflow(
+    scaler: GradScaler, optimizer: torch.optim.Optimizer, name: OptimizerName, group: Group
+) -> None:
+    """After unscale_(), let all ranks find an overflow that one of them has found: gradients that
+    were combined later may have it on one rank only."""
+    state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
+    found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
+    overflow = any(bool(each.item()) for each in found.values())
+    [anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
+    scale = scaler._scale
+    assert scale is not None
+    if not found:  # this rank had no gradient; torch rejects a step without an answer
+        found[scale.device] = torch.zeros((), device=scale.device)
+    if anywhere > overflow:
+        for each in found.values():
+            each.fill_(1.0)

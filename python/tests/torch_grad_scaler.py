@@ -1,0 +1,185 @@
+"""Checks that a GradScaler works as in one process if step() combines gradients.
+
+In all checks, the gradients of one rank overflow in some steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch_backward import branch_loss, branches
+from torch_optimizer import Loss, OptimizerFixture
+from torch_training import EmbeddingModel
+
+import farandole.torch as hvd
+
+Build = Callable[[], nn.Module]
+Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+OVERFLOWS = (0, 3)  # the steps
+
+
+def uneven(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Only rank 0 uses the second branch, and no rank uses the third one."""
+    return branch_loss(model, [0, 1] if rank == 0 else [0], rank, step)
+
+
+def changing(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Rank 0 leaves out a branch in some steps."""
+    return branch_loss(model, [0] if rank == 0 and step in (2, 3) else [0, 1, 2], rank, step)
+
+
+def without_a_batch(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Rank 0 computes no gradient in some steps."""
+    weight = 0.0 if rank == 0 and step in (3, 4) else 1.0
+    if weight == 0.0:
+        return torch.zeros((), requires_grad=True)
+    return branch_loss(model, [0, 1, 2], rank, step)
+
+
+def sparse(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Rank 0 leaves out a table in some steps."""
+    assert isinstance(model, EmbeddingModel)
+    return model.loss(rank, step, used=rank > 0 or step not in (2, 3))
+
+
+def single(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer whose step() unscales gradients and skips itself."""
+    return torch.optim.Adam(parameters, lr=0.01, fused=True)
+
+
+class GradScalerChecks(OptimizerFixture):
+    def overflowing(self, loss: Loss, rank: int) -> Loss:
+        def result(model: nn.Module, of: int, step: int) -> torch.Tensor:
+            factor = float("inf") if of == rank and step in OVERFLOWS else 1.0
+            return loss(model, of, step) * factor
+
+        return result
+
+    def compare_scaled(
+        self,
+        loss: Loss,
+        make: Make,
+        within: Callable[[Any], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        unscales: bool = False,
+    ) -> None:
+        """Compare with one process, and expect no warning. `within` makes a context for
+        backward()."""
+        model, reference = branches(), branches()
+        plain = make(reference.parameters())
+        optimizer = hvd.DistributedOptimizer(make(model.parameters()), model.named_parameters())
+        mine, theirs = (torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2))
+        for step in range(6):
+            optimizer.zero_grad()
+            with within(optimizer):
+                mine.scale(loss(model, self.rank, step)).backward()
+            if unscales:
+                mine.unscale_(optimizer)
+            mine.step(optimizer)
+            mine.update()
+            plain.zero_grad()
+            for rank in range(self.size):
+                theirs.scale(loss(reference, rank, step) / self.size).backward()
+            for parameter in reference.parameters():
+                if parameter.grad is None and self.size > 1:
+                    parameter.grad = torch.zeros_like(parameter)
+            theirs.step(plain)
+            theirs.update()
+            assert mine.get_scale() == theirs.get_scale(), step
+            self.expect_same_everywhere(model)
+        assert mine.get_scale() == 2.0**8
+        self.expect_equal(model, reference)
+
+    def check_gradients_that_some_rank_lacks(self) -> None:
+        for make in (single, fused):
+            self.compare_scaled(self.overflowing(uneven, 0), make)
+            self.compare_scaled(self.overflowing(changing, self.size - 1), make)
+            self.compare_scaled(self.overflowing(changing, 0), make)
+            if self.size > 1:  # one process must compute some gradient, or torch raises an error
+                self.compare_scaled(self.overflowing(without_a_batch, self.size - 1), make)
+
+    def check_passes_within_no_sync(self) -> None:
+        """step() combines all gradients. After unscale_(), the ranks share what it has found."""
+        for make in (single, fused):
+            for unscales in (False, True):
+                self.compare_scaled(
+                    self.overflowing(uneven, 0), make, lambda o: o.no_sync(), unscales
+                )
+
+    def check_fewer_passes_than_declared(self) -> None:
+        self.compare_scaled(self.overflowing(uneven, self.size - 1), single, self.declare_two)
+
+    @contextlib.contextmanager
+    def declare_two(self, optimizer: Any) -> Any:
+        if optimizer.backward_passes_per_step == 1:
+            optimizer.set_backward_passes_per_step(2)
+        yield
+
+    def check_unscaling_too_early_is_one_error(self) -> None:
+        """If a program unscales or clips gradients that are not combined yet, all ranks get an
+        error, the rank that has not computed them and the ranks that wait for it, too."""
+        if self.size == 1:
+            return
+        for loss in (uneven, changing, without_a_batch, sparse):
+            build: Build = EmbeddingModel if loss is sparse else branches
+            self.expect_one_error(loss, build)
+            self.expect_one_error(self.overflowing(loss, 0), build)
+            self.expect_one_error(self.overflowing(loss, self.size - 1), build)
+
+    def expect_one_error(self, loss: Loss, build: Build) -> None:
+        model = build()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        failed_at = -1
+        for step in range(5):
+            optimizer.zero_grad()
+            try:
+                scaler.scale(loss(model, self.rank, step)).backward()
+                scaler.unscale_(optimizer)
+                if build is branches:  # torch cannot clip sparse gradients
+                    clip_grad_norm_(model.parameters(), 1e-3)
+                scaler.step(optimizer)
+            except hvd.CallError as error:
+                assert "optimizer.synchronize() first" in str(error)
+                assert "`with optimizer.skip_synchronize():`" in str(error)
+                failed_at = step
+                break
+            scaler.update()
+        assert failed_at >= 0
+        assert (hvd.allgather(torch.tensor([failed_at])) == failed_at).all()
+        optimizer.zero_grad()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for step in range(6):  # the lines that the error tells
+            optimizer.zero_grad()
+            scaler.scale(loss(model, self.rank, step)).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+            scaler.update()
+        self.expect_same_everywhere(model)
+
+    def check_other_readers_of_the_attribute(self) -> None:
+        """Only GradScaler.step() makes the attribute combine gradients."""
+        model = branches()
+        for make, wanted in ((single, False), (fused, True)):
+            optimizer: Any = hvd.DistributedOptimizer(make(model.parameters()))
+            for step in range(2):
+                optimizer.zero_grad()
+                uneven(model, self.rank, step).backward()
+                if self.rank == 0:
+                    assert optimizer._step_supports_amp_scaling is wanted
+                optimizer.step()
+            optimizer._step_supports_amp_scaling = not wanted
+            assert optimizer._step_supports_amp_scaling is not wanted
+        self.expect_same_everywhere(model)
