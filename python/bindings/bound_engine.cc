@@ -27,7 +27,8 @@ void raise_group_lost() {
 }  // namespace
 
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
-                         const std::string& rendezvous_id, const std::vector<int>& topology) {
+                         const std::string& rendezvous_id, const std::vector<int>& topology,
+                         bool beside) {
   const bool topology_is_known = topology.size() == 2;  // rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
@@ -36,6 +37,10 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
     options->rendezvous_id = rendezvous_id;
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
+  }
+  if (beside) {  // what the launcher gives is for the engine of the whole job
+    options->rendezvous_descriptor = options->flight_record_descriptor = -1;
+    options->timeline_path.clear();
   }
   options->context = context.context;
   options->groups = std::move(groups);
@@ -152,8 +157,9 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<BoundContext>(module, "ProcessContext").def(nb::init<>());
   engine
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
-                    const std::vector<int>&>(),
-           nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"))
+                    const std::vector<int>&, bool>(),
+           nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"),
+           nb::arg("beside"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })

@@ -25,21 +25,25 @@ def run(call: core.Call, borrowed: object) -> None:
         raise
 
 
-def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
+def start(
+    prepared: PreparedCall[Result], waits: bool = False, engine: core.Engine | None = None
+) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    If the caller waits for the handle immediately, `waits` is True. Then the call runs on this
-    thread if possible, and no other thread is woken for it.
+    `waits` says that the caller waits for the handle at once. Then the call runs on this thread if
+    possible, and no other thread is woken for it. `engine` is another one than that of the job.
     """
-    engine = lifecycle.engine()
+    engine = engine or lifecycle.engine()
     handle = Handle.of(engine, prepared)
     engine.submit(prepared.call, waits)
     return handle
 
 
-def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> BatchHandle[Result]:
-    """Submit all calls of a batch or, if there is an error, none."""
-    engine = lifecycle.engine()
+def start_batch(
+    batch: Sequence[PreparedCall[Result]], waits: bool = False, engine: core.Engine | None = None
+) -> BatchHandle[Result]:
+    """Submit all calls of a batch or, if there is an error, none. See start()."""
+    engine = engine or lifecycle.engine()
     handle = BatchHandle([Handle.of(engine, prepared) for prepared in batch])
     engine.submit_batch([prepared.call for prepared in batch], waits)
     return handle

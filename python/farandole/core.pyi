@@ -94,10 +94,13 @@ class Engine:
         groups: Sequence[Sequence[int]],
         rendezvous_id: str,
         topology: Sequence[int],
+        beside: bool,
     ) -> None:
         """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
         same `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
-        and size, and `rendezvous_id` is appended to the id of the launcher's job."""
+        and size, and `rendezvous_id` is appended to the id of the launcher's job. `beside` says
+        that these are some ranks of a larger job: the launcher's reports and the timeline leave
+        this engine out."""
     @property
     def rank(self) -> int: ...
     @property

@@ -25,6 +25,8 @@ class _Process:
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because other launchers (mpirun, torchrun) provide the same variables for all.
     rendezvous_count = 0
+    # Engines of some ranks, beside that of the whole job.
+    beside: tuple[core.Engine, ...] = ()
     # Engines whose shutdown() runs. If the process forks meanwhile, the child also abandons them.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
@@ -77,6 +79,42 @@ def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
     _join([], rendezvous_id, (rank, size))
 
 
+def join_some_ranks(rendezvous_id: str, rank: int, size: int) -> core.Engine:
+    """Return an engine of some ranks on this host, which is independent of the job of all ranks.
+    Only these ranks call it, with the same `rendezvous_id`; no other call uses that. The launcher
+    does not see the calls of this engine. leave_some_ranks() ends it."""
+    _check_not_forked()
+    _process.joining = True
+    try:
+        engine = core.Engine(
+            context=_process.context,
+            groups=[],
+            rendezvous_id=rendezvous_id,
+            topology=(rank, size),
+            beside=True,
+        )
+    finally:
+        _process.joining = False
+    _process.beside += (engine,)
+    return engine
+
+
+def leave_some_ranks(
+    engine: core.Engine,
+    reason: str = "it called shutdown()",
+    cause: core.LeaveCause = core.LeaveCause.ORDERLY,
+) -> None:
+    """End an engine of join_some_ranks(). A second call does nothing."""
+    if engine not in _process.beside or _process.forked:
+        return
+    _process.leaving += (engine,)
+    _process.beside = tuple(each for each in _process.beside if each is not engine)
+    try:
+        engine.shutdown(reason, cause, "")
+    finally:
+        _process.leaving = tuple(each for each in _process.leaving if each is not engine)
+
+
 def _check_not_forked() -> None:
     if _process.forked:
         raise CallError("init() was called in a forked child of a member; start a new process")
@@ -92,6 +130,7 @@ def _join(
             groups=[group.ranks or [] for group in groups],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
+            beside=False,
         )
     finally:
         _process.joining = False
@@ -278,8 +317,11 @@ def is_homogeneous() -> bool:
 
 def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    reason = "its program ended" if error is None else _summary(error)
+    for engine in _process.beside:
+        leave_some_ranks(engine, reason)
     if error is None:
-        return _leave("its program ended")
+        return _leave(reason)
     reason = described(error, _summary) or "raised an exception that cannot be described"
     cause = (
         core.LeaveCause.GROUP_LOST if _was_caused_by_lost_rank(error) else core.LeaveCause.EXCEPTION
@@ -318,7 +360,9 @@ def described(error: BaseException, describe: Callable[[BaseException], str]) ->
 
 def _abandon_in_child() -> None:
     _process.is_child = True
-    engines = _process.leaving if _process.engine is None else (*_process.leaving, _process.engine)
+    engines = _process.leaving + _process.beside
+    if _process.engine is not None:
+        engines += (_process.engine,)
     for each in engines:
         each.abandon_after_fork()
     _process.forked = _process.forked or _process.joining or bool(engines)

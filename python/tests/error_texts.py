@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,7 +28,6 @@ from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
-from farandole.torch.distributed.process_group import make_process_group
 
 Case = tuple[Callable[[], object], str]
 
@@ -67,16 +66,6 @@ def makes_an_error(statement: ast.stmt) -> bool:
     # test_a_torch_that_is_too_old checks the text of the ImportError.
     others = ("AttributeError", "ImportError")
     return any(name.endswith("Error") and name not in others for name in names)
-
-
-def _local_group_error(rank: int) -> str:
-    return (
-        f"new_group([{rank}]) was called with use_local_synchronization=True, beside a default "
-        "group of another backend, or with a torch before 2.13. Then only these ranks make the "
-        "group, but all ranks must: call farandole.torch.init() and "
-        f"farandole.torch.add_process_set([{rank}]) on all ranks before, or make farandole the "
-        "default backend of torch 2.13 or newer"
-    )
 
 
 SECOND_PASS = (
@@ -499,22 +488,7 @@ class ErrorTexts:
         once = "a rendezvous can be used only once: call init_process_group() again"
         yield lambda: next(again), once
         dist.init_process_group("farandole")
-        yield (
-            lambda: dist.new_group([1, 0], sort_ranks=False),
-            "new_group() got the ranks [1, 0]; a group has its ranks in ascending order: leave out "
-            "sort_ranks=False",
-        )
-        yield (
-            lambda: dist.new_group([rank], use_local_synchronization=True),
-            _local_group_error(rank),
-        )
         yield from self.calls_of_a_process_group(tensor)
-        yield (
-            lambda: make_process_group(
-                SimpleNamespace(global_ranks_in_group=[1], group_rank=0, group_id="7"), None
-            ),
-            _local_group_error(1),
-        )
         dist.destroy_process_group()
 
     def calls_of_a_process_group(self, tensor: torch.Tensor) -> Iterator[Case]:

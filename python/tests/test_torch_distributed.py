@@ -28,7 +28,12 @@ def test_with_torch_compile(size: int) -> None:
 def test_under_other_launchers(launcher: str) -> None:
     """Two ranks are enough: test_under_our_launcher() makes the same checks with four."""
     words = command_of_launcher(
-        launcher, 2, sys.executable, WORKER, "torch_distributed:WithoutGloo"
+        launcher,
+        2,
+        sys.executable,
+        WORKER,
+        "torch_distributed:WithoutGloo",
+        "torch_groups:MemberGroupChecks",
     )
     if words is None:
         pytest.skip(f"{launcher} is not installed")

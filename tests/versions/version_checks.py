@@ -108,13 +108,19 @@ class VersionChecks:
     def check_6_new_group(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         chosen = [list(range(size)), *([other] for other in range(size))]
-        for ranks in chosen[1:]:
-            hvd.add_process_set(ranks)  # needed before torch 2.13
         groups = [dist.new_group(ranks) for ranks in chosen]
         for ranks, group in zip(chosen, groups, strict=True):
             if rank in ranks:
                 dist.all_reduce(tensor := torch.ones(2), group=group)
                 assert tensor.tolist() == [len(ranks)] * 2
+        alone = dist.new_group([rank], use_local_synchronization=True)
+        dist.all_reduce(tensor := torch.ones(2), group=alone)
+        assert tensor.tolist() == [1] * 2
+        mixed = dist.new_group(backend="cpu:gloo,cuda:farandole")
+        backend = mixed._get_backend(torch.device("cpu"))
+        assert type(backend).__name__ == "ProcessGroupGloo"
+        dist.all_reduce(tensor, group=mixed)
+        assert tensor.tolist() == [size] * 2
 
     def check_7_ddp(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from farandole import core, lifecycle
 from farandole.calls import start, start_batch
@@ -25,6 +27,13 @@ from farandole.errors import CallError, FarandoleError, text_for_other_ranks
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
+from farandole.torch.distributed.mixture import (
+    OtherBackends,
+    Place,
+    backends_in_helper,
+    backends_of_new_group,
+    torch_group,
+)
 from farandole.torch.distributed.reductions import (
     Bitwise,
     Reduction,
@@ -42,49 +51,53 @@ from farandole.torch.tensors import (
     is_contiguous_on_host,
     view_of,
 )
+from farandole_torch_backend import NAME
 
 Tensors = Sequence[torch.Tensor]
 Result = TypeVar("Result")
 # Numbers the default groups of this process. torch gives the same names again after
 # destroy_process_group(), and messages of an older group must not match those of a newer one.
 _worlds = itertools.count()
+# How many groups of the same ranks only these ranks have made.
+_member_groups: Counter[tuple[int, ...]] = Counter()
 
 
 def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
     """Make a process group; torch.distributed calls this function. It is the default group or,
     beside a default group of another backend, a group of all or of some ranks."""
-    ranks = options.global_ranks_in_group
-    if ranks and len(ranks) < dist.get_world_size():
-        return ProcessGroup(_existing_group(ranks, options.group_rank), options.group_id)
-    rank, size = options.group_rank, options.group_size
-    rendezvous.join(options.store, rank, size)
-    world = ProcessGroup(global_process_set, options.group_id, next(_worlds))
-    world._has_joined = True
-    return world
+    ranks, rank, size = options.global_ranks_in_group, options.group_rank, options.group_size
+    place = Place(ranks, rank, size, options.store, options.group_id, options.timeout)
+    if ranks and list(ranks) != list(range(dist.get_world_size())):
+        place = _among_members(place)
+        made = _group_of_members(place, options.group_id)
+    else:
+        rendezvous.join(options.store, rank, size)
+        made = ProcessGroup(global_process_set, options.group_id, next(_worlds))
+        made._has_joined, made._store = True, options.store
+    made._add_others(backends_in_helper(), place)
+    return made
 
 
-def _existing_group(ranks: Sequence[int], rank: int) -> Group:
-    """Return the engine's existing group of these ranks. The backend cannot add one here, because
-    torch makes the group on these ranks only. `rank` is the number of this rank in the group."""
-    _check_ascending(ranks)
-    group = lifecycle.group_of(ranks) if lifecycle.is_initialized() else None
-    if group is None or not group.included() or group.rank() != rank:
-        raise CallError(
-            f"new_group({list(ranks)}) was called with use_local_synchronization=True, beside a "
-            "default group of another backend, or with a torch before 2.13. Then only these ranks "
-            "make the group, but all ranks must: call farandole.torch.init() and "
-            f"farandole.torch.add_process_set({list(ranks)}) on all ranks before, or make "
-            "farandole the default backend of torch 2.13 or newer"
-        )
-    return group
+def _among_members(place: Place) -> Place:
+    """Return the place with a name that is the same on all members. torch's name contains the
+    number of groups of this rank, if only the members make the group."""
+    number = _member_groups[tuple(place.ranks)]
+    _member_groups[tuple(place.ranks)] += 1
+    key = f"{'-'.join(map(str, place.ranks))}.{number}"
+    store = dist.PrefixStore(f"farandole/members/{key}/", c10d._get_default_store())
+    return place._replace(name=key, store=store)
 
 
-def _check_ascending(ranks: Sequence[int]) -> None:
-    if list(ranks) != sorted(ranks):
-        raise CallError(
-            f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
-            "order: leave out sort_ranks=False"
-        )
+def _group_of_members(place: Place, name: str, world: int = 0) -> ProcessGroup:
+    """Make a group of which torch tells only its ranks. If the program has made a group of them on
+    all ranks, use that one. Otherwise these ranks get an engine of their own."""
+    group = lifecycle.group_of(place.ranks) if lifecycle.is_initialized() else None
+    if group is not None and group.included() and group.rank() == place.rank:
+        return ProcessGroup(group, name, world, place.name)
+    engine = rendezvous.join_some_ranks(place.store, place.rank, place.size)
+    group = Group(range(place.size))
+    group.register(0, list(range(place.size)), place.rank)
+    return ProcessGroup(group, name, world, place.name, engine)
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -98,6 +111,10 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
 
     @functools.wraps(operation)
     def start_or_announce(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
+        if self._others is not None:
+            other = self._others.operation(operation.__name__, tensors)
+            if other is not None:
+                return other(*tensors, **options)
         first = self._calls
         try:
             return operation(self, *tensors, **options)
@@ -108,30 +125,39 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             self._calls = first + count
             for number in range(first, self._calls):
                 name, text = f"{self._prefix}{number}", text_for_other_ranks(error)
-                _announce(core.invalid_call(name, self._number, text))
+                self._announce(core.invalid_call(name, self._number, text))
             raise
 
     return outside_dynamo(start_or_announce)
 
 
-def _announce(invalid_call: core.Call) -> None:
-    """Submit a call that fails on all ranks of the group, with the error of this rank."""
-    start(PreparedCall(invalid_call, None, core.Engine.peek))
-
-
 class ProcessGroup(dist.ProcessGroup):
     """A process group of torch.distributed."""
 
-    def __init__(self, group: Group, name: str, world: int = 0) -> None:
+    # size waiver: what identifies a group
+    def __init__(
+        self,
+        group: Group,
+        name: str,
+        world: int = 0,
+        key: str = "",
+        engine: core.Engine | None = None,
+    ) -> None:
+        """Make a process group. `key` is its name in calls, if `name`, which is torch's, differs
+        between its ranks. `engine` is the engine of its ranks, if it is not that of the job."""
         super().__init__(group.rank(), group.size())
         self._name, self._description = name, "undefined"
         self._ranks = tuple(group.ranks or ())
         self._number = group.number()
         self._size = len(self._ranks)
-        self._prefix = f"torch.group{name}."
+        self._prefix = f"torch.group{key or name}."
         self._world = world
+        self._channel = f"{world}.{key or name}"
         self._calls = 0  # the number of calls so far
+        self._engine = engine
         self._has_joined = False
+        self._store: dist.Store | None = None
+        self._others: OtherBackends | None = None
         # The numbers of the messages, by source and destination, and tag.
         self._messages: dict[tuple[str, int], Iterator[int]] = {}
 
@@ -158,7 +184,9 @@ class ProcessGroup(dist.ProcessGroup):
     # none of these abilities.
     supports_coalescing = supports_splitting = supports_time_estimate = supports_shrinking = False
 
-    def _get_backend(self, device: object) -> ProcessGroup:
+    def _get_backend(self, device: object) -> Any:
+        if self._others is not None and self._others.serve(device):
+            return self._others.backend(device)
         return self
 
     def supports_tensor_alloc(self, device: object) -> bool:
@@ -166,7 +194,12 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device("cpu")] if self._others is None else self._others.devices
+
+    def _add_others(self, backends: Mapping[str, str], place: Place) -> None:
+        """Make the other backends that a string such as cpu:gloo,cuda:farandole names."""
+        if set(backends.values()) - {NAME}:
+            self._others = OtherBackends(backends, place)
 
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
@@ -177,28 +210,46 @@ class ProcessGroup(dist.ProcessGroup):
     def new_group(
         self,
         ranks: Sequence[int],
-        timeout: object = None,
+        timeout: Any = None,
         backend: object = None,
         pg_options: object = None,
         group_name: str = "",
         group_desc: str | None = None,
-    ) -> ProcessGroup | None:
-        """Make a group. All ranks must call it; a rank outside of the group gets None."""
-        _check_ascending(ranks)
-        members = [self._ranks[rank] for rank in ranks]
-        if not group_name.isdigit():  # use_local_synchronization=True makes a name of digests
-            group = _existing_group(members, members.index(self._ranks[self.rank()]))
+    ) -> dist.ProcessGroup | None:
+        """Make a group. All ranks must call it; a rank outside of the group gets None. With
+        use_local_synchronization=True, only its members call it. From 2.13 on, torch calls it, also
+        for a group of another backend."""
+        is_member, backends = self.rank() in ranks, backends_of_new_group(backend)
+        assert self._store is not None
+        store = dist.PrefixStore(f"{group_name}/", self._store)
+        rank = list(ranks).index(self.rank()) if is_member else -1
+        place = Place(ranks, rank, len(ranks), store, group_name, timeout)
+        # For a group that only its members make, torch makes a name of digests. The engine's groups
+        # have ascending ranks.
+        by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
+        if by_members and is_member:
+            place = _among_members(place)
+        if backends and NAME not in backends.values():
+            return torch_group(backends, place) if is_member else None
+        if by_members:
+            made = _group_of_members(place, group_name, self._world) if is_member else None
         else:
-            group = _group_of(members)
-            if not group.included():
-                return None
-        made = ProcessGroup(group, group_name, self._world)
+            group = _group_of(ranks)
+            made = ProcessGroup(group, group_name, self._world) if is_member else None
+        if made is None:
+            return None
+        made._add_others(backends, place)
         made.setGroupDesc(group_desc or "undefined")
         return made
 
     def shutdown(self) -> None:
         """End the group. destroy_process_group() calls it. If init_process_group() has joined
         the engine's job, the last group that make_process_group() has made leaves the job."""
+        if self._others is not None:
+            self._others.shutdown()
+            self._others = None
+        if self._engine is not None:
+            lifecycle.leave_some_ranks(self._engine)
         if self._has_joined:
             self._has_joined = False
             rendezvous.leave()
@@ -368,13 +419,17 @@ class ProcessGroup(dist.ProcessGroup):
         """Start a send, or a receive from the peer or from any rank. The ranks match messages by
         this process group and by tag; the name is for people."""
         (tensor,) = tensors
+        if self._others is not None and self._others.serve(tensor.device):
+            kind = "send" if make is core.send else "recv_anysource" if peer is None else "recv"
+            end = () if peer is None else (peer,)
+            work: Work = self._others.operation(kind, tensors)(list(tensors), *end, tag)
+            return work
         other = "any" if peer is None else str(peer)
         ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
         # Several threads may send. setdefault() and next() are one step each.
         number = next(self._messages.setdefault((ends, tag), itertools.count()))
         name = f"{self._prefix}{ends}.tag{tag}.{number}"
-        channel = f"{self._world}.{self._name}"
-        message = (-1 if peer is None else self._ranks[peer], tag, channel)
+        message = (-1 if peer is None else self._ranks[peer], tag, self._channel)
         try:
             call = self._in_place(
                 lambda view: make(name, self._number, view, message, ""),
@@ -384,9 +439,9 @@ class ProcessGroup(dist.ProcessGroup):
             )
         except Exception as error:
             view, text = core.BufferView(0, (0,), 0, 0), text_for_other_ranks(error)
-            _announce(make(name, self._number, view, message, text))
+            self._announce(make(name, self._number, view, message, text))
             raise
-        return Work(start(call), tensors, self._source_of)
+        return Work(start(call, engine=self._engine), tensors, self._source_of)
 
     def _source_of(self, source: int) -> int:
         """Return the rank in this group that has sent, or -1 if the call was a send."""
@@ -399,10 +454,16 @@ class ProcessGroup(dist.ProcessGroup):
         return f"{self._prefix}{self._calls - 1}"
 
     def _start(self, call: PreparedCall[None], opts: Any, outputs: Tensors) -> Work:
-        return Work(start(call, waits=not getattr(opts, "asyncOp", True)), outputs)
+        waits = not getattr(opts, "asyncOp", True)
+        return Work(start(call, waits, self._engine), outputs)
 
     def _start_all(self, calls: Sequence[PreparedCall[None]], opts: Any, outputs: Tensors) -> Work:
-        return Work(start_batch(calls, waits=not getattr(opts, "asyncOp", True)), outputs)
+        waits = not getattr(opts, "asyncOp", True)
+        return Work(start_batch(calls, waits, self._engine), outputs)
+
+    def _announce(self, invalid_call: core.Call) -> None:
+        """Submit a call that fails on all ranks that take part, with the error that it has."""
+        start(PreparedCall(invalid_call, None, core.Engine.peek), engine=self._engine)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
         check_writable(tensor)

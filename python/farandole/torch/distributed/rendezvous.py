@@ -95,6 +95,11 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     )
 
 
+def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
+    """Return an engine of the ranks that use this store, beside the job of all ranks."""
+    return lifecycle.join_some_ranks(_common_text(store, rank, size), rank, size)
+
+
 def _common_text(store: dist.Store, rank: int, size: int) -> str:
     """Return a random text that only the ranks know. Several process groups may use the same store
     one after another, so each gets a number."""

@@ -1,0 +1,122 @@
+"""Groups with another backend for some devices, such as "cpu:gloo,cuda:farandole".
+
+torch replaces the whole group by a process group that is written in Python, and passes no backends
+of other devices to it. So such a group makes a second group of torch for these devices, and passes
+on the calls on their tensors.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Mapping, Sequence
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from farandole_torch_backend import NAME
+
+_HELPER = c10d._new_process_group_helper.__code__
+_NEW_GROUP = c10d._new_group_with_tag.__code__
+# Newer names of operations, with the names that torch has always had.
+_OLDER_NAMES = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+}
+
+
+class Place(NamedTuple):
+    """Where a group of torch is made: its ranks in the default group, or none for the default group
+    itself; this rank in it; its size; the store; its name; and torch's timeout."""
+
+    ranks: Sequence[int]
+    rank: int
+    size: int
+    store: dist.Store
+    name: str
+    timeout: datetime.timedelta | None
+
+
+def backends_in_helper() -> dict[str, str]:
+    """Return the backend of each kind of device for the group that torch is making."""
+    config = _local(_HELPER, "backend_config")
+    return {} if config is None else dict(config.get_device_backend_map())
+
+
+def backends_of_new_group(backend: object) -> dict[str, str]:
+    """Return the backend of each kind of device for the group of new_group(). Before torch 2.14,
+    `backend` is None, because torch does not tell it."""
+    backend = backend or _local(_NEW_GROUP, "backend")
+    if backend is None:
+        return {}
+    return dict(c10d.BackendConfig(dist.Backend(str(backend))).get_device_backend_map())
+
+
+def _local(code: CodeType, name: str) -> Any:
+    """Return a variable of a function of torch that is running, or None."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame.f_locals.get(name) if frame.f_code is code else None
+
+
+def torch_group(backends: Mapping[str, str], place: Place) -> dist.ProcessGroup:
+    """Make a group of torch with other backends. torch does not know it: it has no name there, and
+    destroy_process_group() does not end it."""
+    text = dist.Backend(",".join(f"{device}:{name}" for device, name in backends.items()))
+    made, _ = c10d._new_process_group_helper(
+        place.size,
+        place.rank,
+        list(place.ranks),
+        text,
+        place.store,
+        place.name,
+        timeout=place.timeout or c10d._get_default_timeout(text),
+    )
+    world = c10d._world
+    for table in (world.pg_map, world.pg_names, world.pg_backend_config, world.pg_to_tag):
+        table.pop(made, None)
+    for groups in world.tags_to_pg.values():
+        if made in groups:
+            groups.remove(made)
+    torch._C._distributed_c10d._unregister_process_group(place.name)
+    return made
+
+
+class OtherBackends:
+    """The kinds of devices of a group that have another backend, and the group of torch for
+    them."""
+
+    def __init__(self, backends: Mapping[str, str], place: Place) -> None:
+        others = {device: name for device, name in backends.items() if name != NAME}
+        self.devices = [torch.device(device) for device in backends]
+        self._kinds = frozenset(others)
+        self._group = torch_group(others, place._replace(name=f"{place.name}.others"))
+
+    def serve(self, device: Any) -> bool:
+        return torch.device(device).type in self._kinds
+
+    def backend(self, device: Any) -> Any:
+        return self._group._get_backend(torch.device(device))
+
+    def operation(self, name: str, tensors: Sequence[Any]) -> Any:
+        """Return the operation of torch's group for these tensors, or None if the group does not
+        serve their device."""
+        first: Any = tensors
+        while isinstance(first, (list, tuple)) and len(first) > 0:
+            first = next((each for each in first if not isinstance(each, list) or each), None)
+        if not isinstance(first, torch.Tensor) or first.device.type not in self._kinds:
+            return None
+        found = getattr(self._group, name, None)
+        return found or getattr(self._group, _OLDER_NAMES[name])
+
+    def shutdown(self) -> None:
+        shutdown = getattr(c10d, "_shutdown_backend", None)
+        if shutdown is not None:
+            shutdown(self._group)
