@@ -114,6 +114,22 @@ class GradScalerChecks(OptimizerFixture):
                     self.overflowing(uneven, 0), make, lambda o: o.no_sync(), unscales
                 )
 
+    def check_unscaling_on_one_rank(self) -> None:
+        """A rank may unscale combined gradients, for example to log their norm."""
+        model = branches()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        loss = self.overflowing(lambda m, r, step: branch_loss(m, [0, 1, 2], r, step), 0)
+        for step in range(5):
+            optimizer.zero_grad()
+            scaler.scale(loss(model, self.rank, step)).backward()
+            if self.rank == 0:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        self.expect_same_everywhere(model)
+        assert scaler.get_scale() == 1.0
+
     def check_fewer_passes_than_declared(self) -> None:
         self.compare_scaled(self.overflowing(uneven, self.size - 1), single, self.declare_two)
 

@@ -35,12 +35,20 @@ def has_unscaled(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> bool:
 def share_overflow(
     scaler: GradScaler, optimizer: torch.optim.Optimizer, name: OptimizerName, group: Group
 ) -> None:
-    """After unscale_(), let all ranks find an overflow that one of them has found: gradients that
-    were combined later may have it on one rank only."""
+    """If a rank has called unscale_() and found an overflow, let all ranks find one: gradients that
+    were combined later may have it on one rank only. All ranks call this function, because some may
+    call unscale_() that others do not call, for example to log the norm."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
-    found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
-    overflow = any(bool(each.item()) for each in found.values())
+    unscaled = has_unscaled(scaler, optimizer)
+    overflow = unscaled and any(
+        bool(each.item()) for each in state["found_inf_per_device"].values()
+    )
     [anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
+    if anywhere and not unscaled:
+        scaler.unscale_(optimizer)
+    elif not unscaled:
+        return
+    found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
     scale = scaler._scale
     assert scale is not None
     if not found:  # this rank had no gradient; torch rejects a step without an answer

@@ -177,12 +177,10 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         GradScaler.step() asks, first combine the gradients; grad_scaler.py explains why."""
         scaler, gradients = scaler_in_step(sys._getframe(1)), self._gradients
         if scaler is not None and gradients is not None and self._synchronizing:
-            unscaled = has_unscaled(scaler, self)
             if gradients.needs_reduce():
-                gradients.reduce(unscaled)
+                gradients.reduce(has_unscaled(scaler, self))
                 self._scaler_has_combined = True
-            if unscaled:
-                share_overflow(scaler, self, self._name, self.process_set)
+            share_overflow(scaler, self, self._name, self.process_set)
         inherited = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", inherited))
 
