@@ -111,6 +111,27 @@ class TorchSurface(Suite):
         for absent in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
             assert absent() is False
 
+    def check_one_name_for_two_operations(self) -> None:
+        ones = torch.ones(2)
+        for _ in range(3):
+            total = hvd.allreduce_async(ones, op=hvd.Sum, name="shared")
+            root = hvd.broadcast_async(ones * self.rank, 0, name="shared")
+            every = hvd.allgather(ones[:1], name="shared")
+            self.expect_error("`shared` is in use", hvd.broadcast_async, ones, 0, name="shared")
+            assert hvd.synchronize(root).tolist() == [0.0, 0.0]
+            assert hvd.synchronize(total).tolist() == [self.size] * 2
+            assert len(every) == self.size
+        if self.size > 1:  # what no other call uses is matched by the name alone
+
+            def differs() -> None:
+                if self.rank == 0:
+                    hvd.allreduce(ones, name="shared")
+                else:
+                    hvd.broadcast(ones, 0, name="shared")
+
+            self.expect_error("the operation differs", differs)
+            hvd.allreduce(ones, name="shared")
+
     def check_handles(self) -> None:
         """A handle can be used like Horovod's handle, which is a number."""
         handles = [hvd.allreduce_async(torch.ones(2), name=f"h.{i}") for i in range(4)]

@@ -7,6 +7,15 @@
 
 namespace farandole {
 
+std::optional<Operation> InternedSignatures::user_of(const std::string& name) const {
+  const auto entry = entries_.find(name);
+  if (entry != entries_.end())
+    return entry->second.in_use ? std::optional(entry->second.interned.signature.operation)
+                                : std::nullopt;
+  const auto retired = retired_.empty() ? retired_.end() : retired_.find(digest_of(name));
+  return retired == retired_.end() ? std::nullopt : std::optional(retired->second);
+}
+
 InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submission) {
   const auto found = entries_.find(submission.name);
   if (found == entries_.end()) {
@@ -25,7 +34,7 @@ InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submiss
 
 void InternedSignatures::retire(Entry& entry) noexcept {
   try {
-    retired_.insert(entry.interned.name_digest);
+    retired_.emplace(entry.interned.name_digest, entry.interned.signature.operation);
   } catch (const std::bad_alloc&) {
     return;
   }

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/signature.h"
 #include "farandole/engine.h"
@@ -27,15 +27,18 @@ class InternedSignatures {
   // Keeps about `names_max` entries, and all that are in use.
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
+  // Returns the operation of the call that uses the name, or of a call whose handle was dropped;
+  // nothing if the name is free.
+  std::optional<Operation> user_of(const std::string& name) const;
   // Returns the entry for a checked submission, whose name is in use from now on; null if the
   // name was in use already. The entry does not change until release(), retire() or erase(). If
   // this throws std::bad_alloc, the name is not in use.
   Entry* acquire(const Submission& submission);
   static void release(Entry& entry) { entry.in_use = false; }
   // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name
-  // is kept (about 40 bytes). Another name has the same digest with a probability of 2^-64; then
-  // that name is rejected on all ranks. Throws nothing: if there is no memory for the digest, the
-  // entry stays.
+  // and the operation are kept (about 40 bytes). Another name has the same digest with a
+  // probability of 2^-64; then that name is rejected on all ranks. Throws nothing: if there is no
+  // memory for the digest, the entry stays.
   void retire(Entry& entry) noexcept;
   // Releases all names, even those that were retired. No entry may belong to a call in flight.
   void release_all() noexcept;
@@ -50,7 +53,8 @@ class InternedSignatures {
 
   std::size_t names_max_;
   std::unordered_map<std::string, Entry> entries_;
-  std::unordered_set<std::uint64_t> retired_;  // digests of the names that stay in use forever
+  // The digests of the names that stay in use forever, and the operations of their calls.
+  std::unordered_map<std::uint64_t, Operation> retired_;
 };
 
 }  // namespace farandole

@@ -35,13 +35,13 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   Status rejection;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
-    record.interned = calls.names.acquire(record.submission);
+    record.interned = acquire_name(calls, record.submission);
     if (record.interned == nullptr)
       rejection = Status::fix_call(
           format_text("`{}` is in use by an earlier call whose result was not waited for: keep "
                       "the handle of that call and wait for it first, or give this call another "
                       "name (the name of a call whose handle was dropped stays in use)",
-                      record.submission.name));
+                      submission.name));
   } catch (const std::bad_alloc&) {
     undo();
     throw;
@@ -55,6 +55,19 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   }
   undo();
   return rejection;
+}
+
+// A program may use one name for two operations at a time. The later call then gets a name of its
+// own, which follows from the order of the program's calls, and so is the same on all ranks.
+InternedSignatures::Entry* SubmissionTable::acquire_name(GroupCalls& calls,
+                                                         Submission& submission) {
+  InternedSignatures::Entry* const entry = calls.names.acquire(submission);
+  if (entry != nullptr || calls.names.user_of(submission.name) == submission.operation)
+    return entry;
+  std::string name = format_text("{} ({})", submission.name, row_of(submission.operation).name);
+  if (name.size() > kNameBytesMax) return nullptr;
+  submission.name = std::move(name);
+  return calls.names.acquire(submission);
 }
 
 Record& SubmissionTable::make(const Submission& submission) {

@@ -43,8 +43,9 @@ class SubmissionTable {
  public:
   SubmissionTable();
 
-  // Adds a checked submission: gives it a handle and, if it has none, a name. Errors: kFixCall if
-  // the name is in use, or if this rank has joined the group. If it throws std::bad_alloc, nothing
+  // Adds a checked submission: gives it a handle and, if it has none, a name. If another operation
+  // uses its name, the submission gets another name. Errors: kFixCall if the same operation uses
+  // the name, or if this rank has joined the group. If it throws std::bad_alloc, nothing
   // has changed.
   Result<Record*> add(const Submission& submission);
   // Undoes add(). Call it before the record is used for anything else.
@@ -95,6 +96,7 @@ class SubmissionTable {
 
   Record& make(const Submission& submission);
   void choose_name(GroupCalls& calls, Record& record);
+  InternedSignatures::Entry* acquire_name(GroupCalls& calls, Submission& submission);
   void erase(Record& record);
   void release_index(const Record& record);
   void release_all_names(GroupId group);

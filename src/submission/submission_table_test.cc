@@ -54,6 +54,34 @@ TEST(SubmissionTable, AutomaticNamesRepeat) {
   EXPECT_EQ(names.size(), kInFlight);
 }
 
+// The name of the later call depends only on which calls the program has made and taken: not on
+// whether the earlier one has finished, or its handle was dropped.
+TEST(SubmissionTable, OneNameServesTwoOperations) {
+  const auto named = [](Operation operation) {
+    Submission submission = unnamed(operation);
+    submission.name = "x";
+    return submission;
+  };
+  for (const bool drops : {false, true}) {
+    SubmissionTable table;
+    Record& first = **table.add(named(Operation::kAllreduce));
+    if (drops) {
+      table.finish(first);
+      table.drop(first.handle);
+    }
+    Record& second = **table.add(named(Operation::kBroadcast));
+    EXPECT_EQ(second.submission.name, "x (broadcast)");
+    EXPECT_FALSE(table.add(named(Operation::kAllreduce)).ok());
+    const Status again = table.add(named(Operation::kBroadcast)).status();
+    EXPECT_EQ(again.message().substr(0, 13), "`x` is in use");
+    if (drops) continue;
+    table.finish(first);
+    (void)table.take(first.handle);
+    EXPECT_EQ((*table.add(named(Operation::kBroadcast)))->submission.name, "x");
+    EXPECT_EQ((*table.add(named(Operation::kAllreduce)))->submission.name, "x (allreduce)");
+  }
+}
+
 // The index of a dropped call stays in use, but needs no memory.
 TEST(SubmissionTable, DroppedCallsLeaveOnlyTheirIndices) {
   SubmissionTable table;
