@@ -13,7 +13,7 @@ from pathlib import Path
 import svg_plot
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-UNITS = svg_plot.Units(across=lambda exponent: str(1 << exponent), up=lambda power: f"{10**power:,}")
+UNITS = svg_plot.Units(across=lambda power: str(1 << power), up=lambda power: f"{10**power:,}")
 
 
 def curve_name(members: int, hosts: str, way: str) -> str | None:

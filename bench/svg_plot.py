@@ -95,4 +95,5 @@ def plot(title: str, curves: Curves, units: Units = Units()) -> str:
     )
     background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     heading = text(WIDTH / 2, 22, title)
-    return "\n".join([head, background, heading, *grid(axes, units), *shapes, *names(curves), "</svg>\n"])
+    parts = [head, background, heading, *grid(axes, units), *shapes, *names(curves)]
+    return "\n".join([*parts, "</svg>\n"])

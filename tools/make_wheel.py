@@ -16,6 +16,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import long_description
 from progress import heartbeat, say
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,6 +76,11 @@ def make(out: Path) -> None:
     (wheel,) = (BUILD / "untagged").glob("*.whl")
     # auditwheel fails if the wheel needs newer libraries than the tag allows.
     run(sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM, "-w", out, wheel)
+    address = long_description.address_in((ROOT / "pyproject.toml").read_text())
+    version = wheel.name.split("-")[1]
+    long_description.change_sdist(out / f"farandole-{version}.tar.gz", address)
+    (repaired,) = out.glob(f"farandole-{version}-*{PLATFORM}*.whl")
+    long_description.change_wheel(repaired, address)
 
 
 def main() -> None:

@@ -131,6 +131,10 @@ def test_the_metadata(content: Path) -> None:
     assert needed == ["cloudpickle>=3", 'nanobind-backend<2,>=1.0; python_version >= "3.15"']
     versions = {f"Programming Language :: Python :: {version}" for version in VERSIONS}
     assert versions <= set(facts.get_all("Classifier", []))
+    description = str(facts.get_payload())
+    assert "Farandole" in description
+    relative = re.findall(r"\]\((?!https?:|#)[^)]*\)", description)
+    assert not relative, "a link to a file is dead on the package index"
 
 
 def test_the_binaries_need_only_the_c_and_cpp_libraries(content: Path) -> None:

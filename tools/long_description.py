@@ -1,0 +1,68 @@
+"""Make the links of README work on the package index, which has no other file of the repository.
+
+`address` in pyproject.toml says where the files of the repository are shown. While it is empty,
+there is no such place, so links to files become plain text.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+# A link to a file of the repository, or an image: not to an address, nor to a place on the page.
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
+
+
+def address_in(pyproject: str) -> str:
+    """Return the setting `address` of [tool.farandole]."""
+    found = re.search(r'^\[tool\.farandole\]\n(?:#.*\n)*address = "(.*)"$', pyproject, re.MULTILINE)
+    if found is None:
+        raise SystemExit("[dev] pyproject.toml has no `address` in [tool.farandole]")
+    return found[1]
+
+
+def with_absolute_links(text: str, address: str) -> str:
+    """Return the text with absolute links. In `address`, {kind} is raw for images and blob for
+    other files. If it is empty, leave only the texts of the links."""
+
+    def absolute(link: re.Match[str]) -> str:
+        image, shown, path = link.groups()
+        if not address:
+            return shown
+        return f"{image}[{shown}]({address.format(kind='raw' if image else 'blob')}{path})"
+
+    return _LINK.sub(absolute, text)
+
+
+def in_metadata(metadata: str, address: str) -> str:
+    """Return a package's metadata with absolute links in its description, which is the body."""
+    headers, separator, body = metadata.partition("\n\n")
+    return headers + separator + with_absolute_links(body, address)
+
+
+def change_sdist(sdist: Path, address: str) -> None:
+    """Change the metadata in an sdist."""
+    with tempfile.NamedTemporaryFile(dir=sdist.parent, delete=False) as out:
+        with tarfile.open(sdist) as old, tarfile.open(fileobj=out, mode="w:gz") as new:
+            for member in old:
+                content = old.extractfile(member)
+                data = b"" if content is None else content.read()
+                if Path(member.name).name == "PKG-INFO" and member.name.count("/") == 1:
+                    data = in_metadata(data.decode(), address).encode()
+                    member.size = len(data)
+                new.addfile(member, BytesIO(data) if member.isfile() else None)
+        Path(out.name).chmod(0o644)
+        Path(out.name).replace(sdist)
+
+
+def change_wheel(wheel: Path, address: str) -> None:
+    """Change the metadata in a wheel, and its checksum."""
+    # Only builds have this package.
+    from auditwheel.wheeltools import InWheelCtx  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    with InWheelCtx(wheel, wheel):
+        (metadata,) = Path().glob("*.dist-info/METADATA")
+        metadata.write_text(in_metadata(metadata.read_text(), address))
