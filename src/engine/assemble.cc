@@ -160,12 +160,17 @@ Result<Surroundings> find_surroundings(const EngineOptions& options) {
   const WaitLimit limit = start_limit(options);
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls(options.secret_descriptor, limit.deadline));
-  found.network = std::make_unique<HostNetwork>(tls, std::move(network));
   const auto rank = static_cast<std::uint32_t>(options.topology.rank);
   FARANDOLE_TRY_ASSIGN(
       found.stores.job,
       RemoteStore::connect(
           {.places = options.job_store, .context = tls, .self = {Role::kWorker, rank}}, limit));
+  // So that ranks of two jobs with the same secret cannot connect to each other.
+  FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
+  Digest digest;
+  digest.add(name);
+  network.job = digest.value();
+  found.network = std::make_unique<HostNetwork>(tls, std::move(network));
   return found;
 }
 
