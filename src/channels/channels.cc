@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -234,9 +235,15 @@ TimePoint Channels::deadline() const {
   return earliest;
 }
 
+// Closes only the descriptors: Connection::close() would tell the peers of this process's parent
+// that the stream ends. While a child held a socket open, the peers would not see the parent's end.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();
+  for (const auto& [rank, entry] : entries_) {
+    const auto* const connection = entry.channel->connection();
+    if (connection != nullptr && connection->descriptor() >= 0) ::close(connection->descriptor());
+  }
 }
 
 }  // namespace farandole

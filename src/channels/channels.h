@@ -53,7 +53,8 @@ class Channels {
   // Ends the thread, and closes the connections. Before, sends everything and waits until the
   // peers' hosts have it, but at most for `limit`.
   void stop(Duration limit);
-  // For a forked child, which has no such thread: closes this object's descriptors.
+  // For a forked child, which has no such thread: closes this object's descriptors. The object must
+  // then be leaked.
   void abandon_after_fork();
 
   // The functions from here to arm() are for the holder of the progress lock.

@@ -220,6 +220,7 @@ void Engine::abandon_after_fork() {
   parts_->abandoned = true;
   parts_->watch->abandon_after_fork();
   parts_->timeline->abandon_after_fork();
+  if (parts_->channels) parts_->channels->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
   parts_->stores = {};  // closes their sockets
   for (Peer& peer : parts_->formation.peers) peer.pidfd.reset();
