@@ -109,7 +109,8 @@ class LifecycleChecks(Suite):
             if cycle in (9, 59):
                 found.append(resources())
         (*counts, maps), (*later_counts, later_maps) = found
-        assert counts == later_counts, found
+        # Fewer are possible: a connection to another host may still be closing.
+        assert all(later <= count for count, later in zip(counts, later_counts, strict=True)), found
         assert later_maps < maps + 20, found  # some maps belong to the allocator
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
