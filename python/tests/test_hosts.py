@@ -1,0 +1,163 @@
+"""Jobs over several hosts, which are network namespaces of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from job import command
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+from hosts import Host, Hosts, why_impossible  # noqa: E402
+
+WHY_IMPOSSIBLE = why_impossible()
+pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
+HANG_SECONDS = 300
+# Makes calls until the job ends.
+CALLING = """
+import os
+import numpy as np
+from numpy_frontend import api
+hvd = api(True)
+hvd.init()
+hvd.barrier()
+print(f"rank {hvd.rank()} is process {os.getpid()}", flush=True)
+while True:
+    total = hvd.allreduce(np.ones(1000, np.float32), op=hvd.Sum)
+    assert (total == hvd.size()).all()
+"""
+CANARY = b"a tensor in clear"
+BROADCASTING = f"""
+import numpy as np
+from numpy_frontend import api
+hvd = api(True)
+hvd.init()
+canaries = np.tile(np.frombuffer({CANARY!r}, np.uint8), 1 << 16)
+own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
+assert (hvd.broadcast(own, 0) == canaries).all()
+"""
+# Writes all packets of its namespace to a file.
+RECORDING = """
+import socket, sys
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+packets.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+print("recording", flush=True)
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        file.write(packets.recv(1 << 17))
+"""
+
+
+@contextmanager
+def started(host: Host, *words: str) -> Iterator[subprocess.Popen[str]]:
+    process = host.start(
+        *words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=HERE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def job(
+    hosts: Hosts, workers: Sequence[int], secret: Path, *program: str
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start one launcher on each host, with these numbers of workers."""
+    farandole = command(1)[0]
+    if not secret.exists():
+        subprocess.run([farandole, "secret", secret], check=True)
+    options = ["--join", hosts[0].endpoint(4711), "--nodes", str(len(workers))]
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                started(
+                    hosts[node],
+                    *(farandole, "run", *options, "--node", str(node), "--secret", str(secret)),
+                    *("-n", str(count), *program),
+                )
+            )
+            for node, count in enumerate(workers)
+        ]
+
+
+def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: str) -> list[str]:
+    with job(hosts, workers, secret, *program) as launchers:
+        texts = [launcher.communicate(timeout=HANG_SECONDS)[0] for launcher in launchers]
+    codes = [launcher.returncode for launcher in launchers]
+    assert not any(codes), f"exit codes {codes}\n" + "\n".join(texts)
+    return texts
+
+
+@pytest.mark.parametrize("workers", [(2, 2), (3, 1), (1, 1, 1, 1)], ids=str)
+def test_conformance(workers: tuple[int, ...], tmp_path: Path) -> None:
+    with Hosts(len(workers)) as hosts:
+        worker = [sys.executable, "worker.py", "numpy_frontend:NumpyConformance"]
+        texts = run_program(hosts, workers, tmp_path / "secret", *worker)
+    assert sum(text.count("all checks passed") for text in texts) == sum(workers)
+
+
+def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
+    with Hosts(2, v6_only=True) as hosts:
+        worker = [sys.executable, "worker.py", "numpy_frontend:NumpyConformance"]
+        texts = run_program(hosts, (1, 2), tmp_path / "secret", *worker)
+    assert sum(text.count("all checks passed") for text in texts) == 3
+
+
+def test_training(tmp_path: Path) -> None:
+    with Hosts(2) as hosts:
+        worker = [sys.executable, "worker.py", "torch_optimizer:OptimizerChecks"]
+        texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
+    assert sum(text.count("all checks passed") for text in texts) == 3
+
+
+@pytest.mark.parametrize("rank", [0, 2, 3])
+def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
+    """Rank 2 has no lane: no rank on the other host is connected to it."""
+    program = [sys.executable, "-c", CALLING]
+    with Hosts(2) as hosts, job(hosts, (3, 1), tmp_path / "secret", *program) as launchers:
+        texts = ["", ""]
+        node = 0 if rank < 3 else 1
+        while not (found := re.search(rf"rank {rank} is process (\d+)", texts[node])):
+            line = launchers[node].stdout.readline()  # type: ignore[union-attr]
+            assert line, texts[node]
+            texts[node] += line
+        os.kill(int(found[1]), signal.SIGKILL)
+        for other, launcher in enumerate(launchers):
+            texts[other] += launcher.communicate(timeout=HANG_SECONDS)[0]
+    assert launchers[node].returncode == 128 + signal.SIGKILL
+    assert launchers[1 - node].returncode != 0
+    survivors = [(3, 1)[other] - (other == node) for other in range(2)]
+    for text, count in zip(texts, survivors, strict=True):
+        assert f"rank {rank} (pid {found[1]})" in text, text
+        assert (count == 0) or ("has died" in text), text
+
+
+def test_no_tensor_is_in_clear_on_the_network(tmp_path: Path) -> None:
+    record = tmp_path / "packets"
+    recording = [sys.executable, "-c", RECORDING, str(record)]
+    with Hosts(2) as hosts, started(hosts[0], *recording) as recorder:
+        assert recorder.stdout is not None
+        assert recorder.stdout.readline() == "recording\n"
+        program = [sys.executable, "-c", BROADCASTING]
+        run_program(hosts, (1, 1), tmp_path / "secret", *program)
+    packets = record.read_bytes()
+    assert len(packets) > len(CANARY) << 16  # the tensor was there
+    assert CANARY not in packets
+    assert (tmp_path / "secret").read_bytes() not in packets
