@@ -36,6 +36,7 @@ struct Flaws {
   bool sends_no_end = false;
   bool sends_no_end_when_lane_0_leaves = false;
   bool does_not_answer_an_end = false;
+  bool ends_name_the_completed_step = false;
   bool enters_after_its_end = false;
   bool lane_0_leaves_in_a_step = false;
   bool leaves_in_a_step = false;

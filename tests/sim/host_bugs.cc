@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <tuple>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -35,7 +34,7 @@ std::function<FrameTap(const Script&)> on_ends(std::function<void(EndFrame&)> ch
   return [change](const Script& /*script*/) -> FrameTap {
     return [change](RoutedFrame frame) -> Frames {
       if (auto* end = std::get_if<EndFrame>(&frame.frame)) change(*end);
-      return {std::move(frame)};
+      return {frame};
     };
   };
 }
@@ -137,6 +136,9 @@ std::vector<NamedBug> end_bugs() {
        {{}, {.sends_no_end_when_lane_0_leaves = true}},
        "deadlock"},
       {"an end is sent to one host only", {{}, {}, send_ends_to_one_host}, "deadlock"},
+      {"an end names the last completed step",
+       {{}, {.ends_name_the_completed_step = true}},
+       "two outcomes"},
       {"an end is not answered", {{}, {.does_not_answer_an_end = true}}, "deadlock"},
       {"an end says one step too many",
        {{}, {}, on_ends([](EndFrame& end) { ++end.entered.sequence; })},

@@ -50,8 +50,10 @@ class NamesWriter {
       while (in_use.contains(index)) ++index;
       in_use.insert(index);
       call.common.name = format_text("{}.noname.{}", row_of(call.common.operation).name, index);
-    } else if (!names_in_use_.emplace(group, call.common.name).second) {
-      common_.emplace_back(SubmitRejected{group, call.common.name});
+    } else if (const auto [used, is_free] =
+                   names_in_use_.emplace(Name(group, call.common.name), call.common.operation);
+               !is_free) {
+      common_.emplace_back(SubmitRejected{group, call.common.name, used->second});
       return;
     }
     const auto number = static_cast<int>(script_.calls.size());
@@ -122,8 +124,8 @@ class NamesWriter {
   Script& script_;
   std::vector<Action> common_;
   std::vector<OpenCall> open_;
-  std::set<int> never_waited_for_;  // calls
-  std::set<Name> names_in_use_;
+  std::set<int> never_waited_for_;          // calls
+  std::map<Name, Operation> names_in_use_;  // the operations that use them
   std::map<UnnamedKind, std::set<int>> indices_in_use_;
 };
 

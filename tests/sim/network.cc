@@ -76,15 +76,15 @@ void Network::enqueue(Envelope envelope) {
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
 }
 
-void Network::send_frame(RoutedFrame frame) {
+void Network::send_frame(const RoutedFrame& frame) {
   if (!taps_.frames) {
-    enqueue(std::move(frame));
+    enqueue(frame);
     return;
   }
-  for (auto& instead : taps_.frames(std::move(frame))) enqueue(std::move(instead));
+  for (const auto& instead : taps_.frames(frame)) enqueue(instead);
 }
 
-void Network::enqueue(RoutedFrame frame) {
+void Network::enqueue(const RoutedFrame& frame) {
   const auto& parts = hosts_.parts(frame.group);
   auto& channel = frame_channels_[{frame.group, frame.from, frame.to, frame.is_entry()}];
   const Time time = arrival(parts[static_cast<std::size_t>(frame.from)].host,

@@ -106,7 +106,7 @@ class Network {
   void send(Envelope envelope);
   // Takes the message of a Deliver event that has happened.
   Envelope take(const Deliver& deliver);
-  void send_frame(RoutedFrame frame);
+  void send_frame(const RoutedFrame& frame);
   RoutedFrame take_frame(const Arrive& arrive);
   // Tells a host that a worker on another host has died.
   void send_death(int from_host, int to_host, int worker);
@@ -133,7 +133,7 @@ class Network {
   };
 
   void enqueue(Envelope envelope);
-  void enqueue(RoutedFrame frame);
+  void enqueue(const RoutedFrame& frame);
   Time arrival(int from_host, int to_host, Traffic traffic);
 
   WireWatch& watch(int group) { return watches_[static_cast<std::size_t>(group)]; }

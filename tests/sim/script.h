@@ -67,9 +67,10 @@ struct SubmitByPoll {  // submit `first`, then `second`; the reverse if `polled`
   int first;
   int second;
 };
-struct SubmitRejected {  // submit under a name in use, which must be rejected
+struct SubmitRejected {  // submit under a name that the same operation uses: it must be rejected
   int group;
   std::string name;
+  Operation operation;
 };
 struct Poll {  // ask whether the call is done; the program ignores the answer
   int call;

@@ -104,8 +104,11 @@ void SimulatedWorker::notify() {
     if (spans_hosts(membership) && !ended.first_dead_rank) continue;
     const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
     const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
-    const auto known = dependencies_.hosts.ended_in(group, part_number(membership));
-    const auto failure = failure_of(known, ranks, number_, dependencies_.pids);
+    const auto failure =
+        membership.part->leaves.empty()
+            ? failure_of(ended, ranks, number_, dependencies_.pids)
+            : failure_of(dependencies_.hosts.ended_in(group, part_number(membership)), ranks,
+                         number_, dependencies_.pids);
     if (!failure) continue;
     failures.emplace_back(&membership, *failure);
     membership.enters = ended.first_dead_rank.has_value();
@@ -489,7 +492,8 @@ bool SimulatedWorker::act(const SubmitByPoll& action) {
 
 bool SimulatedWorker::act(const SubmitRejected& action) {
   Submission submission;
-  submission.operation = Operation::kAllreduce;
+  submission.operation = action.operation;
+  if (row_of(action.operation).shape_rule == ShapeRule::kAllButFirst) submission.shape = {1};
   submission.name = action.name;
   submission.group = static_cast<GroupId>(action.group);
   if (try_submit(submission).ok())

@@ -145,8 +145,9 @@ void SimulatedWorker::send_frames(Membership& membership) {
   const int part = part_number(membership);
   const auto& flaws = dependencies_.flaws;
   while (auto next = membership.lane->next_frame()) {
-    const auto* end = std::get_if<EndFrame>(&next->second);
+    auto* end = std::get_if<EndFrame>(&next->second);
     if (end != nullptr) {
+      if (flaws.ends_name_the_completed_step) end->entered.sequence = membership.completed;
       dependencies_.story.tell(
           dependencies_.timeline.now(),
           "worker {} tells part {} of group {}: it is over, entered {}, as worker {} leaves",
