@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SITE, HELP = ROOT / "build/site", ROOT / "build/help"
 KNOBS = ROOT / "docs/knobs.md"
-COMMANDS = ("run", "status", "doctor", "bench", "knobs", "completion")
+COMMANDS = ("run", "status", "doctor", "bench", "secret", "knobs", "completion")
 
 
 def output_of(*words: str) -> str:

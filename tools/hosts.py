@@ -12,6 +12,7 @@ machine. It needs root and the commands of `tools/hosts_packages.txt`.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import ipaddress
 import os
 import secrets
@@ -20,11 +21,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 HOSTS_MAX = 200
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PR_SET_PDEATHSIG = 1
 V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # inside the namespaces only
 V6_NETWORK = ipaddress.ip_network("fd77:6661:7261::/64")
 
@@ -74,6 +80,7 @@ class Host:
         self.v6 = str(V6_NETWORK[number + 1])
         self.address = self.v6 if v6_only else self.v4
         self.v6_only = v6_only
+        self.settings = Path("/etc/netns") / self.namespace  # replaces files of /etc
 
     def endpoint(self, port: int) -> str:
         return f"[{self.address}]:{port}" if self.v6_only else f"{self.address}:{port}"
@@ -100,6 +107,15 @@ class Host:
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a program on this host; the options are those of subprocess.Popen."""
         return subprocess.Popen(self.command(*words), text=True, **options)
+
+    def set_names(self, names: dict[str, str]) -> None:
+        """Let programs that start on this host from now on know the addresses of these names.
+
+        A later call also changes the names for programs that have started after the first call.
+        """
+        self.settings.mkdir(parents=True, exist_ok=True)
+        lines = [f"{address} {name}\n" for name, address in names.items()]
+        (self.settings / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
 
     def set_rate(self, bits_per_second: str, burst: str = "256kb", latency: str = "50ms") -> None:
         """Limit what this host sends, and what it receives, each to a rate such as "1gbit"."""
@@ -143,6 +159,7 @@ class Host:
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
         call("ip", "netns", "delete", self.namespace)
+        shutil.rmtree(self.settings, ignore_errors=True)
 
 
 class Hosts(Sequence[Host]):
@@ -155,19 +172,16 @@ class Hosts(Sequence[Host]):
         # A random name, so that several runs do not meet, and only our own hosts are removed.
         self.network = f"fd{os.getpid()}-{secrets.token_hex(3)}"
         self._hosts = [Host(self.network, number, v6_only=v6_only) for number in range(count)]
-        self._made: list[str] = []
 
     def __enter__(self) -> Hosts:
         if reason := why_impossible():
             raise HostsError(reason)
         try:
             switch = f"{self.network}-switch"
-            self._made.append(switch)
             call("ip", "netns", "add", switch)
             call("ip", "-n", switch, "link", "add", "switch", "type", "bridge")
             call("ip", "-n", switch, "link", "set", "switch", "up")
             for host in self._hosts:
-                self._made.append(host.namespace)
                 host.make()
         except BaseException:
             self.remove()
@@ -183,6 +197,15 @@ class Hosts(Sequence[Host]):
         self.remove()
 
     def remove(self) -> None:
+        """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""
+        previous = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
+        try:
+            self._remove()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _remove(self) -> None:
         existing = set(namespaces())
         for host in self._hosts:
             if host.namespace in existing:
@@ -215,36 +238,78 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=4711)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
-    try:
+
+    def run() -> int:
         with Hosts(arguments.hosts, v6_only=arguments.v6_only) as hosts:
-            if arguments.rate:
-                for host in hosts:
+            for host in hosts:
+                if arguments.rate:
                     host.set_rate(arguments.rate)
-            return run_on_all(hosts, arguments.command, arguments.port)
+            fields = {"{endpoint}": hosts[0].endpoint(arguments.port), "{first}": hosts[0].address}
+            commands = []
+            for node in range(len(hosts)):
+                node_fields = fields | {"{node}": str(node)}
+                commands.append([replaced(word, node_fields) for word in arguments.command])
+            return int(any(run_on_all(hosts, commands)))
+
+    return in_guarded_process(run)
+
+
+def replaced(word: str, fields: dict[str, str]) -> str:
+    for field, value in fields.items():
+        word = word.replace(field, value)
+    return word
+
+
+def in_guarded_process(action: Callable[[], int]) -> int:
+    """Run `action` in a process that gets SIGTERM if this process is killed, and return its result.
+
+    So `with Hosts(…)` in the action removes the hosts even if this process gets SIGKILL.
+    """
+    parent = os.getpid()
+    child = os.fork()
+    if child != 0:
+        for number in ENDING_SIGNALS:
+            signal.signal(number, lambda caught, _frame: os.kill(child, caught))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        os.setsid()  # so that Ctrl-C comes from the parent only, and once
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() == parent:
+            code = action()
     except HostsError as failure:
         print(f"hosts: {failure}", file=sys.stderr)
-        return 1
+    except KeyboardInterrupt:
+        print("hosts: interrupted", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def run_on_all(hosts: Hosts, command: Sequence[str], port: int) -> int:
-    """Run the command on all hosts, and return 0 if it returned 0 everywhere.
+def run_on_all(hosts: Hosts, commands: Sequence[Sequence[str]], **options: Any) -> list[int]:
+    """Run one command on each host, show their output line by line, and return their exit codes.
 
-    A signal such as Ctrl-C goes to the commands, and this function waits for their end.
+    The options are those of subprocess.Popen. A signal such as Ctrl-C goes to the commands, and
+    this function waits for their end.
     """
-    fields = {"{endpoint}": hosts[0].endpoint(port), "{first}": hosts[0].address}
     started: list[subprocess.Popen[str]] = []
 
     def forward(number: int, _frame: object) -> None:
         for process in started:
             process.send_signal(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, forward) for number in numbers}
+    previous = {number: signal.signal(number, forward) for number in ENDING_SIGNALS}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        for node, host in enumerate(hosts):
-            words = [replaced(word, fields | {"{node}": str(node)}) for word in command]
-            # A session of its own, so that Ctrl-C comes from us only, and once.
-            started.append(host.start(*words, start_new_session=True))
+        for host, words in zip(hosts, commands, strict=True):
+            started.append(host.start(*words, **pipes, start_new_session=True, **options))
+        with ThreadPoolExecutor(max_workers=len(started)) as pool:
+            for node, process in enumerate(started):
+                pool.submit(show_lines, f"host {node} | ", process)
         codes = [process.wait() for process in started]
     finally:
         for number, handler in previous.items():
@@ -252,13 +317,13 @@ def run_on_all(hosts: Hosts, command: Sequence[str], port: int) -> int:
     for node, code in enumerate(codes):
         if code != 0:
             print(f"hosts: host {node} ended with exit code {code}", file=sys.stderr)
-    return int(any(codes))
+    return codes
 
 
-def replaced(word: str, fields: dict[str, str]) -> str:
-    for field, value in fields.items():
-        word = word.replace(field, value)
-    return word
+def show_lines(prefix: str, process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(prefix + line, end="", flush=True)
 
 
 if __name__ == "__main__":

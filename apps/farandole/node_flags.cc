@@ -5,7 +5,10 @@ namespace farandole {
 NodeFlags::NodeFlags(CLI::App& command) {
   const auto add = [&](const char* flag, const char* type, std::optional<std::string>& value,
                        const char* help) {
-    command.add_option(flag, value, help)->type_name(type)->group("Several hosts");
+    command.add_option(flag, value, help)
+        ->type_name(type)
+        ->group("Several hosts")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   add("--join", "HOST:PORT", words_.join,
       "Where the nodes of the job meet: an address of the host of node 0, and a free port there");

@@ -131,8 +131,8 @@ class Agent {
 
   const AgentSetup& setup_;
   Poller poller_;
+  std::unique_ptr<JobNodes> nodes_;  // null if the job is on this host only; outlives store_
   std::unique_ptr<StoreServer> store_;
-  std::unique_ptr<JobNodes> nodes_;  // null if the job is on this host only
   NodeLayout layout_;
   std::optional<ReservedPort> port_;  // MASTER_PORT of this job, until it ends
   CallerReport report_;

@@ -30,7 +30,8 @@ OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, Even
       options_(options),
       events_(std::move(events)),
       start_deadline_(now + options.start_timeout),
-      next_dial_(now) {}
+      next_dial_(now),
+      tell_error_from_(now + kTurnedAwayTime) {}
 
 Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
                                                      const NodeOptions& options, TimePoint now) {
@@ -49,7 +50,7 @@ Result<NodeNews> OtherNode::advance(TimePoint now) {
 }
 
 Status OtherNode::connect(TimePoint now, NodeNews& news) {
-  if (dialer_ == nullptr) FARANDOLE_TRY(begin_dialing(now));
+  if (dialer_ == nullptr) FARANDOLE_TRY(begin_dialing(now, news));
   if (dialer_ == nullptr) return {};
   auto connection = dialer_->try_connect(now);
   if (!connection.ok()) {
@@ -79,13 +80,13 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
 }
 
 // Looks the name up each time, because it may not be known yet, or change.
-Status OtherNode::begin_dialing(TimePoint now) {
+Status OtherNode::begin_dialing(TimePoint now, NodeNews& news) {
   if (now < next_dial_) return {};
   auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
   if (!found.ok()) {
-    last_error_ = Status::retry(format_text("the name {} is not known: {}", options_.endpoint.host,
-                                            found.status().message()));
-    next_dial_ = now + kDialPause;
+    dial_again(Status::retry(format_text("the name {} is not known: {}", options_.endpoint.host,
+                                         found.status().message())),
+               false, now, news);
     return {};
   }
   const Link link{.dialer = {Role::kAgent, static_cast<std::uint32_t>(options_.node)},
@@ -101,9 +102,12 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
   next_dial_ = now + kDialPause;
   if (!turned_away) turned_away_since_.reset();
   if (turned_away && !turned_away_since_) turned_away_since_ = now;
-  if (std::exchange(told_error_, true)) return;
-  news.notices.push_back(format_text("{} at {}: {}", waiting_text({0}, options_.nodes),
-                                     options_.endpoint.text(), why.message()));
+  const std::string waiting = waiting_text({0}, options_.nodes) + " at " + options_.endpoint.text();
+  if (!std::exchange(told_waiting_, true)) news.notices.push_back(waiting);
+  // That nobody listens yet needs no explanation.
+  if (!turned_away && now < tell_error_from_) return;
+  if (!std::exchange(told_error_, true))
+    news.notices.push_back(format_text("{}: {}", waiting, why.message()));
 }
 
 Status OtherNode::receive(TimePoint now, NodeNews& news) {

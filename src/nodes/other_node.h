@@ -33,7 +33,7 @@ class OtherNode final : public NodeLink {
  private:
   OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
   Status connect(TimePoint now, NodeNews& news);
-  Status begin_dialing(TimePoint now);
+  Status begin_dialing(TimePoint now, NodeNews& news);
   void dial_again(const Status& why, bool turned_away, TimePoint now, NodeNews& news);
   Status receive(TimePoint now, NodeNews& news);
   Status handle(const NodeMessage& message, NodeNews& news);
@@ -52,6 +52,8 @@ class OtherNode final : public NodeLink {
   bool waits_to_send_ = false;
   Status last_error_;  // of dialing
   std::optional<TimePoint> turned_away_since_;
+  TimePoint tell_error_from_;
+  bool told_waiting_ = false;
   bool told_error_ = false;
   std::vector<std::uint32_t> missing_;
   std::optional<Start> start_;

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from launched import run
 
-COMMANDS = {"run", "status", "bench", "doctor", "knobs", "completion"}
+COMMANDS = {"run", "status", "bench", "doctor", "secret", "knobs", "completion"}
 
 
 def script(shell: str) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, command, run
+from launched import Launched, command, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Host, Hosts, namespaces, why_impossible
@@ -65,18 +63,12 @@ class Job:
         self.launched: list[Launched] = []
 
     def start(
-        self,
-        node: int,
-        script: str,
-        *options: str,
-        nodes: int = 2,
-        workers: int = 1,
-        secret: Path | None = None,
-        host: Host | None = None,
+        self, node: int, script: str, *options: str, workers: int = 1, host: Host | None = None
     ) -> Launched:
+        """Start the launcher of a node on its host, or on `host`. Later options win."""
         place = host or self.hosts[node]
-        words = place.command(command(), "run", "--join", self.endpoint, "--nodes", str(nodes))
-        words += ["--node", str(node), "--secret", str(secret or self.secret)]
+        words = place.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
+        words += ["--node", str(node), "--secret", str(self.secret)]
         words += ["-n", str(workers), *options, "sh", "-c", script]
         launched = Launched(*words[1:], program=words[0])
         launched.__enter__()
@@ -150,16 +142,33 @@ def test_the_order_of_starting_does_not_matter(job: Job) -> None:
 
 
 def test_a_launcher_says_whom_it_waits_for(job: Job) -> None:
-    zero = job.start(0, "echo here", nodes=3)
+    zero = job.start(0, "echo here", "--nodes", "3")
     read_errors_until(zero, f"waiting for nodes 1, 2 of 3 at {job.endpoint}")
-    one = job.start(1, "echo here", nodes=3)
+    one = job.start(1, "echo here", "--nodes", "3")
     read_errors_until(one, "waiting for node 2 of 3")
     read_errors_until(zero, "waiting for node 2 of 3")
-    job.start(2, "echo here", nodes=3, host=job.hosts[1])
+    job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 0]
 
 
-def test_ipv6_and_names(secret: Path) -> None:
+def test_names_are_looked_up_until_they_are_known(secret: Path) -> None:
+    with Hosts(2) as hosts:
+        for host in hosts:
+            host.set_names({})
+        job = Job(hosts, secret, endpoint=f"node0.test:{PORT}")
+        try:
+            one = job.start(1, SHOW_VARIABLES)
+            read_errors_until(one, f"waiting for node 0 of 2 at node0.test:{PORT}")
+            for host in hosts:
+                host.set_names({"node0.test": hosts[0].address})
+            job.start(0, SHOW_VARIABLES)
+            assert job.end() == [0, 0]
+        finally:
+            job.close()
+        assert fields(one.output)["MASTER_ADDR"] == "node0.test"
+
+
+def test_ipv6(secret: Path) -> None:
     with Hosts(2, v6_only=True) as hosts:
         job = Job(hosts, secret)
         try:
@@ -190,14 +199,14 @@ def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
 
 
 def test_the_same_node_twice_is_an_error_of_the_second_one(job: Job) -> None:
-    zero = job.start(0, "echo here", nodes=3)
+    zero = job.start(0, "echo here", "--nodes", "3")
     read_errors_until(zero, "waiting for nodes 1, 2")
-    one = job.start(1, "echo here", nodes=3)
+    one = job.start(1, "echo here", "--nodes", "3")
     read_errors_until(zero, "waiting for node 2")
-    again = job.start(1, "echo here", nodes=3)
+    again = job.start(1, "echo here", "--nodes", "3")
     assert again.end() == 2
     assert "node 1 is there already, on" in again.errors
-    job.start(2, "echo here", nodes=3, host=job.hosts[1])
+    job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 2, 0]
     assert one.output == "[1] here\n"
     assert "a launcher was rejected: node 1 is there already" in zero.errors
@@ -217,9 +226,9 @@ def test_node_zero_twice_is_an_error_of_the_second_one(job: Job) -> None:
 
 
 def test_another_number_of_nodes_is_an_error_of_all(job: Job) -> None:
-    zero = job.start(0, "echo here", nodes=2)
+    zero = job.start(0, "echo here", "--nodes", "2")
     read_errors_until(zero, "waiting for node 1 of 2")
-    one = job.start(1, "echo here", nodes=3)
+    one = job.start(1, "echo here", "--nodes", "3")
     assert job.end() == [2, 2]
     for launched in (zero, one):
         assert "node 0 was started with --nodes 2, and node 1 on" in launched.errors
@@ -230,7 +239,7 @@ def test_another_secret_is_an_error_of_both(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert run("secret", str(other)).process.returncode == 0
     zero = job.start(0, "echo here", "--start-timeout", "15")
-    one = job.start(1, "echo here", secret=other)
+    one = job.start(1, "echo here", "--secret", str(other))
     assert job.end() == [1, 2]
     assert "the file with the secret must be the same on all hosts" in one.errors
     assert "its file with the secret is different" in zero.errors
@@ -400,20 +409,15 @@ def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
     assert run("secret").process.returncode == 2
 
 
-@contextmanager
-def interrupted_tool(number: int) -> Iterator[subprocess.Popen[str]]:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_tool_removes_its_hosts(number: int) -> None:
     tool = Path(__file__).resolve().parents[2] / "tools/hosts.py"
-    words = [sys.executable, str(tool), "--hosts", "2", "sh", "-c", "echo up; exec sleep 1000"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(2):
-            assert process.stdout.readline() == "up\n"
-        process.send_signal(number)
-        yield process
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_hosts_are_removed_after_a_signal(number: int) -> None:
-    with interrupted_tool(number) as process:
-        assert process.wait(timeout=HANG_SECONDS) == 1
-    assert [name for name in namespaces() if name.startswith(f"fd{process.pid}-")] == []
+    script = "ip netns identify $$; exec sleep 1000"
+    with Launched(str(tool), "--hosts", "2", "sh", "-c", script, program=sys.executable) as run_of:
+        run_of.read_until("\n", times=2)
+        names = re.findall(r"\| (\S+)", run_of.output)
+        assert len(names) == 2 and set(names) <= set(namespaces())
+        run_of.send(number)
+        assert run_of.end() == (-number if number == signal.SIGKILL else 1)
+        assert run_of.remaining_processes() == []
+    assert not set(names) & set(namespaces())

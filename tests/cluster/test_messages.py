@@ -10,12 +10,12 @@ from launched import run
 
 RUN_ERROR = "farandole run: {}\nSee `farandole run --help`.\n"
 COMMAND_ERROR = "farandole: {}\nSee `farandole --help`.\n"
-ONE_HOST_ONLY = (
-    "jobs over several hosts do not work yet; without this flag, the job runs on this host"
+SEVERAL_HOSTS = (
+    "start the command on each host, with `--join HOST:PORT --nodes N --node K --secret FILE`"
 )
 KNOWN_COMMANDS = (
-    "; the commands are run, status, bench, doctor, knobs and completion; to start a program, "
-    "use `farandole run -n 2 python train.py`"
+    "; the commands are run, status, bench, doctor, secret, knobs and completion; to start "
+    "a program, use `farandole run -n 2 python train.py`"
 )
 NAME_RULE = "; a name has letters, digits and _, and does not begin with a digit"
 FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"
@@ -135,10 +135,10 @@ def test_a_line_end_in_the_prefix_is_rejected() -> None:
 HOROVODRUN_FLAGS = {
     "-np": "use `-n N`",
     "--num-proc=2": "use `-n N`",
-    "-H": ONE_HOST_ONLY,
-    "--hosts": ONE_HOST_ONLY,
-    "-hostfile": ONE_HOST_ONLY,
-    "--ssh-port": ONE_HOST_ONLY,
+    "-H": SEVERAL_HOSTS,
+    "--hosts": SEVERAL_HOSTS,
+    "-hostfile": SEVERAL_HOSTS,
+    "--ssh-port": SEVERAL_HOSTS,
     "-cb": "use `farandole doctor`",
     "--verbose": "use `--log-level debug`",
     "--gloo": (
