@@ -142,6 +142,12 @@ bool Channels::advance() {
   return progress;
 }
 
+bool Channels::wants_to_send() const {
+  return std::ranges::any_of(entries_, [](const auto& one) {
+    return !one.second.failed && one.second.channel->wants_to_send();
+  });
+}
+
 bool Channels::connect(TimePoint now) {
   bool progress = accept(now);
   for (auto& [rank, entry] : entries_) {

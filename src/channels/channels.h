@@ -62,6 +62,8 @@ class Channels {
   PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now);
   // Moves what it can. Returns whether it moved anything. Never blocks.
   bool advance();
+  // Whether a channel has something to send, also if it is not connected yet.
+  bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
   // Calls `visit` with each channel that has not failed.

@@ -102,13 +102,17 @@ std::uint64_t PeerChannel::received(GroupId group) const {
 
 bool PeerChannel::end_group(GroupId group) {
   auto& stream = streams_[group];
-  const bool is_half_sent = outgoing_ && !outgoing_->borrowed.empty() &&
-                            outgoing_->header.group == group && outgoing_done_ > 0;
-  if (outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group)
-    outgoing_.reset();
+  const bool is_of_group =
+      outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
+  const bool is_half_sent = is_of_group && outgoing_done_ > 0;
+  if (is_of_group) outgoing_.reset();
   stream = {};
   stream.ended = true;
   held_ = false;
+  if (is_half_sent) {
+    connection_->close();
+    is_over_ = true;
+  }
   return !is_half_sent;
 }
 
@@ -142,21 +146,21 @@ void PeerChannel::say_goodbye() {
 }
 
 bool PeerChannel::wants_to_send() const {
-  if (peer_has_ended_) return false;
+  if (is_over_) return false;
   if (outgoing_ || !short_frames_.empty() || (connection_ && connection_->has_unsent()))
     return true;
   return std::ranges::any_of(streams_, [](const auto& one) { return !one.second.to_send.empty(); });
 }
 
 Result<bool> PeerChannel::advance() {
-  if (!connection_ || peer_has_ended_) return false;
+  if (!connection_ || is_over_) return false;
   FARANDOLE_TRY_ASSIGN(const bool received, receive_some());
-  if (peer_has_ended_) return received;
+  if (is_over_) return received;
   auto sent = send_some();
   // The peer has closed the connection. What it sent before may still be there, such as its
   // goodbye.
   if (!sent.ok() && peer_said_goodbye_) {
-    peer_has_ended_ = true;
+    is_over_ = true;
     return true;
   }
   if (!sent.ok()) return sent.status();
@@ -231,7 +235,7 @@ Result<bool> PeerChannel::receive_some() {
   while (moved < kBytesPerRound && !held_) {
     auto count = incoming_ ? receive_payload() : receive_header();
     if (!count.ok() && peer_said_goodbye_) {
-      peer_has_ended_ = true;
+      is_over_ = true;
       return true;
     }
     if (!count.ok()) return count.status();

@@ -61,7 +61,7 @@ class PeerChannel {
   Result<bool> advance();
   bool wants_to_send() const;
   // False while a frame waits for memory: then there is nothing to receive until this rank goes on.
-  bool wants_to_receive() const { return connection_ && !held_ && !peer_has_ended_; }
+  bool wants_to_receive() const { return connection_ && !held_ && !is_over_; }
 
   // Control messages of a group.
   void send_message(GroupId group, Bytes message);
@@ -81,7 +81,8 @@ class PeerChannel {
   // may begin again after its end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
   // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
-  // false if a frame with such memory is half sent: then the channel can no longer be used.
+  // false if a frame with such memory is half sent. Then it has closed the connection, because the
+  // peer would take whatever comes next for the rest of that frame.
   bool end_group(GroupId group);
 
   void send(const GroupEnd& end);
@@ -92,8 +93,8 @@ class PeerChannel {
   // Says that this rank sends nothing more, because it leaves in an orderly way.
   void say_goodbye();
   bool peer_said_goodbye() const { return peer_said_goodbye_; }
-  // Whether the peer has closed the connection after its goodbye.
-  bool peer_has_ended() const { return peer_has_ended_; }
+  // Whether the connection is over: the peer has closed it after its goodbye, or end_group() has.
+  bool is_over() const { return is_over_; }
 
  private:
   struct Stream {                        // of one group
@@ -144,7 +145,7 @@ class PeerChannel {
   bool held_ = false;
   bool said_goodbye_ = false;
   bool peer_said_goodbye_ = false;
-  bool peer_has_ended_ = false;
+  bool is_over_ = false;
 };
 
 }  // namespace farandole

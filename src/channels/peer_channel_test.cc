@@ -179,6 +179,18 @@ TEST(PeerChannel, AHalfSentFrameOfAnEndedGroupIsReported) {
   pair.left.send(0, data);
   while (pair.left.sent(0) == 0) ASSERT_EQ(pair.left.advance().status(), Status());
   EXPECT_FALSE(pair.left.end_group(0));
+  // The peer must not take a later frame for data.
+  pair.left.send(Death{.rank = 0, .reason = "it gave up"});
+  EXPECT_FALSE(pair.left.advance().value());
+  EXPECT_FALSE(pair.left.wants_to_send());
+  Bytes target(data.size());
+  pair.right.begin(0, kStep);
+  pair.right.receive(0, target);
+  Status status;
+  for (int round = 0; round < 100'000 && status.ok(); ++round)
+    status = pair.right.advance().status();
+  EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+  EXPECT_LE(pair.right.received(0), data.size() - 1);
   ChannelPair other(6);
   other.left.begin(0, kStep);
   other.left.send(0, data);
@@ -209,7 +221,7 @@ TEST(PeerChannel, AnEndWithoutAGoodbyeIsAnError) {
     pair.run();
     pair.wire->directions[0].ended = true;
     Status status;
-    for (int round = 0; round < 50 && status.ok() && !pair.right.peer_has_ended(); ++round)
+    for (int round = 0; round < 50 && status.ok() && !pair.right.is_over(); ++round)
       status = pair.right.advance().status();
     EXPECT_EQ(status.ok(), polite);
     EXPECT_EQ(pair.right.peer_said_goodbye(), polite);

@@ -71,15 +71,22 @@ Status Memberships::check_message(const Submission& submission,
                   call_title(submission)));
 }
 
+// Frames come from this job, so a rank that does not exist is a bug there. It must not be one here.
 bool Memberships::advance_channels() {
   const bool progress = channels_->advance();
   for (const auto& failure : channels_->take_failures())
     close_epoch(failure.rank, "the connection to it is lost: " + failure.text);
-  channels_->for_each([this](PeerChannel& channel) {
-    while (const auto end = channel.next_group_end())
+  const auto existing = [this](int rank) {
+    return rank >= 0 && rank < doorbells_.size() ? rank : 0;
+  };
+  channels_->for_each([&](PeerChannel& channel) {
+    while (auto end = channel.next_group_end()) {
+      end->rank = existing(end->rank);
       for (auto& member : members_)
         if (member->id() == end->group) member->take_group_end(*end);
-    while (const auto death = channel.next_death()) close_epoch(death->rank, death->reason);
+    }
+    while (const auto death = channel.next_death())
+      close_epoch(existing(death->rank), death->reason);
   });
   return progress;
 }
@@ -103,6 +110,8 @@ bool Memberships::advance_all(std::vector<Record*>& finished) {
   bool progress = channels_ != nullptr && advance_channels();
   progress |= mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
+  // What the members have sent leaves now, because this rank may drive no further round for long.
+  if (channels_ != nullptr && channels_->wants_to_send()) progress |= advance_channels();
   return progress;
 }
 
@@ -116,9 +125,9 @@ bool Memberships::advance(std::vector<Record*>& finished) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
-  has_unsent_ = mailbox_.has_unsent() || std::ranges::any_of(members_, [](const auto& member) {
-                  return member->has_unsent();
-                });
+  has_unsent_ =
+      mailbox_.has_unsent() || (channels_ != nullptr && channels_->wants_to_send()) ||
+      std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
   return progress;
 }
 
