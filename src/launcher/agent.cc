@@ -101,6 +101,7 @@ class Agent {
   void serve_nodes();
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
+  Status begin_output();
   Status start_all();
   void reserve_port();
   Status start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited);
@@ -168,11 +169,13 @@ int Agent::run() {
                                                              : 1);
     }
   }
-  if (started.ok()) started = start_all();
+  if (started.ok()) started = begin_output();
+  const bool prepared = started.ok();
+  if (prepared) started = start_all();
   if (!started.ok()) {
     output_.error(started.message());
     if (nodes_) nodes_->link().report_failing(started.message());
-    return finish(started.code() == StatusCode::kFixCall ? 126 : 1);
+    return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
@@ -258,16 +261,20 @@ void Agent::tell_other_nodes() {
   nodes_->link().report_failing(failure);
 }
 
+Status Agent::begin_output() {
+  RankFiles files;
+  if (const std::string& folder = setup_.options.output.folder; !folder.empty()) {
+    FARANDOLE_TRY_ASSIGN(files, RankFiles::create(folder, setup_.options.workers,
+                                                  layout_.first_rank(), layout_.size()));
+  }
+  output_.begin(layout_.first_rank(), std::move(files));
+  return {};
+}
+
 Status Agent::start_all() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
                                   descriptors_needed(workers, layout_)));
-  RankFiles files;
-  if (const std::string& folder = setup_.options.output.folder; !folder.empty()) {
-    FARANDOLE_TRY_ASSIGN(files,
-                         RankFiles::create(folder, workers, layout_.first_rank(), layout_.size()));
-  }
-  output_.begin(layout_.first_rank(), std::move(files));
   FARANDOLE_TRY_ASSIGN(sheet_, JobSheet::create({.foreground = ::getppid(),
                                                  .agent = ::getpid(),
                                                  .started = now(),
