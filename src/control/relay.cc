@@ -79,7 +79,7 @@ void Relay::pass_down(const Bytes& message) {
 }
 
 std::optional<OutgoingMessage> Relay::next_message() {
-  if (unacknowledged_ < kUnacknowledgedMax) pack_queue();
+  if (!queue_.empty() && unacknowledged_ < kUnacknowledgedMax) pack_queue();
   if (ready_.empty()) return std::nullopt;
   auto message = std::move(ready_.front());
   ready_.pop_front();

@@ -18,6 +18,7 @@ class Agreement::Parts {
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options,
         const std::vector<int>& hosts)
       : member_(member),
+        own_(member),
         ranks_(std::move(ranks)),
         follower_(rank_of(member), options),
         relay_(place_in_tree(member, hosts.empty() ? std::vector<int>(ranks_.size()) : hosts)) {
@@ -78,15 +79,14 @@ class Agreement::Parts {
   // Sends the follower's announcements (or passes them to the coordinator of this member), then the
   // coordinator's decisions. It loops because a decision may cause new announcements.
   void flush() {
-    const MemberSet own(member_);
     for (bool again = true; again;) {
       again = false;
       while (auto item = follower_.next_announcement()) {
         if (!coordinator_) {
-          relay_.add({own, {*std::move(item)}});
+          relay_.add({own_, {*std::move(item)}});
           continue;
         }
-        const auto announced = coordinator_->receive(own, *item);
+        const auto announced = coordinator_->receive(own_, *item);
         CHECK(announced.ok(), "our own announcements are valid");
       }
       if (!coordinator_ || !coordinator_->has_message()) continue;
@@ -99,6 +99,7 @@ class Agreement::Parts {
   }
 
   int member_;
+  const MemberSet own_;  // with this member only
   std::vector<int> ranks_;
   Follower follower_;
   Relay relay_;

@@ -143,8 +143,8 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
 
 bool Memberships::has_news() {
   const bool changed = failure_watch_.has_changed();
-  return std::exchange(has_new_members_, false) || changed ||
-         std::ranges::any_of(members_, [this](const auto& member) {
+  if (std::exchange(has_new_members_, false) || changed) return true;
+  return channels_ != nullptr && std::ranges::any_of(members_, [this](const auto& member) {
            return !ending_.contains(member->id()) && member->end_elsewhere();
          });
 }
