@@ -108,8 +108,8 @@ Result<RankTopology> topology_of(const Environment& environment, const Launcher&
         launcher.rank, topology.rank, launcher.size, topology.size, launcher.name));
   if (topology.local_size != topology.size || topology.local_rank != topology.rank)
     return Status::fix_call(format_text(
-        "{} has started rank {} of {} as number {} of {} on this host: jobs over several hosts are "
-        "not possible yet; start all ranks on one host",
+        "{} has started rank {} of {} as number {} of {} on this host: only `farandole run --join` "
+        "starts jobs over several hosts so far; use it, or start all ranks on one host",
         launcher.name, topology.rank, topology.size, topology.local_rank, topology.local_size));
   return topology;
 }

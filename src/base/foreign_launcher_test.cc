@@ -132,8 +132,9 @@ TEST(ForeignLauncher, InvalidNumbersAreAnError) {
 
 TEST(ForeignLauncher, SeveralHostsAreAnError) {
   EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "2")),
-            "torchrun has started rank 1 of 4 as number 1 of 2 on this host: jobs over several "
-            "hosts are not possible yet; start all ranks on one host");
+            "torchrun has started rank 1 of 4 as number 1 of 2 on this host: only `farandole run "
+            "--join` starts jobs over several hosts so far; use it, or start all ranks on one "
+            "host");
   EXPECT_THAT(error_of({{"SLURM_PROCID", "3"},
                         {"SLURM_STEP_NUM_TASKS", "4"},
                         {"SLURM_LOCALID", "1"},

@@ -31,6 +31,8 @@ bool has_unacknowledged(const Connection& connection) {
          bytes > 0;
 }
 
+// How often wait_until_connected() asks whether it is interrupted.
+constexpr std::chrono::milliseconds kInterruptPause(100);
 // How long stop() sleeps at most between two rounds.
 constexpr std::chrono::milliseconds kStopPause(20);
 
@@ -120,8 +122,7 @@ PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses,
                          .link = {.job = options_.job,
                                   .epoch = options_.epoch,
                                   .dialer = party(options_.rank),
-                                  .listener = party(rank),
-                                  .sealed = options_.sealed},
+                                  .listener = party(rank)},
                          .tcp = options_.tcp};
   auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);
   if (dialer.ok())
@@ -168,19 +169,22 @@ bool Channels::accept(TimePoint now) {
   for (;;) {
     auto connection = listener_->try_accept(now);
     if (!connection.ok() || *connection == nullptr) return progress;
+    progress = true;
     const Party& party = (*connection)->peer().party;
-    const auto found = entries_.find(static_cast<int>(party.number));
+    const int rank = static_cast<int>(party.number);
+    if (party.role != Role::kWorker || rank < 0 || rank >= options_.rank)
+      continue;  // such a party never dials
+    const auto found = entries_.find(rank);
     // A rank whose channel we do not need yet, such as of a group that we have not made yet, dials
     // early. Both ranks make a group together, so our need follows.
     if (found == entries_.end()) {
-      auto& entry = entries_[static_cast<int>(party.number)];
+      auto& entry = entries_[rank];
       entry.channel = std::make_unique<PeerChannel>(options_.epoch);
       ++connecting_;
       attach(entry, *std::move(connection));
     } else if (found->second.channel->connection() == nullptr && !found->second.failed) {
       attach(found->second, *std::move(connection));
     }
-    progress = true;
   }
 }
 
@@ -205,6 +209,7 @@ void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
 void Channels::fail(int rank, Entry& entry, std::string text) {
   if (entry.channel->connection() == nullptr) --connecting_;
   entry.failed = true;
+  entry.channel->give_up();
   entry.dialer.reset();
   failures_.push_back({rank, std::move(text)});
 }
@@ -241,11 +246,27 @@ TimePoint Channels::deadline() const {
   return earliest;
 }
 
+Status Channels::wait_until_connected(const std::function<bool()>& interrupted) {
+  while (is_connecting()) {
+    if (advance()) continue;
+    if (!failures_.empty()) break;
+    if (interrupted && interrupted()) return Status::retry("interrupted");
+    const std::uint32_t ticket = doorbells_.prepare_sleep();
+    arm();
+    const Duration limit = std::min<Duration>(kInterruptPause, deadline() - time_now());
+    doorbells_.sleep(ticket, std::max<Duration>(limit, Duration(0)));
+  }
+  if (failures_.empty()) return {};
+  return Status::rebuild_group(format_text("rank {} cannot connect to rank {}: {}", options_.rank,
+                                           failures_.front().rank, failures_.front().text));
+}
+
 // Closes only the descriptors: Connection::close() would tell the peers of this process's parent
 // that the stream ends. While a child held a socket open, the peers would not see the parent's end.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();
+  if (listener_) listener_->close_sockets();
   for (const auto& [rank, entry] : entries_) {
     const auto* const connection = entry.channel->connection();
     if (connection != nullptr && connection->descriptor() >= 0) ::close(connection->descriptor());

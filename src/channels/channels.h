@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,7 +31,6 @@ class Channels {
     int rank = 0;
     std::uint64_t job = 0;
     std::uint64_t epoch = 0;
-    bool sealed = true;  // false: data travels in clear
     // How long connecting to a rank may take.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
@@ -50,6 +50,12 @@ class Channels {
 
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
+  // Blocks until all channels so far are connected. Call it before another thread uses this object.
+  // Errors: kRebuildGroup if one cannot be connected; kRetry if interrupted, which is asked about
+  // every 100 ms and may be empty.
+  Status wait_until_connected(const std::function<bool()>& interrupted);
+  // Whether a channel is not connected yet. Then advance() must be called even if nothing is sent.
+  bool is_connecting() const { return connecting_ > 0; }
   // Ends the thread, and closes the connections. Before, sends everything and waits until the
   // peers' hosts have it, but at most for `limit`.
   void stop(Duration limit);
@@ -66,11 +72,10 @@ class Channels {
   bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
-  // Calls `visit` with each channel that has not failed.
-  template <class Visit>  // void(PeerChannel&)
+  // Calls `visit` with each peer's rank and its channel, also if the channel has failed.
+  template <class Visit>  // void(int rank, PeerChannel&)
   void for_each(Visit visit) {
-    for (auto& [rank, entry] : entries_)
-      if (!entry.failed) visit(*entry.channel);
+    for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);
   }
 
   // Before this rank sleeps: from now on, whatever makes advance() useful rings this rank's bell
@@ -87,7 +92,6 @@ class Channels {
     bool failed = false;
   };
 
-  bool is_connecting() const { return connecting_ > 0; }
   bool connect(TimePoint now);
   bool accept(TimePoint now);
   bool dial(int rank, Entry& entry, TimePoint now);

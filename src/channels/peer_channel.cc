@@ -1,25 +1,30 @@
 #include "channels/peer_channel.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
 #include "base/try.h"
 #include "collective/lane.h"
+#include "transport/shm/doorbells.h"
 
 namespace farandole {
 namespace {
 
 // How many bytes a data frame has at most. Short frames wait for at most one data frame.
 constexpr std::size_t kDataBytesMax = 256 * 1024;
+// How many bytes of a group are kept before they are wanted, at most.
+constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
 // How many bytes one advance() moves in each direction, about.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
+// The reason is cut, because the payload of these frames has a limit.
 Bytes with_rank(int rank, const std::string& reason) {
   ByteWriter writer;
   writer.put(std::int32_t{rank});
-  writer.put_text(reason);
+  writer.put_text(reason.substr(0, kLeaveReasonBytesMax));
   return writer.take();
 }
 
@@ -33,7 +38,7 @@ std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
 }  // namespace
 
 void PeerChannel::queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload) {
-  if (said_goodbye_) return;
+  if (said_goodbye_ || is_over_) return;
   FrameHeader header{.type = type,
                      .epoch = epoch_,
                      .group = group,
@@ -76,7 +81,6 @@ void PeerChannel::begin(GroupId group, const StepIdentity& step) {
   stream.step = step;
   stream.sent = 0;
   stream.received = 0;
-  held_ = false;
 }
 
 void PeerChannel::send(GroupId group, std::span<const std::byte> bytes) {
@@ -87,7 +91,6 @@ void PeerChannel::send(GroupId group, std::span<const std::byte> bytes) {
 void PeerChannel::receive(GroupId group, std::span<std::byte> into) {
   auto& stream = streams_[group];
   if (!into.empty()) stream.to_receive.push_back(into);
-  held_ = false;
 }
 
 std::uint64_t PeerChannel::sent(GroupId group) const {
@@ -100,6 +103,11 @@ std::uint64_t PeerChannel::received(GroupId group) const {
   return stream == streams_.end() ? 0 : stream->second.received;
 }
 
+void PeerChannel::forget_group(GroupId group) {
+  const auto found = streams_.find(group);
+  if (found != streams_.end() && !found->second.ended) streams_.erase(found);
+}
+
 bool PeerChannel::end_group(GroupId group) {
   auto& stream = streams_[group];
   const bool is_of_group =
@@ -108,7 +116,6 @@ bool PeerChannel::end_group(GroupId group) {
   if (is_of_group) outgoing_.reset();
   stream = {};
   stream.ended = true;
-  held_ = false;
   if (is_half_sent) {
     connection_->close();
     is_over_ = true;
@@ -154,7 +161,9 @@ bool PeerChannel::wants_to_send() const {
 
 Result<bool> PeerChannel::advance() {
   if (!connection_ || is_over_) return false;
-  FARANDOLE_TRY_ASSIGN(const bool received, receive_some());
+  const bool took_early = take_early();
+  FARANDOLE_TRY_ASSIGN(bool received, receive_some());
+  received |= took_early;
   if (is_over_) return received;
   auto sent = send_some();
   // The peer has closed the connection. What it sent before may still be there, such as its
@@ -190,7 +199,7 @@ bool PeerChannel::choose_outgoing() {
                        .length = static_cast<std::uint32_t>(bytes.size())};
     outgoing_ = Outgoing{header, {}, bytes};
   }
-  outgoing_->header.sequence = ++frames_sent_;
+  outgoing_->header.sequence = frames_sent_ + 1;
   outgoing_header_ = encode_frame_header(outgoing_->header);
   return true;
 }
@@ -209,6 +218,7 @@ Result<bool> PeerChannel::send_some() {
                               payload.subspan(outgoing_done_ - header_done)));
     if (count == 0) return progress;
     progress = true;
+    if (outgoing_done_ == 0) ++frames_sent_;  // a frame that never begins has no number
     moved += count;
     const std::size_t payload_before = outgoing_done_ - header_done;
     outgoing_done_ += count;
@@ -232,7 +242,7 @@ Result<bool> PeerChannel::send_some() {
 
 Result<bool> PeerChannel::receive_some() {
   std::size_t moved = 0;
-  while (moved < kBytesPerRound && !held_) {
+  while (moved < kBytesPerRound) {
     auto count = incoming_ ? receive_payload() : receive_header();
     if (!count.ok() && peer_said_goodbye_) {
       is_over_ = true;
@@ -277,16 +287,17 @@ Result<std::size_t> PeerChannel::receive_payload() {
 Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
   const std::size_t left = incoming_->length - incoming_done_;
   if (left == 0) return std::size_t{0};
-  if (stream.ended) {
-    std::array<std::byte, 4096> thrown_away;
-    return connection_->try_receive(
-        std::span(thrown_away).first(std::min(left, thrown_away.size())));
-  }
   FARANDOLE_TRY(check_data(stream));
   const bool has_begun =
       stream.step.generation == incoming_->generation && stream.step.sequence == incoming_->step;
-  held_ = !has_begun || stream.to_receive.empty();
-  if (held_) return std::size_t{0};
+  if (stream.ended || !has_begun || !stream.early.empty() || stream.to_receive.empty()) {
+    std::array<std::byte, 16384> buffer;
+    FARANDOLE_TRY_ASSIGN(
+        const std::size_t count,
+        connection_->try_receive(std::span(buffer).first(std::min(left, buffer.size()))));
+    if (!stream.ended) FARANDOLE_TRY(keep_early(stream, std::span(buffer).first(count)));
+    return count;
+  }
   auto& front = stream.to_receive.front();
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
                        connection_->try_receive(front.first(std::min(left, front.size()))));
@@ -296,9 +307,44 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
   return count;
 }
 
+Status PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes) {
+  const StepIdentity step{.generation = incoming_->generation, .sequence = incoming_->step};
+  if (!stream.early.empty() && distance(stream.early_step, step) != 0)
+    return Status::stop("data of two steps came before the first of them had begun");
+  if (stream.early.size() + bytes.size() > kEarlyBytesMax)
+    return Status::stop(
+        format_text("more than {} bytes of a step came before they were wanted", kEarlyBytesMax));
+  stream.early_step = step;
+  stream.early.insert(stream.early.end(), bytes.begin(), bytes.end());
+  return {};
+}
+
+// Gives early data to the steps that want it by now.
+bool PeerChannel::take_early() {
+  bool took = false;
+  for (auto& [group, stream] : streams_) {
+    if (stream.early.empty() || distance(stream.step, stream.early_step) != 0) continue;
+    while (stream.early_taken < stream.early.size() && !stream.to_receive.empty()) {
+      auto& front = stream.to_receive.front();
+      const auto count = std::min(front.size(), stream.early.size() - stream.early_taken);
+      std::memcpy(front.data(), stream.early.data() + stream.early_taken, count);
+      stream.early_taken += count;
+      stream.received += count;
+      front = front.subspan(count);
+      if (front.empty()) stream.to_receive.pop_front();
+      took = true;
+    }
+    if (stream.early_taken < stream.early.size()) continue;
+    stream.early.clear();
+    stream.early_taken = 0;
+  }
+  return took;
+}
+
 Status PeerChannel::check_data(const Stream& stream) const {
   const StepIdentity of_frame{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (stream.step.generation == 0 || distance(stream.step, of_frame) >= 0) return {};
+  if (stream.ended || stream.step.generation == 0 || distance(stream.step, of_frame) >= 0)
+    return {};
   return Status::stop(format_text(
       "data of step {} of generation {} comes in step {} of generation {}", incoming_->step,
       incoming_->generation, stream.step.sequence, stream.step.generation));

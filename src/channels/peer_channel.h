@@ -1,10 +1,9 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
 // the entries of lanes, the control messages of groups, and the end of groups.
 //
-// Short frames go before data: when a data frame begins, everything short that was queued before
-// has been sent. A data frame for which there is no memory yet stays in the connection and holds up
-// what comes after it. This causes no deadlock: data of a step is sent only after the sender's host
-// has sent its entries of that step, and they were short frames, so they are ahead of it.
+// Short frames go before data that has not begun. Data for which there is no memory yet is kept
+// here, so that it does not hold up the frames of other groups. There is little of it: a member
+// sends at most two windows of a step before it needs an answer.
 #pragma once
 
 #include <array>
@@ -60,8 +59,7 @@ class PeerChannel {
   // without a goodbye; kStop if a frame makes no sense.
   Result<bool> advance();
   bool wants_to_send() const;
-  // False while a frame waits for memory: then there is nothing to receive until this rank goes on.
-  bool wants_to_receive() const { return connection_ && !held_ && !is_over_; }
+  bool wants_to_receive() const { return connection_ && !is_over_; }
 
   // Control messages of a group.
   void send_message(GroupId group, Bytes message);
@@ -84,6 +82,11 @@ class PeerChannel {
   // false if a frame with such memory is half sent. Then it has closed the connection, because the
   // peer would take whatever comes next for the rest of that frame.
   bool end_group(GroupId group);
+  // Forgets a group that was removed. None of its data may be on its way. A group that has ended is
+  // kept, because the rest of its frames may still come.
+  void forget_group(GroupId group);
+  // The owner says that the channel has failed. Frames are dropped from now on.
+  void give_up() { is_over_ = true; }
 
   void send(const GroupEnd& end);
   void send(const Death& death);
@@ -93,7 +96,8 @@ class PeerChannel {
   // Says that this rank sends nothing more, because it leaves in an orderly way.
   void say_goodbye();
   bool peer_said_goodbye() const { return peer_said_goodbye_; }
-  // Whether the connection is over: the peer has closed it after its goodbye, or end_group() has.
+  // Whether the connection is over: the peer has closed it after its goodbye, or end_group() has,
+  // or it has failed.
   bool is_over() const { return is_over_; }
 
  private:
@@ -105,6 +109,9 @@ class PeerChannel {
     std::uint64_t received = 0;
     PeerEntries entries = {};
     std::deque<Bytes> messages = {};
+    StepIdentity early_step{.generation = 0};  // to which `early` belongs
+    Bytes early = {};                          // data for which there was no memory yet
+    std::size_t early_taken = 0;
     bool ended = false;
   };
   struct Outgoing {
@@ -121,7 +128,8 @@ class PeerChannel {
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);
   Status finish_frame();
-  Status take_entry(Stream& stream);
+  bool take_early();
+  Status keep_early(Stream& stream, std::span<const std::byte> bytes);
   Status check_data(const Stream& stream) const;
 
   std::uint64_t epoch_;
@@ -142,7 +150,6 @@ class PeerChannel {
   Bytes payload_;                  // of a short frame
   std::size_t incoming_done_ = 0;  // bytes of the payload
   std::uint64_t frames_received_ = 0;
-  bool held_ = false;
   bool said_goodbye_ = false;
   bool peer_said_goodbye_ = false;
   bool is_over_ = false;

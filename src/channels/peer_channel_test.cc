@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "channels/channel_pair_in_test.h"
+#include "transport/shm/doorbells.h"
 
 namespace farandole {
 namespace {
@@ -127,24 +128,38 @@ TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
   Bytes target(1000);
   pair.left.begin(0, kStep);
   pair.left.send(0, data);
+  pair.left.send_message(1, Bytes(2));
   pair.run();
-  EXPECT_FALSE(pair.right.wants_to_receive());  // so this rank may sleep
-  pair.left.send_message(0, Bytes(2));
-  pair.run();
-  EXPECT_EQ(pair.right.next_message(0), std::nullopt);  // it is behind the data
+  EXPECT_EQ(pair.right.next_message(1), Bytes(2));  // the data does not hold it up
   pair.right.begin(0, kStep);
   pair.run();
   EXPECT_EQ(pair.right.received(0), 0U);
   pair.right.receive(0, std::span(target).first(400));
+  EXPECT_EQ(pair.right.received(0), 0U);  // it grows only in advance()
   pair.run();
   EXPECT_EQ(pair.right.received(0), 400U);
   pair.right.receive(0, std::span(target).subspan(400));
   pair.run();
   EXPECT_EQ(target, data);
-  EXPECT_EQ(pair.right.next_message(0), Bytes(2));
+  EXPECT_EQ(pair.right.received(0), 1000U);
 }
 
-// Otherwise lanes could wait for each other: see peer_channel.h.
+TEST(PeerChannel, AFrameThatNeverBeginsHasNoNumber) {
+  ChannelPair pair(4);
+  pair.wire->unread_bytes_max = 0;  // nothing can be sent
+  const Bytes data(1000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  for (int round = 0; round < 10; ++round) ASSERT_EQ(pair.left.advance().status(), Status());
+  EXPECT_TRUE(pair.left.end_group(0));
+  pair.left.send(Death{.rank = 1, .reason = std::string(2000, 'x')});
+  pair.wire->unread_bytes_max = 100'000;
+  pair.run();
+  const auto death = pair.right.next_death();
+  ASSERT_TRUE(death.has_value());
+  EXPECT_EQ(death->reason.size(), kLeaveReasonBytesMax);  // the rest is cut
+}
+
 TEST(PeerChannel, ShortFramesGoBeforeDataThatHasNotBegun) {
   ChannelPair pair(5);
   const Bytes data(100'000);

@@ -214,7 +214,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return true;
   progressed |= run_decision(finished);
   if (ended_) return true;
-  if (other_hosts_) other_hosts_->pass_end_on(completed_);
+  if (other_hosts_ && may_enter_) other_hosts_->pass_end_on(completed_);
   progressed |= send_messages();
   return progressed;
 }
@@ -238,7 +238,8 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    gives_up_step = other_hosts_ != nullptr;
+    // No rank can complete a step whose entries differ.
+    gives_up_step = other_hosts_ != nullptr && stage_ != Stage::kMispredicted;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {
       writers_deadline_ = clock_.now() + kWritersTimeout;

@@ -69,10 +69,10 @@ class GroupMember {
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
-  // flight, and a later advance() finishes them. At deadline(), tick() stops sharing the memory. Only
-  // the first end() has an effect. Returns true if this gives up a step that all members on this
-  // host have entered, in a group with members on several hosts: those on other hosts may complete
-  // it.
+  // flight, and a later advance() finishes them. At deadline(), tick() stops sharing the memory.
+  // Only the first end() has an effect. Returns true if this gives up a step that all members on
+  // this host have entered, in a group with members on several hosts: those on other hosts may
+  // complete it.
   bool end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
 

@@ -11,8 +11,7 @@ Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoc
   ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};
   options.acceptance = {.job = options_.job,
                         .epoch = static_cast<std::uint64_t>(epoch),
-                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
-                        .open_too = !options_.sealed};
+                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)}};
   FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(options.addresses, choose_addresses(of_host, options_.interfaces));
   FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(*context_, options));
@@ -29,7 +28,6 @@ Result<std::unique_ptr<Channels>> HostNetwork::make_channels(
       Channels::Options{.rank = formation.doorbells->rank(),
                         .job = options_.job,
                         .epoch = static_cast<std::uint64_t>(formation.epoch),
-                        .sealed = options_.sealed,
                         .connect_timeout = start_timeout});
   FARANDOLE_TRY(channels->start());
   return channels;

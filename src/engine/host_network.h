@@ -21,7 +21,6 @@ class HostNetwork {
     InterfaceChoice interfaces{};  // at which addresses to listen
     std::uint16_t port_first = 0;  // 0 and 0: any free port
     std::uint16_t port_last = 0;
-    bool sealed = true;  // false: tensors travel in clear
   };
 
   // The context has the job's secret; engines of one process may share it.

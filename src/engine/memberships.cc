@@ -25,6 +25,9 @@ constexpr std::chrono::seconds kFlushTimeout(5);
 void Memberships::add(std::unique_ptr<GroupMember> member) {
   recorder_.enter_group(member->id());
   member->connect();
+  for (const auto& end : early_ends_)
+    if (end.group == member->id()) member->take_group_end(end);
+  std::erase_if(early_ends_, [&](const auto& end) { return end.group == member->id(); });
   members_.push_back(std::move(member));
   has_new_members_ = true;
 }
@@ -32,6 +35,8 @@ void Memberships::add(std::unique_ptr<GroupMember> member) {
 void Memberships::remove(GroupId group) {
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
   mailbox_.forget_group(group);
+  if (channels_ != nullptr)
+    channels_->for_each([group](int, PeerChannel& channel) { channel.forget_group(group); });
   recorder_.leave_group(group);
 }
 
@@ -57,10 +62,8 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
 // A receive from any rank has the root rank −1.
 Status Memberships::check_message(const Submission& submission,
                                   const std::vector<int>& ranks) const {
-  const auto is_here = [this](int rank) {
-    return hosts_[static_cast<std::size_t>(rank)] ==
-           hosts_[static_cast<std::size_t>(doorbells_.rank())];
-  };
+  const auto host_of = [this](int rank) { return hosts_[static_cast<std::size_t>(rank)]; };
+  const auto is_here = [&](int rank) { return host_of(rank) == host_of(doorbells_.rank()); };
   const bool possible =
       channels_ == nullptr || (submission.root_rank >= 0 ? is_here(submission.root_rank)
                                                          : std::ranges::all_of(ranks, is_here));
@@ -71,39 +74,50 @@ Status Memberships::check_message(const Submission& submission,
                   call_title(submission)));
 }
 
-// Frames come from this job, so a rank that does not exist is a bug there. It must not be one here.
+// What a rank has said before its connection broke comes before the failure.
 bool Memberships::advance_channels() {
   const bool progress = channels_->advance();
+  channels_->for_each([&](int sender, PeerChannel& channel) {
+    while (auto end = channel.next_group_end()) take_group_end(sender, *std::move(end));
+    while (const auto death = channel.next_death())
+      if (check_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
+  });
   for (const auto& failure : channels_->take_failures())
     close_epoch(failure.rank, "the connection to it is lost: " + failure.text);
-  const auto existing = [this](int rank) {
-    return rank >= 0 && rank < doorbells_.size() ? rank : 0;
-  };
-  channels_->for_each([&](PeerChannel& channel) {
-    while (auto end = channel.next_group_end()) {
-      end->rank = existing(end->rank);
-      for (auto& member : members_)
-        if (member->id() == end->group) member->take_group_end(*end);
-    }
-    while (const auto death = channel.next_death())
-      close_epoch(existing(death->rank), death->reason);
-  });
   return progress;
 }
 
-void Memberships::close_epoch(int dead_rank, const std::string& reason) {
-  if (doorbells_.closed_by()) return;
-  death_reason_ = reason;
-  doorbells_.close(dead_rank);
+bool Memberships::check_exists(int rank, int sender) {
+  const bool exists = rank >= 0 && rank < doorbells_.size();
+  if (!exists) close_epoch(sender, format_text("it reports rank {}, which does not exist", rank));
+  return exists;
 }
 
-// Every rank that learns of a death tells the ranks to which it has channels.
-void Memberships::pass_on_death(const EndedRanks& ended) {
-  if (channels_ == nullptr || !ended.first_dead_rank || std::exchange(death_passed_on_, true))
-    return;
-  channels_->for_each([&](PeerChannel& channel) {
-    channel.send(Death{*ended.first_dead_rank, ended.death_reason});
-  });
+void Memberships::take_group_end(int sender, GroupEnd end) {
+  if (!check_exists(end.rank, sender)) return;
+  const auto member =
+      std::ranges::find_if(members_, [&](const auto& one) { return one->id() == end.group; });
+  if (member != members_.end())
+    (*member)->take_group_end(end);
+  else
+    early_ends_.push_back(std::move(end));
+}
+
+void Memberships::close_epoch(int dead_rank, const std::string& reason) {
+  if (!doorbells_.closed_by()) {
+    death_reason_ = reason;
+    doorbells_.close(dead_rank);
+  }
+  pass_on_death();
+}
+
+// Every rank that learns of a death tells the ranks to which it has channels. This comes before the
+// ends of its groups and its goodbye, because a rank that reads those first would go on.
+void Memberships::pass_on_death() {
+  const auto dead_rank = doorbells_.closed_by();
+  if (channels_ == nullptr || !dead_rank || std::exchange(death_passed_on_, true)) return;
+  channels_->for_each(
+      [&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, death_reason_}); });
 }
 
 bool Memberships::advance_all(std::vector<Record*>& finished) {
@@ -126,7 +140,8 @@ bool Memberships::advance(std::vector<Record*>& finished) {
     progress = true;  // the driving thread must run another round before it sleeps
   }
   has_unsent_ =
-      mailbox_.has_unsent() || (channels_ != nullptr && channels_->wants_to_send()) ||
+      mailbox_.has_unsent() ||
+      (channels_ != nullptr && (channels_->wants_to_send() || channels_->is_connecting())) ||
       std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
   return progress;
 }
@@ -171,7 +186,7 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   EndedRanks ended = failure_watch_.read();
   ended.death_reason = death_reason_;
-  pass_on_death(ended);
+  pass_on_death();
   if (given_up_) end_all(*given_up_, finished);
   std::vector<std::pair<GroupMember*, Ending>> endings;
   for (auto& member : members_)
@@ -271,21 +286,24 @@ void Memberships::wait_for_writers(std::vector<Record*>& finished) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
     const TimePoint now = clock_.now();
     bool waits = false;
+    TimePoint deadline = TimePoint::max();  // without the channels, which do not advance here
     for (auto& member : members_) {
       member->tick(now);
       member->advance(finished);
       waits |= member->waits_for_writers();
+      if (const auto theirs = member->deadline()) deadline = std::min(deadline, *theirs);
     }
     if (!waits) return doorbells_.cancel_sleep();
-    doorbells_.sleep(ticket, deadline(TimePoint::max()) - now);
+    doorbells_.sleep(ticket, deadline - now);
   }
 }
 
 void Memberships::leave(std::string_view reason) {
   if (std::exchange(has_left_, true)) return;
   doorbells_.leave(reason);
+  pass_on_death();
   if (channels_ != nullptr)
-    channels_->for_each([](PeerChannel& channel) { channel.say_goodbye(); });
+    channels_->for_each([](int, PeerChannel& channel) { channel.say_goodbye(); });
 }
 
 void Memberships::abort_out_of_memory() {

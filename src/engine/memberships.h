@@ -92,9 +92,11 @@ class Memberships {
   };
 
   bool advance_channels();
+  void take_group_end(int sender, GroupEnd end);
   bool has_news();
   void close_epoch(int dead_rank, const std::string& reason);
-  void pass_on_death(const EndedRanks& ended);
+  void pass_on_death();
+  bool check_exists(int rank, int sender);
   std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
   Status check_message(const Submission& submission, const std::vector<int>& ranks) const;
   void end_failed_groups(std::vector<Record*>& finished);
@@ -126,6 +128,8 @@ class Memberships {
   std::optional<Status> given_up_;  // the error with which this rank has given up
   // Groups that end when they have finished their step, because all hosts have entered it.
   std::set<GroupId> ending_;
+  // Ends of groups that this rank has not added yet. No number is used for two groups.
+  std::vector<GroupEnd> early_ends_;
   std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
   bool death_passed_on_ = false;
   EndedGroups ended_;

@@ -97,6 +97,10 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
   TlsSession& session = *attempt->session;
   const auto progress = session.try_handshake();
   if (!progress.ok() && session.was_turned_away()) was_turned_away_ = true;
+  if (progress.ok() && *progress == TlsSession::Progress::kDone) {
+    events_.remove(session.descriptor());
+    return std::unique_ptr<Connection>(std::move(attempt->session));
+  }
   if (!progress.ok() || attempt->deadline <= now) {
     give_up(
         attempt,
@@ -108,10 +112,6 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
             : progress.status(),
         now);
     return std::unique_ptr<Connection>();
-  }
-  if (*progress == TlsSession::Progress::kDone) {
-    events_.remove(session.descriptor());
-    return std::unique_ptr<Connection>(std::move(attempt->session));
   }
   if (*progress == TlsSession::Progress::kConfirming && !confirming_) keep_only(attempt);
   if (session.has_unsent() != attempt->waits_to_send) {

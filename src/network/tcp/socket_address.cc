@@ -37,7 +37,8 @@ std::optional<Number> whole_number_of(std::string_view text) {
 Result<std::uint32_t> scope_of(std::string_view whole, const std::string& name) {
   if (const unsigned index = ::if_nametoindex(name.c_str()); index != 0) return index;
   if (const auto index = whole_number_of<std::uint32_t>(name); index && *index > 0) return *index;
-  return address_error(whole, format_text("this host has no interface '{}'", escape_controls(name)));
+  return address_error(whole,
+                       format_text("this host has no interface '{}'", escape_controls(name)));
 }
 
 Result<SocketAddress> address_from_socket(int socket, const char* call,

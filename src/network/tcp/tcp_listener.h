@@ -61,6 +61,9 @@ class TcpListener {
   // handed out are closed.
   void set_acceptance(const AcceptedLinks& acceptance);
 
+  // For a forked child: closes the listening sockets, so that they do not outlive the parent.
+  void close_sockets() { sockets_.clear(); }
+
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() without one
   const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with the port

@@ -112,7 +112,7 @@ def _common_text(store: dist.Store, rank: int, size: int) -> str:
     if elsewhere:
         raise CallError(
             f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
-            "host or in another network namespace: jobs over several hosts are not possible yet; "
+            "host or in another network namespace: start the job with `farandole run --join`, or "
             "start all ranks on one host"
         )
     return store.get(f"farandole/{attempt}/text").decode()
