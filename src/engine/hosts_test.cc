@@ -100,6 +100,42 @@ TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
   });
 }
 
+// Every rank sends to every other rank, and receives from it. Messages between hosts are an error
+// on both ranks, however late the other one is.
+TEST_P(EngineOnHosts, MessagesArriveOnTheirHostAndAreAnErrorBetweenHosts) {
+  const HostOfRank& hosts = GetParam();
+  run_job(hosts, {}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    const auto host_of = [&](int of) { return hosts[static_cast<std::size_t>(of)]; };
+    for (int peer = 0; peer < engine.topology().size; ++peer) {
+      if (peer == rank) continue;
+      std::vector<float> sent(5, static_cast<float>(rank));
+      std::vector<float> received(5, -1.0F);
+      Submission send;
+      send.operation = Operation::kSend;
+      send.name = "send";
+      send.dtype = DType::kFloat32;
+      send.shape = {5};
+      send.input = sent.data();
+      send.peer = peer;
+      Submission receive = send;
+      receive.operation = Operation::kReceive;
+      receive.name = "receive";
+      receive.input = receive.output = received.data();
+      const auto sending = engine.submit(send);
+      const Status receiving = finish(engine, engine.submit(receive)).status;
+      const bool is_here = host_of(peer) == host_of(rank);
+      for (const Status& status : {finish(engine, sending).status, receiving}) {
+        EXPECT_EQ(status.code(), is_here ? StatusCode::kOk : StatusCode::kFixCall);
+        EXPECT_THAT(status.message(),
+                    testing::HasSubstr(is_here ? "" : "only between ranks on one host so far"));
+      }
+      EXPECT_THAT(received, testing::Each(is_here ? static_cast<float>(peer) : -1.0F));
+    }
+    ASSERT_EQ(barrier(engine), Status());
+  });
+}
+
 // Groups that are made later connect their members then.
 TEST(EngineWithGroupsOnHosts, AGroupIsAddedLater) {
   run_job(HostOfRank{0, 0, 1, 2}, {}, [&](Engine& engine) {

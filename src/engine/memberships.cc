@@ -59,14 +59,13 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-// A receive from any rank has the root rank −1.
 Status Memberships::check_message(const Submission& submission,
                                   const std::vector<int>& ranks) const {
   const auto host_of = [this](int rank) { return hosts_[static_cast<std::size_t>(rank)]; };
   const auto is_here = [&](int rank) { return host_of(rank) == host_of(doorbells_.rank()); };
   const bool possible =
-      channels_ == nullptr || (submission.root_rank >= 0 ? is_here(submission.root_rank)
-                                                         : std::ranges::all_of(ranks, is_here));
+      channels_ == nullptr || (submission.peer != kAnyRank ? is_here(submission.peer)
+                                                           : std::ranges::all_of(ranks, is_here));
   if (possible) return {};
   return Status::fix_call(
       format_text("{} is not possible: send and recv work only between ranks on one host so far; "
