@@ -12,6 +12,7 @@ machine. It needs root and the commands of `tools/hosts_packages.txt`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import ipaddress
 import os
@@ -157,7 +158,8 @@ class Host:
 
     def delete(self) -> None:
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
         call("ip", "netns", "delete", self.namespace)
         shutil.rmtree(self.settings, ignore_errors=True)
 

@@ -317,12 +317,13 @@ def is_homogeneous() -> bool:
 
 def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    reason = "its program ended" if error is None else _summary(error)
+    reason = "its program ended"
+    if error is not None:
+        reason = described(error, _summary) or "raised an exception that cannot be described"
     for engine in _process.beside:
         leave_some_ranks(engine, reason)
     if error is None:
         return _leave(reason)
-    reason = described(error, _summary) or "raised an exception that cannot be described"
     cause = (
         core.LeaveCause.GROUP_LOST if _was_caused_by_lost_rank(error) else core.LeaveCause.EXCEPTION
     )

@@ -106,10 +106,13 @@ class LifecycleChecks(Suite):
             self.api.shutdown()
             self.init()
             self.expect_sum_works()
-            if cycle in (9, 59):
+            if 10 <= cycle < 20 or cycle >= 50:
                 found.append(resources())
-        (*counts, maps), (*later_counts, later_maps) = found
-        # Fewer are possible: a connection to another host may still be closing.
+        # One more or less is possible at a time: a connection to another host may still be closing.
+        (*counts, maps), (*later_counts, later_maps) = (
+            [choose(values) for values in zip(*some, strict=True)]
+            for choose, some in ((max, found[:10]), (min, found[10:]))
+        )
         assert all(later <= count for count, later in zip(counts, later_counts, strict=True)), found
         assert later_maps < maps + 20, found  # some maps belong to the allocator
 

@@ -45,9 +45,9 @@ std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& w
   if (outside.size() == workers.size())
     return format_text(
         "no worker of this {} called farandole's init(): unless the program communicates through "
-        "another library, such as torch.distributed with gloo, the {} processes ran independently "
-        "of each other; to train together, the program must call hvd.init()",
-        workers.size() == static_cast<std::size_t>(size) ? "job" : "node", workers.size());
+        "another library, such as torch.distributed with gloo, every worker ran alone; to "
+        "train together, the program must call hvd.init()",
+        workers.size() == static_cast<std::size_t>(size) ? "job" : "node");
   return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "
       "of the job must call hvd.init()",

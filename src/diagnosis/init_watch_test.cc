@@ -83,8 +83,8 @@ TEST(InitWatch, ASingleWorkerNeedsNoInit) {
 TEST(InitWatch, NamesRanksThatNeverCalledInit) {
   EXPECT_EQ(line_at_end(workers({kOutside, kOutside, kOutside})),
             "no worker of this job called farandole's init(): unless the program communicates "
-            "through another library, such as torch.distributed with gloo, the 3 processes ran "
-            "independently of each other; to train together, the program must call hvd.init()");
+            "through another library, such as torch.distributed with gloo, every worker ran "
+            "alone; to train together, the program must call hvd.init()");
   EXPECT_EQ(line_at_end(workers({kOutside, kLeft, kOutside})),
             "ranks 0, 2 ended without calling farandole's init() and ran independently of the "
             "others; every rank of the job must call hvd.init()");

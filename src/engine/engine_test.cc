@@ -560,8 +560,8 @@ TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
       EXPECT_EQ(allreduce(*engine, values, "loss"),
                 Status::rebuild_group(
                     "allreduce `loss` cannot finish: allreduce `loss` has waited 1 s for other "
-                    "ranks, which is the FARANDOLE_STALL_LIMIT; the launcher's report says for "
-                    "which"));
+                    "ranks, which is the FARANDOLE_STALL_LIMIT; if all are on this host, the "
+                    "launcher's report says for which"));
       return;
     }
     const Status status = barrier(*engine);

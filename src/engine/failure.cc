@@ -52,10 +52,10 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
   if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
   const std::string name = call_title(oldest->submission);
   return GiveUpReason{
-      Status::rebuild_group(
-          format_text("{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
-                      "launcher's report says for which",
-                      name, limit.count())),
+      Status::rebuild_group(format_text(
+          "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; if all "
+          "are on this host, the launcher's report says for which",
+          name, limit.count())),
       format_text("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
                   limit.count())};
 }

@@ -82,7 +82,8 @@ bool Memberships::advance_channels() {
       if (check_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
   });
   for (const auto& failure : channels_->take_failures())
-    close_epoch(failure.rank, "the connection to it is lost: " + failure.text);
+    close_epoch(failure.rank, format_text("rank {} has lost the connection to it: {}",
+                                          doorbells_.rank(), failure.text));
   return progress;
 }
 

@@ -280,8 +280,7 @@ std::string Supervision::own_failure() const {
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
-  if (!other_failure_.empty())
-    return {"the job has ended because of " + other_failure_, others_text(-1)};
+  if (!other_failure_.empty()) return {"the job has ended: " + other_failure_, others_text(-1)};
   if (first_failed_rank_ || exit_code() == 0) return {};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),

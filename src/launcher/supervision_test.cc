@@ -356,7 +356,7 @@ TEST_F(SupervisionTest, AnotherNodeThatFailsEndsThisOne) {
   EXPECT_EQ(job_.own_failure(), "");
   EXPECT_FALSE(job_.failure().has_value());
   EXPECT_THAT(job_.closing_lines(),
-              ElementsAre(HasSubstr("the job has ended because of node 1 (hen): rank 4"),
+              ElementsAre(HasSubstr("the job has ended: node 1 (hen): rank 4"),
                           HasSubstr("rank 1: ended with SIGTERM")));
 }
 

@@ -17,9 +17,8 @@ QUIET = ("-x", "OMP_NUM_THREADS=1")  # if the launcher must choose this, it prin
 # The launcher's notice about these scripts, which never call init().
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): unless the program "
-    r"communicates through another library, such as torch.distributed with gloo, the \d "
-    r"processes ran independently of each other; to train together, the program must call "
-    r"hvd.init\(\)\n"
+    r"communicates through another library, such as torch.distributed with gloo, every worker "
+    r"ran alone; to train together, the program must call hvd.init\(\)\n"
 )
 
 

@@ -80,6 +80,11 @@ Status TcpListener::bind_all() {
     problem = bind_at(any ? std::uint16_t{0} : static_cast<std::uint16_t>(number));
     if (problem.code() != StatusCode::kRetry) return problem;
   }
+  if (first == last)
+    return Status::stop(
+        format_text("port {} is not free: {}; choose another one, or end the "
+                    "program that uses it",
+                    first, problem.message()));
   return Status::stop(format_text(
       "no port of {}-{} is free: {}; choose a larger range, or end the programs that use it", first,
       options_.port_last, problem.message()));
