@@ -81,12 +81,14 @@ Status FirstNode::accept(TimePoint now, NodeNews& news) {
     FARANDOLE_TRY_ASSIGN(auto connection, listener_->try_accept(now));
     if (connection == nullptr) break;
     const Role role = connection->peer().party.role;
-    if (role == Role::kWorker) news.workers.push_back(std::move(connection));
-    if (role != Role::kAgent) continue;
-    const std::uint64_t id = next_guest_++;
-    FARANDOLE_TRY(events_.add(connection->descriptor(), id, false));
-    guests_.emplace(
-        id, Guest{.channel = NodeChannel(std::move(connection)), .leave_by = now + kHelloTime});
+    if (role == Role::kWorker) {
+      news.workers.push_back(std::move(connection));
+    } else if (role == Role::kAgent) {
+      const std::uint64_t id = next_guest_++;
+      FARANDOLE_TRY(events_.add(connection->descriptor(), id, false));
+      guests_.emplace(
+          id, Guest{.channel = NodeChannel(std::move(connection)), .leave_by = now + kHelloTime});
+    }
   }
   return {};
 }

@@ -54,7 +54,7 @@ void add_cuts(Random& random, Script& script) {
     if (random.chance(50)) script.cuts.push_back({to, from, begin, end, only});
     script.pauses += 2 * (end - begin);
   }
-  std::ranges::stable_sort(script.cuts, {}, &Cut::begin);
+  std::ranges::sort(script.cuts, {}, &Cut::begin);
 }
 
 // Not in loops that must fall silent: a member that was stopped between two submissions may raise.
