@@ -418,48 +418,63 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   });
 }
 
-// Runs all calls for all members in one thread, in the order that a test chooses.
-class InterleavedRun {
+// Runs calls one after another for one member, whenever a test advances it.
+class MemberRun {
  public:
-  InterleavedRun(int members, const std::vector<PreparedCall>& calls)
-      : group_(members), calls_(calls), positions_(static_cast<std::size_t>(members)) {}
+  // `calls` must outlive this object.
+  MemberRun(const std::vector<PreparedCall>& calls, int member) : calls_(calls), member_(member) {}
 
-  int members() const { return group_.members(); }
-  bool is_over() const {
-    return std::ranges::all_of(
-        positions_, [&](const MemberPosition& position) { return position.next == calls_.size(); });
-  }
-  // Calls advance() once for this member. Returns false if that did nothing, because the member
-  // waits for others or has finished all calls.
-  bool advance_member(int member) {
-    MemberPosition& position = positions_[static_cast<std::size_t>(member)];
-    if (position.next == calls_.size()) return false;
-    if (!position.step) {
-      position.call =
-          std::make_unique<MemberCallInTest>(calls_[position.next], member, &group_.heap(member));
-      position.step = position.call->step(
-          group_.group(member), step_identity(static_cast<std::uint32_t>(position.next + 1)));
+  bool is_over() const { return next_ == calls_.size(); }
+  // Calls advance() once. Returns false if that did nothing, because the member waits for others or
+  // has finished all calls.
+  bool advance_once(Group& group, SharedHeap& heap) {
+    if (is_over()) return false;
+    if (!step_) {
+      call_ = std::make_unique<MemberCallInTest>(calls_[next_], member_, &heap);
+      step_ = call_->step(group, step_identity(static_cast<std::uint32_t>(next_ + 1)));
     }
-    const Progress progress = advance(*position.step);
+    const Progress progress = advance(*step_);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
-      position.call->expect_result();
-      position.step.reset();
-      ++position.next;
+      call_->expect_result();
+      step_.reset();
+      ++next_;
     }
     return progress == Progress::kAdvanced || progress == Progress::kDone;
   }
 
  private:
-  struct MemberPosition {
-    std::size_t next = 0;
-    std::unique_ptr<MemberCallInTest> call;
-    std::optional<CollectiveStep> step;
-  };
-
-  GroupInTest group_;
   const std::vector<PreparedCall>& calls_;
-  std::vector<MemberPosition> positions_;
+  const int member_;
+  std::size_t next_ = 0;
+  std::unique_ptr<MemberCallInTest> call_;
+  std::optional<CollectiveStep> step_;
+};
+
+// The runs of all members.
+inline std::vector<MemberRun> runs_of_members(int members, const std::vector<PreparedCall>& calls) {
+  std::vector<MemberRun> runs;
+  for (int member = 0; member < members; ++member) runs.emplace_back(calls, member);
+  return runs;
+}
+
+// Runs all calls for all members in one thread, in the order that a test chooses.
+class InterleavedRun {
+ public:
+  InterleavedRun(int members, const std::vector<PreparedCall>& calls)
+      : group_(members), runs_(runs_of_members(members, calls)) {}
+
+  int members() const { return group_.members(); }
+  bool is_over() const { return std::ranges::all_of(runs_, &MemberRun::is_over); }
+  // As MemberRun::advance_once().
+  bool advance_member(int member) {
+    return runs_[static_cast<std::size_t>(member)].advance_once(group_.group(member),
+                                                                group_.heap(member));
+  }
+
+ private:
+  GroupInTest group_;
+  std::vector<MemberRun> runs_;
 };
 
 // Advances members in a random order. One time in four, the chosen member runs as far ahead as the

@@ -66,42 +66,18 @@ class HostsInTest {
 class HostsRun {
  public:
   HostsRun(HostsInTest& cluster, const std::vector<PreparedCall>& calls)
-      : cluster_(cluster), calls_(calls), positions_(static_cast<std::size_t>(cluster.members())) {}
+      : cluster_(cluster), runs_(runs_of_members(cluster.members(), calls)) {}
 
-  bool is_over() const {
-    return std::ranges::all_of(
-        positions_, [&](const Position& position) { return position.next == calls_.size(); });
-  }
-  // Returns false if that did nothing.
+  bool is_over() const { return std::ranges::all_of(runs_, &MemberRun::is_over); }
+  // As MemberRun::advance_once().
   bool advance_member(int member) {
-    Position& position = positions_[static_cast<std::size_t>(member)];
-    if (position.next == calls_.size()) return false;
-    if (!position.step) {
-      position.call =
-          std::make_unique<MemberCallInTest>(calls_[position.next], member, &cluster_.heap(member));
-      position.step = position.call->step(
-          cluster_.group(member), step_identity(static_cast<std::uint32_t>(position.next + 1)));
-    }
-    const Progress progress = advance(*position.step);
-    EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
-    if (progress == Progress::kDone) {
-      position.call->expect_result();
-      position.step.reset();
-      ++position.next;
-    }
-    return progress == Progress::kAdvanced || progress == Progress::kDone;
+    return runs_[static_cast<std::size_t>(member)].advance_once(cluster_.group(member),
+                                                                cluster_.heap(member));
   }
 
  private:
-  struct Position {
-    std::size_t next = 0;
-    std::unique_ptr<MemberCallInTest> call;
-    std::optional<CollectiveStep> step;
-  };
-
   HostsInTest& cluster_;
-  const std::vector<PreparedCall>& calls_;
-  std::vector<Position> positions_;
+  std::vector<MemberRun> runs_;
 };
 
 // Advances members and moves data in a random order. Sometimes the chosen member runs as far ahead
