@@ -41,12 +41,17 @@ Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
 }
 
 // Until the name of the endpoint is known, this is tried again.
-Status FirstNode::listen(TimePoint now) {
+Status FirstNode::listen(TimePoint now, NodeNews& news) {
   if (listener_ != nullptr || now < next_look_up_) return {};
   next_look_up_ = now + kLookUpPause;
   auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
-  if (!found.ok() && found.status().code() == StatusCode::kRetry && now < start_deadline_)
+  if (!found.ok() && found.status().code() == StatusCode::kRetry && now < start_deadline_) {
+    if (!std::exchange(told_unknown_name_, true))
+      news.notices.push_back(
+          format_text("node 0 cannot listen at {} yet: the name is not known: {}",
+                      options_.endpoint.text(), found.status().message()));
     return {};
+  }
   if (!found.ok())
     return Status::stop(format_text("node 0 cannot listen at {}: the name is not known: {}",
                                     options_.endpoint.text(), found.status().message()));
@@ -65,7 +70,7 @@ Status FirstNode::listen(TimePoint now) {
 
 Result<NodeNews> FirstNode::advance(TimePoint now) {
   NodeNews news;
-  FARANDOLE_TRY(listen(now));
+  FARANDOLE_TRY(listen(now, news));
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_guests(now, news));
   begin_if_complete();
@@ -210,8 +215,10 @@ std::string FirstNode::timeout_text() const {
                   options_.nodes, missing.size() == 1 ? "has" : "have", options_.endpoint.text(),
                   seconds_text(options_.start_timeout));
   if (listener_ != nullptr && listener_->counts().rejected > 0)
-    text += format_text("; {} connections were rejected, the last one because: {}",
-                        listener_->counts().rejected, listener_->last_rejection().message());
+    text += format_text(
+        "; connections were rejected ({}), the last one because: {}; if it was a node of this job, "
+        "its file with the secret is different",
+        listener_->counts().rejected, listener_->last_rejection().message());
   return text + "; start the same command on every host, with another --node";
 }
 

@@ -43,7 +43,7 @@ class FirstNode final : public NodeLink {
   };
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
-  Status listen(TimePoint now);
+  Status listen(TimePoint now, NodeNews& news);
   Status accept(TimePoint now, NodeNews& news);
   Status serve_guests(TimePoint now, NodeNews& news);
   Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
@@ -69,6 +69,7 @@ class FirstNode final : public NodeLink {
   std::map<std::uint64_t, Guest> guests_;
   std::uint64_t next_guest_ = 1;  // 0 is the listener
   std::vector<int> told_missing_;
+  bool told_unknown_name_ = false;
   std::uint64_t told_rejections_ = 0;
   std::vector<bool> failing_;  // by node: whether the others know that it fails
   std::optional<Start> start_;
