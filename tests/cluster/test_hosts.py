@@ -250,6 +250,15 @@ def test_another_secret_is_an_error_of_both(job: Job, tmp_path: Path) -> None:
     assert "connections were rejected" in zero.errors
 
 
+def test_node_zero_says_that_it_does_not_know_the_name(job: Job) -> None:
+    zero = job.start(0, "echo here", "--join", "nowhere.invalid:4711")
+    read_errors_until(
+        zero, "node 0 cannot listen at nowhere.invalid:4711 yet: the name is not known"
+    )
+    zero.send(signal.SIGTERM)
+    assert zero.end() != 0
+
+
 @pytest.mark.parametrize("present", [0, 1])
 def test_the_start_timeout_names_the_missing_node(job: Job, present: int) -> None:
     alone = job.start(present, "echo here", "--start-timeout", "2")
