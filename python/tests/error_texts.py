@@ -475,7 +475,7 @@ class ErrorTexts:
         store.set("farandole/1/host/1", "another one")
         elsewhere = (
             "ranks 1 cannot meet rank 0, as they are on another host or in another network "
-            "namespace: jobs over several hosts are not possible yet; start all ranks on one host"
+            "namespace: start the job with `farandole run --join`, or start all ranks on one host"
         )
         yield lambda: rendezvous._common_text(store, 0, 2), elsewhere
         yield (

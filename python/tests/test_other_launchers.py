@@ -96,7 +96,8 @@ def test_ranks_on_several_hosts_are_rejected() -> None:
     )
     assert result.stderr.splitlines()[-1] == (
         "farandole.errors.CallError: torchrun has started rank 0 of 4 as number 0 of 2 on this "
-        "host: jobs over several hosts are not possible yet; start all ranks on one host"
+        "host: only `farandole run --join` starts jobs over several hosts so far; use it, or start "
+        "all ranks on one host"
     )
 
 
