@@ -54,13 +54,14 @@ def started(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start a job in a session of its own, and kill what is left of it at the end."""
-    return _start_command(command(size, *program), environment)
+    return start_command(command(size, *program), environment)
 
 
 @contextmanager
-def _start_command(
+def start_command(
     words: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
+    """Start a command in a session of its own, and kill what is left of it at the end."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -91,7 +92,7 @@ def run_command(
     words: list[str], environment: Mapping[str, str] | None = None, timeout: float = 120
 ) -> Job:
     begin = time.monotonic()
-    with _start_command(words, environment) as process:
+    with start_command(words, environment) as process:
         try:
             text, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

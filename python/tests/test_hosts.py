@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from job import command
+from job import command, start_command
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
@@ -56,23 +56,9 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 """
 
 
-@contextmanager
-def started(host: Host, *words: str) -> Iterator[subprocess.Popen[str]]:
-    process = host.start(
-        *words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=HERE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+def started(host: Host, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    # So that the programs in this file can import the modules beside it.
+    return start_command(host.command(*words), {"PYTHONPATH": str(HERE)})
 
 
 @contextmanager
@@ -108,21 +94,21 @@ def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: st
 @pytest.mark.parametrize("workers", [(2, 2), (3, 1), (1, 1, 1, 1)], ids=str)
 def test_conformance(workers: tuple[int, ...], tmp_path: Path) -> None:
     with Hosts(len(workers)) as hosts:
-        worker = [sys.executable, "worker.py", "numpy_frontend:NumpyConformance"]
+        worker = [sys.executable, str(HERE / "worker.py"), "numpy_frontend:NumpyConformance"]
         texts = run_program(hosts, workers, tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == sum(workers)
 
 
 def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
     with Hosts(2, v6_only=True) as hosts:
-        worker = [sys.executable, "worker.py", "numpy_frontend:NumpyConformance"]
+        worker = [sys.executable, str(HERE / "worker.py"), "numpy_frontend:NumpyConformance"]
         texts = run_program(hosts, (1, 2), tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == 3
 
 
 def test_training(tmp_path: Path) -> None:
     with Hosts(2) as hosts:
-        worker = [sys.executable, "worker.py", "torch_optimizer:OptimizerChecks"]
+        worker = [sys.executable, str(HERE / "worker.py"), "torch_optimizer:OptimizerChecks"]
         texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == 3
 

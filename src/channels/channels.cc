@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -83,17 +84,16 @@ void Channels::run() {
 
 void Channels::stop(Duration limit) {
   const TimePoint deadline = time_now() + limit;
-  const auto is_busy = [](const auto& one) {
-    const auto& [rank, entry] = one;
+  const auto is_busy = [](const Entry& entry) {
     if (entry.failed || entry.channel->connection() == nullptr) return false;
     if (entry.channel->wants_to_send()) return true;
     return !entry.channel->peer_said_goodbye() && has_unacknowledged(*entry.channel->connection());
   };
-  while (std::ranges::any_of(entries_, is_busy) && time_now() < deadline) {
+  while (std::ranges::any_of(entries_ | std::views::values, is_busy) && time_now() < deadline) {
     if (advance()) continue;
     std::vector<pollfd> sockets;
     for (const auto& [rank, entry] : entries_)
-      if (is_busy(std::pair<const int, const Entry&>(rank, entry)))
+      if (is_busy(entry))
         sockets.push_back(
             {.fd = entry.channel->connection()->descriptor(), .events = POLLIN, .revents = 0});
     ::poll(sockets.data(), sockets.size(), static_cast<int>(kStopPause.count()));
@@ -108,12 +108,10 @@ void Channels::stop(Duration limit) {
 }
 
 PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now) {
-  const auto [found, is_new] = entries_.try_emplace(rank);
-  Entry& entry = found->second;
-  if (!is_new) return *entry.channel;
-  entry.channel = std::make_unique<PeerChannel>(options_.epoch);
+  const bool is_known = entries_.contains(rank);
+  Entry& entry = entry_of(rank);
+  if (is_known) return *entry.channel;
   entry.connect_deadline = now + options_.connect_timeout;
-  ++connecting_;
   if (options_.rank > rank) return *entry.channel;
   const auto party = [](int of_rank) {
     return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
@@ -132,6 +130,15 @@ PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses,
   return *entry.channel;
 }
 
+Channels::Entry& Channels::entry_of(int rank) {
+  const auto [found, is_new] = entries_.try_emplace(rank);
+  Entry& entry = found->second;
+  if (!is_new) return entry;
+  entry.channel = std::make_unique<PeerChannel>(options_.epoch);
+  ++connecting_;
+  return entry;
+}
+
 bool Channels::advance() {
   bool progress = is_connecting() && connect(time_now());
   for (auto& [rank, entry] : entries_) {
@@ -144,8 +151,8 @@ bool Channels::advance() {
 }
 
 bool Channels::wants_to_send() const {
-  return std::ranges::any_of(entries_, [](const auto& one) {
-    return !one.second.failed && one.second.channel->wants_to_send();
+  return std::ranges::any_of(entries_ | std::views::values, [](const Entry& entry) {
+    return !entry.failed && entry.channel->wants_to_send();
   });
 }
 
@@ -174,17 +181,11 @@ bool Channels::accept(TimePoint now) {
     const int rank = static_cast<int>(party.number);
     if (party.role != Role::kWorker || rank < 0 || rank >= options_.rank)
       continue;  // such a party never dials
-    const auto found = entries_.find(rank);
     // A rank whose channel we do not need yet, such as of a group that we have not made yet, dials
     // early. Both ranks make a group together, so our need follows.
-    if (found == entries_.end()) {
-      auto& entry = entries_[rank];
-      entry.channel = std::make_unique<PeerChannel>(options_.epoch);
-      ++connecting_;
+    Entry& entry = entry_of(rank);
+    if (entry.channel->connection() == nullptr && !entry.failed)
       attach(entry, *std::move(connection));
-    } else if (found->second.channel->connection() == nullptr && !found->second.failed) {
-      attach(found->second, *std::move(connection));
-    }
   }
 }
 

@@ -5,7 +5,6 @@
 // members on both sides.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -92,6 +92,8 @@ class Channels {
     bool failed = false;
   };
 
+  // Makes the entry if it is new. Its channel then counts as connecting.
+  Entry& entry_of(int rank);
   bool connect(TimePoint now);
   bool accept(TimePoint now);
   bool dial(int rank, Entry& entry, TimePoint now);

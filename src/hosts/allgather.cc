@@ -36,9 +36,7 @@ std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payloa
 
 // Returns the same on all members: false if a number is negative or a sum overflows.
 bool HostsAllgather::read_rows() {
-  const auto members = static_cast<std::size_t>(hosts().group_members());
-  scratch_->counts.assign(members, 0);
-  scratch_->offsets.assign(members, 0);
+  scratch_->counts.assign(static_cast<std::size_t>(hosts().group_members()), 0);
   for (int host = 0; host < hosts().hosts(); ++host) {
     const std::byte* from = notes_.payload(host);
     for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
@@ -46,16 +44,7 @@ bool HostsAllgather::read_rows() {
       from += sizeof(std::int64_t);
     }
   }
-  std::int64_t total = 0;
-  for (std::size_t member = 0; member < members; ++member) {
-    std::int64_t bytes = 0;
-    scratch_->offsets[member] = total;
-    if (scratch_->counts[member] < 0 ||
-        __builtin_mul_overflow(scratch_->counts[member], options_.row_bytes, &bytes) ||
-        __builtin_add_overflow(total, bytes, &total))
-      return false;
-  }
-  return true;
+  return place_rows(*scratch_, options_.row_bytes);
 }
 
 std::optional<std::int64_t> HostsAllgather::all_arrived() {

@@ -117,24 +117,13 @@ std::int64_t HostsAlltoall::received(int from_host, int from_index, int to_index
 
 // False if a number is negative or a sum overflows.
 bool HostsAlltoall::read_received() {
-  const auto members = static_cast<std::size_t>(hosts().group_members());
-  scratch_->counts.assign(members, 0);
-  scratch_->offsets.assign(members, 0);
+  scratch_->counts.assign(static_cast<std::size_t>(hosts().group_members()), 0);
   for (int host = 0; host < hosts().hosts(); ++host)
     for (int index = 0; index < hosts().members_on(host); ++index)
       scratch_
           ->counts[static_cast<std::size_t>(members_on(host)[static_cast<std::size_t>(index)])] =
           received(host, index, notes_.entry_barrier().group().member);
-  std::int64_t total = 0;
-  for (std::size_t member = 0; member < members; ++member) {
-    std::int64_t bytes = 0;
-    scratch_->offsets[member] = total;
-    if (scratch_->counts[member] < 0 ||
-        __builtin_mul_overflow(scratch_->counts[member], options_.row_bytes, &bytes) ||
-        __builtin_add_overflow(total, bytes, &total))
-      return false;
-  }
-  return true;
+  return place_rows(*scratch_, options_.row_bytes);
 }
 
 std::optional<std::int64_t> HostsAlltoall::all_arrived() {

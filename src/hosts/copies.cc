@@ -5,6 +5,20 @@
 
 namespace farandole {
 
+bool place_rows(StepScratch& scratch, std::int64_t row_bytes) {
+  scratch.offsets.assign(scratch.counts.size(), 0);
+  std::int64_t total = 0;
+  for (std::size_t member = 0; member < scratch.counts.size(); ++member) {
+    std::int64_t bytes = 0;
+    scratch.offsets[member] = total;
+    if (scratch.counts[member] < 0 ||
+        __builtin_mul_overflow(scratch.counts[member], row_bytes, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total))
+      return false;
+  }
+  return true;
+}
+
 std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byte* output) {
   streams_ = std::move(streams);
   input_ = input;

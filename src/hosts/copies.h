@@ -21,6 +21,11 @@
 
 namespace farandole {
 
+// Fills scratch.offsets: the byte at which the rows of each member begin in an output that has the
+// rows of all members, scratch.counts, in their order. Returns false if a count is negative or a
+// sum overflows.
+bool place_rows(StepScratch& scratch, std::int64_t row_bytes);
+
 class HostCopies {
  public:
   struct Streams {

@@ -191,11 +191,8 @@ void FirstNode::tell_who_is_missing(NodeNews& news) {
                            options_.endpoint.text());
     send_to_nodes(Waiting{{missing.begin(), missing.end()}});
   }
-  const std::uint64_t rejections = listener_->counts().rejected;
-  if (rejections > 0 && told_rejections_ == 0)
-    news.notices.push_back(listener_->last_rejection().message() +
-                           "; if it was a node of this job, its file with the secret is different");
-  told_rejections_ = rejections;
+  if (listener_->counts().rejected > 0 && !std::exchange(told_rejection_, true))
+    news.notices.push_back(last_rejection_text());
 }
 
 void FirstNode::send_to_nodes(const NodeMessage& message, int except) {
@@ -208,6 +205,11 @@ Status FirstNode::give_up(Status why) {
   return why;
 }
 
+std::string FirstNode::last_rejection_text() const {
+  return listener_->last_rejection().message() +
+         "; if it was a node of this job, its file with the secret is different";
+}
+
 std::string FirstNode::timeout_text() const {
   const std::vector<int> missing = roll_.missing();
   std::string text =
@@ -215,10 +217,8 @@ std::string FirstNode::timeout_text() const {
                   options_.nodes, missing.size() == 1 ? "has" : "have", options_.endpoint.text(),
                   seconds_text(options_.start_timeout));
   if (listener_ != nullptr && listener_->counts().rejected > 0)
-    text += format_text(
-        "; connections were rejected ({}), the last one because: {}; if it was a node of this job, "
-        "its file with the secret is different",
-        listener_->counts().rejected, listener_->last_rejection().message());
+    text += format_text("; connections were rejected ({}), the last one because: {}",
+                        listener_->counts().rejected, last_rejection_text());
   return text + "; start the same command on every host, with another --node";
 }
 

@@ -57,6 +57,7 @@ class FirstNode final : public NodeLink {
   void send_to_nodes(const NodeMessage& message, int except = -1);
   void end_if_over();
   Status give_up(Status why);
+  std::string last_rejection_text() const;
   std::string timeout_text() const;
 
   const TlsContext& context_;
@@ -70,7 +71,7 @@ class FirstNode final : public NodeLink {
   std::uint64_t next_guest_ = 1;  // 0 is the listener
   std::vector<int> told_missing_;
   bool told_unknown_name_ = false;
-  std::uint64_t told_rejections_ = 0;
+  bool told_rejection_ = false;
   std::vector<bool> failing_;  // by node: whether the others know that it fails
   std::optional<Start> start_;
   bool over_sent_ = false;
