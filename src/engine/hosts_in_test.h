@@ -50,14 +50,20 @@ class JobOnHosts {
     return options;
   }
   Result<std::unique_ptr<Engine>> join(const EngineOptions& options) const {
-    const int host = hosts_[static_cast<std::size_t>(options.topology.rank)];
-    const Stores stores{job_store_, local_stores_[static_cast<std::size_t>(host)]};
-    return assemble(options, stores,
+    return assemble(options, stores_of(options),
                     std::make_unique<HostNetwork>(
                         context_, HostNetwork::Options{.job = 7, .interfaces = {.use = {"lo"}}}));
   }
+  Result<std::unique_ptr<Engine>> join_without_secret(const EngineOptions& options) const {
+    return assemble(options, stores_of(options), nullptr);
+  }
 
  private:
+  Stores stores_of(const EngineOptions& options) const {
+    const int host = hosts_[static_cast<std::size_t>(options.topology.rank)];
+    return {job_store_, local_stores_[static_cast<std::size_t>(host)]};
+  }
+
   HostOfRank hosts_;
   std::shared_ptr<MemoryStore> job_store_ = std::make_shared<MemoryStore>();
   std::vector<std::shared_ptr<MemoryStore>> local_stores_;

@@ -137,6 +137,20 @@ TEST_P(EngineOnHosts, MessagesArriveOnTheirHostAndAreAnErrorBetweenHosts) {
 }
 
 // Groups that are made later connect their members then.
+TEST(EngineWithoutASecret, DoesNotConnectToOtherHosts) {
+  const JobOnHosts job({0, 1});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      const auto engine = job.join_without_secret(job.options(rank));
+      EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
+      EXPECT_THAT(engine.status().message(),
+                  testing::HasSubstr("the ranks of this job are on 2 hosts"));
+      EXPECT_THAT(engine.status().message(), testing::HasSubstr("do not share a job secret"));
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(EngineWithGroupsOnHosts, AGroupIsAddedLater) {
   run_job(HostOfRank{0, 0, 1, 2}, {}, [&](Engine& engine) {
     for (int round = 0; round < 3; ++round) {

@@ -11,6 +11,8 @@
 #include <fstream>
 
 #include "launcher/launcher_in_test.h"
+#include "launcher/reserved_port.h"
+#include "nodes/secret_file.h"
 
 namespace farandole {
 namespace {
@@ -229,6 +231,79 @@ TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
   ::kill(caller, SIGKILL);
   EXPECT_EQ(agent.end(), 128 + SIGHUP);
   EXPECT_THAT(agent.output(), HasSubstr("[0] hung up\n"));
+}
+
+// The options of two launchers on this host that start one job.
+class TwoNodes {
+ public:
+  TwoNodes() {
+    ::unlink(secret_.c_str());
+    EXPECT_EQ(make_secret_file(secret_), Status());
+  }
+  ~TwoNodes() { ::unlink(secret_.c_str()); }
+  TwoNodes(const TwoNodes&) = delete;
+  TwoNodes& operator=(const TwoNodes&) = delete;
+
+  JobOptions node(int number, const std::string& script) const {
+    JobOptions options = shell_job(1, script);
+    NodeOptions& nodes = options.nodes.emplace();
+    nodes.endpoint = {.host = "127.0.0.1", .port = port_};
+    nodes.nodes = 2;
+    nodes.node = number;
+    nodes.start_timeout = std::chrono::seconds(60);
+    options.secret_path = secret_;
+    return options;
+  }
+
+ private:
+  static std::uint16_t free_port() {
+    const auto reserved = ReservedPort::create();
+    EXPECT_TRUE(reserved.ok());
+    return static_cast<std::uint16_t>(reserved->number());
+  }
+
+  std::string secret_ = "/tmp/farandole-agent-test-secret." + std::to_string(::getpid());
+  std::uint16_t port_ = free_port();
+};
+
+TEST(AgentOfANode, RunsItsPartOfTheJob) {
+  const TwoNodes job;
+  LauncherInTest zero(agent_of(job.node(0, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
+  LauncherInTest one(agent_of(job.node(1, "echo $FARANDOLE_RANK of $FARANDOLE_SIZE")));
+  EXPECT_EQ(zero.end(), 0);
+  EXPECT_EQ(one.end(), 0);
+  EXPECT_THAT(zero.output(), HasSubstr("[0] 0 of 2\n"));
+  EXPECT_THAT(one.output(), HasSubstr("[1] 1 of 2\n"));
+}
+
+TEST(AgentOfANode, AFailureOnOneNodeEndsTheJobOnBoth) {
+  const TwoNodes job;
+  LauncherInTest zero(agent_of(job.node(0, "exec sleep 1000")));
+  LauncherInTest one(agent_of(job.node(1, "exit 7")));
+  EXPECT_EQ(zero.end(), 1);
+  EXPECT_EQ(one.end(), 7);
+  EXPECT_THAT(zero.output(), HasSubstr("has exited with code 7"));
+}
+
+TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {
+  const TwoNodes job;
+  LauncherInTest agent(agent_of(job.node(0, "echo started")));
+  agent.read_until("waiting for node 1");
+  agent.send(SIGTERM);
+  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  EXPECT_THAT(agent.output(), HasSubstr("SIGTERM has ended the job before all nodes had come"));
+  EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
+}
+
+TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {
+  const TwoNodes job;
+  const pid_t foreground_process = start_bystander();
+  LauncherInTest agent(agent_of(job.node(1, "echo started"), foreground_process));
+  agent.read_until("waiting for node 0");
+  ::kill(foreground_process, SIGKILL);
+  EXPECT_EQ(agent.end(), 1);
+  EXPECT_THAT(agent.output(), HasSubstr("the launcher was killed"));
+  EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
 
 TEST(Agent, LostOutputIsAFailure) {

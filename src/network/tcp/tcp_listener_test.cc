@@ -245,6 +245,26 @@ TEST(TcpListener, TakesTheFirstFreePortOfTheRange) {
   EXPECT_GT(second.listener->addresses()[0].port, taken);
 }
 
+TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
+  ListeningJob first;
+  first.open();
+  const std::uint16_t taken = first.listener->addresses()[0].port;
+  if (taken == 65'535) GTEST_SKIP() << "the range would end above the last port";
+  const auto next = static_cast<std::uint16_t>(taken + 1);
+  ListeningJob second({"127.0.0.1:" + std::to_string(next)});
+  second.options.port_first = second.options.port_last = next;
+  // If this fails, another program listens there, so the port is not free, either.
+  const auto blocker = TcpListener::open(*second.context, second.options);
+  ListeningJob third;
+  third.options.port_first = taken;
+  third.options.port_last = next;
+  const auto none = TcpListener::open(*third.context, third.options);
+  EXPECT_EQ(none.status().code(), StatusCode::kStop);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("no port of " + std::to_string(taken) + "-" + std::to_string(next) +
+                        " is free: cannot listen at 127.0.0.1:"));
+}
+
 TEST(TcpListener, RejectsWhatItCannotListenAt) {
   const auto error_of = [](ListeningJob& job) {
     return TcpListener::open(*job.context, job.options).status();
