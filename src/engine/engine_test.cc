@@ -557,11 +557,11 @@ TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
     const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(10, 1.0F);
     if (rank == 0) {
-      EXPECT_EQ(allreduce(*engine, values, "loss"),
-                Status::rebuild_group(
-                    "allreduce `loss` cannot finish: allreduce `loss` has waited 1 s for other "
-                    "ranks, which is the FARANDOLE_STALL_LIMIT; if all are on this host, the "
-                    "launcher's report says for which"));
+      EXPECT_EQ(
+          allreduce(*engine, values, "loss"),
+          Status::rebuild_group(
+              "allreduce `loss` cannot finish: allreduce `loss` has waited 1 s for other "
+              "ranks, which is the FARANDOLE_STALL_LIMIT; the launcher's report says for which"));
       return;
     }
     const Status status = barrier(*engine);

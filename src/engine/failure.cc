@@ -51,13 +51,12 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
                                             std::chrono::seconds limit) {
   if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
   const std::string name = call_title(oldest->submission);
-  return GiveUpReason{
-      Status::rebuild_group(format_text(
-          "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; if all "
-          "are on this host, the launcher's report says for which",
-          name, limit.count())),
-      format_text("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
-                  limit.count())};
+  return GiveUpReason{Status::rebuild_group(
+                          format_text("{} has waited {} s for other ranks, which is the "
+                                      "FARANDOLE_STALL_LIMIT; the launcher's report says for which",
+                                      name, limit.count())),
+                      format_text("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
+                                  limit.count())};
 }
 
 // Reads the death first and remembers only what was read, so that has_changed() reports any change

@@ -24,7 +24,6 @@
 #include "base/try.h"
 #include "diagnosis/init_watch.h"
 #include "diagnosis/memory_kills.h"
-#include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/exit_report.h"
@@ -34,7 +33,7 @@
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/reserved_port.h"
-#include "launcher/stack_capture.h"
+#include "launcher/stall_reports.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "output/rank_files.h"
@@ -68,6 +67,7 @@ constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU
 
 // How long a failed node waits for the others to end, so that all of them learn how the job ended.
 constexpr auto kOtherNodesTime = std::chrono::seconds(20);
+constexpr auto kMemorySampleTime = std::chrono::milliseconds(2500);
 // A node whose workers have succeeded says after this time which nodes it waits for.
 constexpr auto kQuietWait = std::chrono::seconds(5);
 
@@ -90,8 +90,9 @@ class Agent {
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
         init_watch_(setup.options.workers, now()),
-        stalls_(setup.options.stall_warning),
-        stacks_(poller_, tag(Source::kStack), setup.state) {}
+        stalls_(setup.options.stall_warning,
+                StackCapture(poller_, tag(Source::kStack), setup.state),
+                [this](const std::string& line) { output_.notice(line); }) {}
 
   int run();
 
@@ -122,8 +123,6 @@ class Agent {
   void check_missing_inits();
   bool may_check_stalls() const;
   void check_stalls();
-  void request_stacks(const std::vector<int>& ranks);
-  void handle_stack();
   std::optional<TimePoint> deadline() const;
   void wait_for_leftovers(TimePoint deadline);
   void report_result();
@@ -144,13 +143,11 @@ class Agent {
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
   InitWatch init_watch_;
-  StallWatch stalls_;
-  StackCapture stacks_;
+  StallReports stalls_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
-  TimePoint last_stall_check_ = now();
-  bool stack_failure_reported_ = false;  // py-spy fails for each rank in the same way
-  Status nodes_failure_;                 // why this node cannot take part in the job
-  std::string other_failure_;            // the first failure of another node
+  TimePoint last_memory_sample_ = now();
+  Status nodes_failure_;       // why this node cannot take part in the job
+  std::string other_failure_;  // the first failure of another node
   bool told_own_failure_ = false;
   int last_signal_ = 0;  // that asked the job to end
   bool user_stopped_job_ = false;
@@ -180,10 +177,12 @@ int Agent::run() {
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
+  stalls_.begin(
+      layout_, nodes_ ? &nodes_->link() : nullptr, [this] { return watched_workers(); }, now());
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
-    handle_stack();
+    stalls_.show_stack(now());
     check_missing_inits();
     check_stalls();
     serve_nodes();
@@ -246,6 +245,8 @@ void Agent::serve_nodes() {
     if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
   }
   for (const auto& exit : news->exits) report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+  if (supervision_)
+    for (const auto& question : news->questions) stalls_.handle(question, now());
   for (const auto& failure : news->failures) {
     if (other_failure_.empty()) other_failure_ = failure;
     if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
@@ -396,7 +397,7 @@ void Agent::serve(std::uint64_t ready) {
       return output_.stream_readable(index_of(ready));
     case Source::kStack:
     case Source::kNodes:
-      return;  // they only wake the loop, which then calls handle_stack() and serve_nodes()
+      return;  // they only wake the loop, which then calls show_stack() and serve_nodes()
   }
 }
 
@@ -408,9 +409,10 @@ std::optional<TimePoint> Agent::deadline() const {
   if (nodes_ && nodes_failure_.ok()) consider(nodes_->link().deadline());
   if (!supervision_) return first;
   consider(supervision_->deadline());
-  consider(stacks_.deadline());
+  consider(stalls_.stack_deadline());
   consider(init_watch_.deadline());
-  if (may_check_stalls()) consider(last_stall_check_ + stalls_.interval());
+  if (may_check_stalls()) consider(stalls_.next_check());
+  consider(last_memory_sample_ + kMemorySampleTime);
   return first;
 }
 
@@ -541,42 +543,15 @@ void Agent::check_missing_inits() {
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
-bool Agent::may_check_stalls() const {
-  // The records of the ranks on other nodes are not here, so nobody knows whom a call waits for.
-  return stalls_.is_on() && layout_.nodes() == 1 && !user_stopped_job_ &&
-         !supervision_->is_ending();
-}
+bool Agent::may_check_stalls() const { return !user_stopped_job_ && !supervision_->is_ending(); }
 
 void Agent::check_stalls() {
-  if (!may_check_stalls() || now() < last_stall_check_ + stalls_.interval()) return;
-  last_stall_check_ = now();
-  memory_kills_.sample();
-  const auto report = stalls_.tick(watched_workers(), now());
-  for (const auto& line : report.lines) output_.notice(line);
-  request_stacks(report.unexplained_ranks);
-}
-
-void Agent::request_stacks(const std::vector<int>& ranks) {
-  if (ranks.empty()) return;
-  if (!stacks_.is_available())
-    return output_.notice("  install py-spy (`pip install py-spy`) to see here what " +
-                          name_ranks(ranks) + (ranks.size() == 1 ? " does" : " do"));
-  for (const int rank : ranks)
-    stacks_.request({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
-}
-
-void Agent::handle_stack() {
-  const auto stack = stacks_.advance(now());
-  if (!stack) return;
-  if (stack->lines.empty()) {
-    if (!std::exchange(stack_failure_reported_, true))
-      output_.notice("py-spy could not look at rank " + std::to_string(stack->worker.rank) + ": " +
-                     stack->failure);
-    return;
+  if (now() >= last_memory_sample_ + kMemorySampleTime) {
+    last_memory_sample_ = now();
+    memory_kills_.sample();
   }
-  output_.notice("rank " + std::to_string(stack->worker.rank) + " (pid " +
-                 std::to_string(stack->worker.pid) + ") is here, innermost call first:");
-  for (const auto& line : stack->lines) output_.notice(line);
+  if (may_check_stalls() && stalls_.next_check() && now() >= *stalls_.next_check())
+    stalls_.check(now());
 }
 
 // After all workers have succeeded, waits for processes that they have left behind. Such a process,
@@ -601,7 +576,7 @@ void Agent::report_result() {
 
 int Agent::finish(int exit_code) {
   job_is_over_ = true;
-  stacks_.stop();
+  stalls_.stop();
   if (exit_code == 0) {
     wait_for_leftovers(now() + Supervision::kLeftoverTime);
     if (has_descendants()) signal_descendants(SIGTERM);

@@ -114,6 +114,8 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
     return greet(guest, *hello, now, news);
   if (guest.node < 0 || !start_) return {};
   if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
+  if (std::holds_alternative<WorkerReport>(message) || std::holds_alternative<StackReport>(message))
+    news.questions.push_back(message);
   if (const auto* failing = std::get_if<Failing>(&message))
     fail(guest.node, roll_.name(guest.node) + ": " + escape_controls(failing->why), &news);
   if (const auto* ended = std::get_if<Ended>(&message)) {

@@ -28,6 +28,7 @@ class FirstNode final : public NodeLink {
   void report_exit(const WorkerExit& exit) override;
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;
+  void tell(const NodeMessage& message) override { send_to_nodes(message); }
   std::optional<bool> outcome() const override { return roll_.outcome(); }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;

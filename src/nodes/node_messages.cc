@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 // One list of fields per message serves both directions: `visit` reads or writes each field.
-void fields(auto& visit, auto& message) {
+void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host);
@@ -25,8 +25,14 @@ void fields(auto& visit, auto& message) {
     visit(message.node), visit(message.why);
   else if constexpr (std::is_same_v<Message, Ended>)
     visit(message.exit_code);
-  else
+  else if constexpr (std::is_same_v<Message, Over>)
     visit(message.succeeded);
+  else if constexpr (std::is_same_v<Message, WorkerReport>)
+    visit(message.rank), visit(message.report);
+  else if constexpr (std::is_same_v<Message, StacksWanted>)
+    visit(message.ranks);
+  else if constexpr (std::is_same_v<Message, StackReport>)
+    visit(message.lines);
 }
 
 struct Writing {
@@ -35,9 +41,10 @@ struct Writing {
   void operator()(std::uint32_t number) { writer.put(number); }
   void operator()(bool flag) { writer.put(static_cast<std::uint8_t>(flag ? 1 : 0)); }
   void operator()(const std::string& text) { writer.put_text(text); }
-  void operator()(const std::vector<std::uint32_t>& numbers) {
-    writer.put(static_cast<std::uint32_t>(numbers.size()));
-    for (const std::uint32_t number : numbers) writer.put(number);
+  template <class Item>
+  void operator()(const std::vector<Item>& items) {
+    writer.put(static_cast<std::uint32_t>(items.size()));
+    for (const Item& item : items) (*this)(item);
   }
 };
 
@@ -47,10 +54,10 @@ struct Reading {
   void operator()(std::uint32_t& number) { number = reader.get<std::uint32_t>(); }
   void operator()(bool& flag) { flag = reader.get<std::uint8_t>() != 0; }
   void operator()(std::string& text) { text = reader.get_text(); }
-  void operator()(std::vector<std::uint32_t>& numbers) {
+  template <class Item>
+  void operator()(std::vector<Item>& items) {
     const auto count = reader.get<std::uint32_t>();
-    for (std::uint32_t i = 0; i < count && reader.ok(); ++i)
-      numbers.push_back(reader.get<std::uint32_t>());
+    for (std::uint32_t i = 0; i < count && reader.ok(); ++i) (*this)(items.emplace_back());
   }
 };
 

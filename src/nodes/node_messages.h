@@ -67,9 +67,33 @@ struct Over {
   friend bool operator==(const Over&, const Over&) = default;
 };
 
+// 0 →: what do your workers do now?
+struct WorkersWanted {
+  friend bool operator==(const WorkersWanted&, const WorkersWanted&) = default;
+};
+
+// → 0: what a worker of the sender does now, as diagnosis/worker_report.h encodes it.
+struct WorkerReport {
+  std::uint32_t rank = 0;
+  std::string report;
+  friend bool operator==(const WorkerReport&, const WorkerReport&) = default;
+};
+
+// 0 →: where are the programs of these ranks? Each node answers for its own.
+struct StacksWanted {
+  std::vector<std::uint32_t> ranks;
+  friend bool operator==(const StacksWanted&, const StacksWanted&) = default;
+};
+
+// → 0: lines for the user about where the program of a rank is.
+struct StackReport {
+  std::vector<std::string> lines;
+  friend bool operator==(const StackReport&, const StackReport&) = default;
+};
+
 // The position of a type in this list is the message's first byte.
-using NodeMessage =
-    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over>;
+using NodeMessage = std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
+                                 WorkersWanted, WorkerReport, StacksWanted, StackReport>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

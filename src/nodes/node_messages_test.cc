@@ -8,8 +8,18 @@ namespace farandole {
 namespace {
 
 std::vector<NodeMessage> all_messages() {
-  return {Hello{1, 2, 3, "hen"}, Rejection{"no"},   Waiting{{1, 3}}, Start{{2, 1}, 4711},
-          WorkerExit{7, "gone"}, Failing{1, "why"}, Ended{137},      Over{true}};
+  return {Hello{1, 2, 3, "hen"},
+          Rejection{"no"},
+          Waiting{{1, 3}},
+          Start{{2, 1}, 4711},
+          WorkerExit{7, "gone"},
+          Failing{1, "why"},
+          Ended{137},
+          Over{true},
+          WorkersWanted{},
+          WorkerReport{3, std::string("a\0b", 3)},
+          StacksWanted{{5, 6}},
+          StackReport{{"one", "two"}}};
 }
 
 TEST(NodeMessages, SurviveTheTrip) {
@@ -35,7 +45,7 @@ TEST(NodeMessages, RandomBytesDoNoHarm) {
   for (int i = 0; i < 20'000; ++i) {
     Bytes bytes(random() % 40);
     for (auto& byte : bytes) byte = static_cast<std::byte>(random());
-    if (!bytes.empty()) bytes.front() = static_cast<std::byte>(random() % 10);
+    if (!bytes.empty()) bytes.front() = static_cast<std::byte>(random() % 14);
     if (const auto message = decode_node_message(bytes); message.has_value()) {
       EXPECT_TRUE(decode_node_message(encode(*message)).has_value());
     }

@@ -137,6 +137,9 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   }
   if (const auto* failing = std::get_if<Failing>(&message))
     news.failures.push_back(escape_controls(failing->why));
+  if (start_ && (std::holds_alternative<WorkersWanted>(message) ||
+                 std::holds_alternative<StacksWanted>(message)))
+    news.questions.push_back(message);
   if (const auto* over = std::get_if<Over>(&message)) outcome_ = over->succeeded;
   return {};
 }
@@ -160,7 +163,7 @@ Status OtherNode::update_interest() {
   return events_.change(channel_->descriptor(), next_id_++, waits_to_send_);
 }
 
-void OtherNode::send(const NodeMessage& message) {
+void OtherNode::tell(const NodeMessage& message) {
   if (channel_ == nullptr) return;
   channel_->send(message);
   // An error shows at the next advance().
@@ -168,10 +171,10 @@ void OtherNode::send(const NodeMessage& message) {
 }
 
 void OtherNode::report_failing(const std::string& why) {
-  send(Failing{static_cast<std::uint32_t>(options_.node), why});
+  tell(Failing{static_cast<std::uint32_t>(options_.node), why});
 }
 
-void OtherNode::report_end(int exit_code) { send(Ended{static_cast<std::uint32_t>(exit_code)}); }
+void OtherNode::report_end(int exit_code) { tell(Ended{static_cast<std::uint32_t>(exit_code)}); }
 
 Status OtherNode::timeout_error() const {
   const auto seconds =

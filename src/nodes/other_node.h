@@ -23,9 +23,10 @@ class OtherNode final : public NodeLink {
 
   Result<NodeNews> advance(TimePoint now) override;
   const std::optional<Start>& start() const override { return start_; }
-  void report_exit(const WorkerExit& exit) override { send(exit); }
+  void report_exit(const WorkerExit& exit) override { tell(exit); }
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;
+  void tell(const NodeMessage& message) override;
   std::optional<bool> outcome() const override { return outcome_; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
@@ -39,7 +40,6 @@ class OtherNode final : public NodeLink {
   Status handle(const NodeMessage& message, NodeNews& news);
   void handle_loss(TimePoint now, NodeNews& news);
   Status update_interest();
-  void send(const NodeMessage& message);
   Status timeout_error() const;
 
   const TlsContext& context_;

@@ -182,7 +182,9 @@ STACKS = {
 def test_the_line_in_which_a_rank_hangs_is_shown(how: str) -> None:
     function, text = STACKS[how]
     with job(how) as launched:
-        read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
+        read_errors_until(
+            launched, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:"
+        )
         place = rf"{function} \(.*hanging_worker\.py:{line_of(text)}\)"
         read_errors_until(launched, rf"farandole:     {place}")
         end(launched)
@@ -193,7 +195,7 @@ def test_two_ranks_are_in_different_lines() -> None:
     with job("takes_another_branch") as launched:
         evaluated = line_of('allreduce("metric")')
         read_errors_until(launched, rf"takes_another_branch \(.*hanging_worker\.py:{evaluated}\)\n")
-        read_errors_until(launched, r"rank 1 \(pid \d+\) is here(.*\n)+.*train \(")
+        read_errors_until(launched, r"rank 1 \(.+, pid \d+\) is here(.*\n)+.*train \(")
         end(launched)
 
 

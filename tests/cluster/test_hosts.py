@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from launched import Launched, command, run
+from test_stalls import fake_py_spy, read_errors_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Host, Hosts, namespaces, why_impossible
@@ -99,14 +101,6 @@ def job(hosts: Hosts, secret: Path) -> Iterator[Job]:
 
 def fields(line: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S+)", line))
-
-
-def read_errors_until(launched: Launched, text: str) -> None:
-    assert launched.process.stderr is not None
-    while text not in launched.errors:
-        line = launched.process.stderr.readline()
-        assert line, f"the end came before {text!r}:\n{launched.errors}"
-        launched.errors += line
 
 
 def test_variables_count_over_all_nodes(job: Job) -> None:
@@ -304,6 +298,29 @@ def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> 
     go.write_text("\n")
     assert job.end() == [1, 9]
     assert "the workers of this node have succeeded, but the job has failed: node 1" in zero.errors
+
+
+def test_a_rank_of_another_node_that_comes_late_is_reported(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
+    for name, value in fake_py_spy(tmp_path, dump).items():
+        monkeypatch.setenv(name, value)
+    worker = Path(__file__).with_name("stalling_worker.py")
+    script = shlex.join(["exec", sys.executable, str(worker), "comes_late", str(tmp_path)])
+    zero, one = (job.start(node, script, "--stall-warning", "1") for node in range(2))
+    read_errors_until(zero, r"stalled: barrier `[^`]+` waits for rank 1\n")
+    read_errors_until(zero, r"farandole:   rank 0 has been waiting in it for \d+(\.\d)? m?s")
+    read_errors_until(
+        zero, r"farandole:   rank 1 \(.+, pid \d+\) has not called it; its last call,"
+    )
+    read_errors_until(zero, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:")
+    read_errors_until(zero, r"farandole:     evaluate \(eval\.py:88\)")
+    (tmp_path / "go").touch()
+    read_errors_until(zero, r"farandole: barrier `[^`]+` went on after \d+\.\d s")
+    (tmp_path / "end").touch()
+    assert job.end() == [0, 0]
+    assert "stalled" not in one.errors
 
 
 @pytest.mark.parametrize("node", [0, 1])

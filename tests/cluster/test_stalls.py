@@ -123,7 +123,9 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
     )
     with job("comes_late", 2, tmp_path, fake_py_spy(tmp_path, dump)) as launched:
-        read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
+        read_errors_until(
+            launched, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:"
+        )
         read_errors_until(launched, r"farandole:     evaluate \(eval\.py:88\)")
         go_on(launched, tmp_path)
 

@@ -1,0 +1,27 @@
+// Worker report: what the launcher of one host tells the launcher of another host about a worker,
+// as bytes. The clocks of two hosts differ, so a report has the ages of events instead of their
+// times, in milliseconds.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "diagnosis/job_snapshot.h"
+
+namespace farandole {
+
+// No report is longer.
+inline constexpr std::size_t kWorkerReportBytesMax = 64'500;
+
+// The report has all calls in flight, but only the last finished ones, and no traceback. A pure
+// function; `now` is the time at which the worker was looked at.
+Bytes encode_worker(const WatchedWorker& worker, TimePoint now);
+
+// Returns the worker as if it was looked at on this host, at `now`. Empty if the bytes are not a
+// report. A pure function.
+std::optional<WatchedWorker> decode_worker(std::span<const std::byte> bytes, TimePoint now);
+
+}  // namespace farandole

@@ -1,0 +1,156 @@
+#include "diagnosis/worker_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <random>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr TimePoint kThere{seconds(1000)};
+constexpr TimePoint kHere{seconds(77)};
+
+RecordedCall call_of(Handle handle, CallState state) {
+  RecordedCall call;
+  call.handle = handle;
+  call.group = 3;
+  call.operation = Operation::kAllreduce;
+  call.dtype = DType::kFloat32;
+  call.peer = -1;
+  call.elements = 1'000'000'000'000;
+  call.name = "grad";
+  call.name_hash = 0xFFFF'FFFF'FFFF'FFF0;
+  call.state = state;
+  call.submitted = kThere - seconds(30);
+  call.changed = kThere - seconds(20) + milliseconds(handle);
+  return call;
+}
+
+WatchedWorker some_worker() {
+  WatchedWorker worker{.host = "hen", .pid = 4711, .report = {}, .end = "exited with code 3"};
+  worker.stopped_by = SIGSTOP;
+  FlightReport& report = worker.report;
+  report.member_state = MemberState::kMember;
+  report.since = kThere - seconds(100);
+  report.blamed_rank = 5;
+  report.cause = LeaveCause::kException;
+  report.reason = "because";
+  report.groups = {kWorld, 3};
+  report.calls = {call_of(1, CallState::kDone), call_of(2, CallState::kWaiting)};
+  report.counts = {.calls = 7, .bytes = 1U << 20U, .blocked = milliseconds(1234)};
+  report.wait = {.handle = 2, .since = kThere - seconds(30), .until = kThere - seconds(1)};
+  return worker;
+}
+
+WatchedWorker trip(const WatchedWorker& worker) {
+  const auto decoded = decode_worker(encode_worker(worker, kThere), kHere);
+  EXPECT_TRUE(decoded.has_value());
+  return decoded.value_or(WatchedWorker());
+}
+
+TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
+  const WatchedWorker worker = trip(some_worker());
+  EXPECT_EQ(worker.host, "hen");
+  EXPECT_EQ(worker.pid, 4711);
+  EXPECT_EQ(worker.end, "exited with code 3");
+  EXPECT_EQ(worker.stopped_by, SIGSTOP);
+  const FlightReport& report = worker.report;
+  EXPECT_EQ(report.member_state, MemberState::kMember);
+  EXPECT_EQ(report.since, kHere - seconds(100));
+  EXPECT_EQ(report.blamed_rank, 5);
+  EXPECT_EQ(report.cause, LeaveCause::kException);
+  EXPECT_EQ(report.reason, "because");
+  EXPECT_THAT(report.groups, ::testing::ElementsAre(kWorld, 3));
+  EXPECT_EQ(report.counts.calls, 7);
+  EXPECT_EQ(report.counts.bytes, 1U << 20U);
+  EXPECT_EQ(report.counts.blocked, milliseconds(1234));
+  EXPECT_EQ(report.wait.handle, 2);
+  EXPECT_EQ(report.wait.since, kHere - seconds(30));
+  EXPECT_EQ(report.wait.until, kHere - seconds(1));
+  ASSERT_EQ(report.calls.size(), 2);
+  const RecordedCall& call = report.calls[1];
+  EXPECT_EQ(call.handle, 2);
+  EXPECT_EQ(call.group, 3);
+  EXPECT_EQ(call.operation, Operation::kAllreduce);
+  EXPECT_EQ(call.dtype, DType::kFloat32);
+  EXPECT_EQ(call.peer, -1);
+  EXPECT_EQ(call.elements, 1'000'000'000'000);
+  EXPECT_EQ(call.name, "grad");
+  EXPECT_EQ(call.name_hash, 0xFFFF'FFFF'FFFF'FFF0);
+  EXPECT_EQ(call.state, CallState::kWaiting);
+  EXPECT_EQ(call.submitted, kHere - seconds(30));
+  EXPECT_EQ(call.changed, kHere - seconds(20) + milliseconds(2));
+}
+
+TEST(WorkerReport, WhatIsUnknownStaysUnknown) {
+  const WatchedWorker worker = trip(WatchedWorker());
+  EXPECT_EQ(worker.report.since, TimePoint());
+  EXPECT_EQ(worker.report.blamed_rank, std::nullopt);
+  EXPECT_EQ(worker.report.wait.until, std::nullopt);
+}
+
+TEST(WorkerReport, HasAllCallsInFlightAndTheLastFinishedOnes) {
+  WatchedWorker worker = some_worker();
+  worker.report.calls.clear();
+  for (Handle handle = 1; handle <= 100; ++handle)
+    worker.report.calls.push_back(
+        call_of(handle, handle % 2 == 0 ? CallState::kDone : CallState::kRunning));
+  const WatchedWorker told = trip(worker);
+  std::vector<Handle> finished;
+  std::size_t in_flight = 0;
+  for (const RecordedCall& call : told.report.calls)
+    if (call.in_flight())
+      ++in_flight;
+    else
+      finished.push_back(call.handle);
+  EXPECT_EQ(in_flight, 50);
+  EXPECT_THAT(finished, ::testing::ElementsAre(86, 88, 90, 92, 94, 96, 98, 100));
+}
+
+TEST(WorkerReport, TheLongestIsWithinTheLimit) {
+  WatchedWorker worker = some_worker();
+  worker.host.assign(10'000, 'h');
+  worker.end.assign(10'000, 'e');
+  worker.report.reason.assign(10'000, 'r');
+  worker.report.traceback.assign(10'000, 't');
+  worker.report.groups.assign(1000, 1);
+  worker.report.calls.assign(1000, call_of(1, CallState::kWaiting));
+  for (RecordedCall& call : worker.report.calls) call.name.assign(1000, 'n');
+  const Bytes bytes = encode_worker(worker, kThere);
+  EXPECT_GT(bytes.size(), kWorkerReportBytesMax * 9 / 10);
+  EXPECT_LE(bytes.size(), kWorkerReportBytesMax);
+  const auto decoded = decode_worker(bytes, kHere);
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(decoded->report.calls.size(), kFlightCalls);
+  EXPECT_EQ(decoded->report.traceback, "");
+}
+
+TEST(WorkerReport, CutExtendedOrChangedBytesDoNoHarm) {
+  const Bytes bytes = encode_worker(some_worker(), kThere);
+  for (std::size_t count = 0; count < bytes.size(); ++count)
+    EXPECT_FALSE(decode_worker(std::span(bytes).first(count), kHere).has_value());
+  Bytes longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode_worker(longer, kHere).has_value());
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    Bytes changed = bytes;
+    changed[random() % changed.size()] = static_cast<std::byte>(random());
+    if (const auto worker = decode_worker(changed, kHere)) {
+      ++accepted;
+      for (const RecordedCall& call : worker->report.calls)
+        EXPECT_LT(static_cast<std::size_t>(call.operation), kOperationRows.size());
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+}  // namespace
+}  // namespace farandole

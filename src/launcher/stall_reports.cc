@@ -1,0 +1,165 @@
+#include "launcher/stall_reports.h"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/format.h"
+#include "base/rank_names.h"
+#include "base/visible_text.h"
+#include "diagnosis/worker_report.h"
+#include "nodes/roll_call.h"
+
+namespace farandole {
+namespace {
+
+// A launcher answers within milliseconds, unless it is stopped or its host is overloaded.
+constexpr auto kSilenceTime = std::chrono::seconds(10);
+
+std::string advice_to_install(const std::vector<int>& ranks) {
+  return format_text("  install py-spy (`pip install py-spy`) to see here what {} {}",
+                     name_ranks(ranks), ranks.size() == 1 ? "does" : "do");
+}
+
+}  // namespace
+
+void StallReports::begin(const NodeLayout& layout, NodeLink* link,
+                         std::function<std::vector<WatchedWorker>()> watched, TimePoint now) {
+  layout_ = layout;
+  link_ = link;
+  watched_ = std::move(watched);
+  last_check_ = now;
+}
+
+std::optional<TimePoint> StallReports::next_check() const {
+  if (!watch_.is_on() || layout_.node != 0) return std::nullopt;
+  return last_check_ + watch_.interval();
+}
+
+void StallReports::check(TimePoint now) {
+  last_check_ = now;
+  if (link_ == nullptr) return judge(watched_(), now);
+  ask_other_nodes(now);
+}
+
+// An open question is not repeated.
+void StallReports::ask_other_nodes(TimePoint now) {
+  if (answers_.empty()) {
+    answers_.resize(static_cast<std::size_t>(layout_.size()));
+    asked_at_ = now;
+    link_->tell(WorkersWanted());
+  } else if (now >= asked_at_ + kSilenceTime && !std::exchange(told_silence_, true)) {
+    const auto silent = silent_nodes();
+    show_(
+        format_text("the {} of {} {} not answered for {} s, so nobody can say who waits for whom; "
+                    "is the host overloaded, or the launcher stopped?",
+                    silent.size() == 1 ? "launcher" : "launchers",
+                    name_nodes({silent.begin(), silent.end()}), silent.size() == 1 ? "has" : "have",
+                    std::chrono::duration_cast<std::chrono::seconds>(now - asked_at_).count()));
+  }
+}
+
+std::vector<std::uint32_t> StallReports::silent_nodes() const {
+  std::vector<std::uint32_t> silent;
+  std::size_t rank = 0;
+  for (int node = 0; node < layout_.nodes(); ++node) {
+    bool answered = true;
+    for (int i = 0; i < layout_.workers[static_cast<std::size_t>(node)]; ++i)
+      answered = answers_[rank++].has_value() && answered;
+    if (node != layout_.node && !answered) silent.push_back(static_cast<std::uint32_t>(node));
+  }
+  return silent;
+}
+
+void StallReports::handle(const NodeMessage& message, TimePoint now) {
+  if (std::holds_alternative<WorkersWanted>(message)) {
+    std::uint32_t rank = static_cast<std::uint32_t>(layout_.first_rank());
+    for (const WatchedWorker& worker : watched_()) {
+      const Bytes report = encode_worker(worker, now);
+      link_->tell(
+          WorkerReport{rank++, {reinterpret_cast<const char*>(report.data()), report.size()}});
+    }
+  }
+  if (const auto* report = std::get_if<WorkerReport>(&message)) keep(*report, now);
+  if (const auto* wanted = std::get_if<StacksWanted>(&message))
+    request_own_stacks({wanted->ranks.begin(), wanted->ranks.end()});
+  if (const auto* stack = std::get_if<StackReport>(&message)) show(*stack);
+}
+
+void StallReports::keep(const WorkerReport& report, TimePoint now) {
+  auto worker = decode_worker(std::as_bytes(std::span(report.report)), now);
+  if (!worker || report.rank >= answers_.size()) return;
+  answers_[report.rank] = std::move(worker);
+  if (!silent_nodes().empty()) return;
+  std::vector<WatchedWorker> all;
+  auto own = watched_();
+  for (std::size_t rank = 0; rank < answers_.size(); ++rank)
+    all.push_back(rank < own.size() ? std::move(own[rank]) : *std::move(answers_[rank]));
+  answers_.clear();
+  judge(all, now);
+}
+
+void StallReports::judge(const std::vector<WatchedWorker>& workers, TimePoint now) {
+  const auto report = watch_.tick(workers, now);
+  for (const auto& line : report.lines) show_(line);
+  if (!report.unexplained_ranks.empty()) request_stacks(report.unexplained_ranks);
+}
+
+void StallReports::request_stacks(const std::vector<int>& ranks) {
+  std::vector<int> own;
+  StacksWanted others;
+  for (const int rank : ranks)
+    if (rank < layout_.local_size())
+      own.push_back(rank);
+    else
+      others.ranks.push_back(static_cast<std::uint32_t>(rank));
+  request_own_stacks(own);
+  if (!others.ranks.empty()) link_->tell(others);
+}
+
+// `ranks` may have ranks of other nodes, which capture their stacks themselves.
+void StallReports::request_own_stacks(const std::vector<int>& ranks) {
+  const int first = layout_.first_rank();
+  std::vector<int> own;
+  for (const int rank : ranks)
+    if (rank >= first && rank < first + layout_.local_size()) own.push_back(rank);
+  if (own.empty()) return;
+  if (!stacks_.is_available()) {
+    return pass_on({{advice_to_install(own)}});
+  }
+  const auto workers = watched_();
+  for (const int rank : own)
+    stacks_.request({rank, workers.at(static_cast<std::size_t>(rank - first)).pid});
+}
+
+void StallReports::show_stack(TimePoint now) {
+  const auto stack = stacks_.advance(now);
+  if (!stack) return;
+  StackReport report;
+  if (!stack->lines.empty()) {
+    const auto local_rank = static_cast<std::size_t>(stack->worker.rank - layout_.first_rank());
+    report.lines.push_back(
+        format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
+                    watched_().at(local_rank).host, stack->worker.pid));
+    report.lines.insert(report.lines.end(), stack->lines.begin(), stack->lines.end());
+  } else if (!std::exchange(told_failure_, true)) {
+    report.lines.push_back(
+        format_text("py-spy could not look at rank {}: {}", stack->worker.rank, stack->failure));
+  }
+  if (!report.lines.empty()) pass_on(report);
+}
+
+void StallReports::pass_on(const StackReport& stack) {
+  if (layout_.node == 0)
+    show(stack);
+  else
+    link_->tell(stack);
+}
+
+void StallReports::show(const StackReport& stack) {
+  for (const auto& line : stack.lines) show_(escape_controls(line));
+}
+
+}  // namespace farandole

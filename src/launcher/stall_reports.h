@@ -1,0 +1,76 @@
+// StallReports: warns the user about stalls of a job, with the stacks of the ranks that cause them.
+// The launcher of node 0 does it for all nodes: at intervals, it asks the other launchers what
+// their workers do, and judges when all have answered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "diagnosis/job_snapshot.h"
+#include "diagnosis/stall_watch.h"
+#include "launcher/stack_capture.h"
+#include "nodes/node_layout.h"
+#include "nodes/node_link.h"
+
+namespace farandole {
+
+// Only one thread may use it.
+class StallReports {
+ public:
+  // Shows one line to the user.
+  using Show = std::function<void(const std::string& line)>;
+
+  // `stacks` captures the stacks of workers of this node.
+  StallReports(Duration warn_after, StackCapture stacks, Show show)
+      : watch_(warn_after), stacks_(std::move(stacks)), show_(std::move(show)) {}
+
+  // Call it when the workers have started. `watched` returns those of this node, by local rank.
+  // `link` is null if the job is on this node only.
+  void begin(const NodeLayout& layout, NodeLink* link,
+             std::function<std::vector<WatchedWorker>()> watched, TimePoint now);
+
+  // See StallWatch.
+  void warn_after(std::int64_t seconds) { watch_.warn_after(seconds); }
+  void job_continued(TimePoint now) { watch_.job_continued(now); }
+
+  // When to call check() again; empty if there are no warnings.
+  std::optional<TimePoint> next_check() const;
+  void check(TimePoint now);
+  // Handles a question of node 0, or an answer to one of ours.
+  void handle(const NodeMessage& message, TimePoint now);
+
+  // Call it when the poller reports a stack, and at the deadline.
+  void show_stack(TimePoint now);
+  std::optional<TimePoint> stack_deadline() const { return stacks_.deadline(); }
+  void stop() { stacks_.stop(); }
+
+ private:
+  void ask_other_nodes(TimePoint now);
+  void keep(const WorkerReport& report, TimePoint now);
+  void judge(const std::vector<WatchedWorker>& workers, TimePoint now);
+  void request_stacks(const std::vector<int>& ranks);
+  void request_own_stacks(const std::vector<int>& ranks);
+  void pass_on(const StackReport& stack);
+  void show(const StackReport& stack);
+  std::vector<std::uint32_t> silent_nodes() const;
+
+  StallWatch watch_;
+  StackCapture stacks_;
+  Show show_;
+  NodeLayout layout_;
+  NodeLink* link_ = nullptr;
+  std::function<std::vector<WatchedWorker>()> watched_;
+  TimePoint last_check_{};
+  // Node 0: what the other nodes have answered, by rank; empty while no question is open.
+  std::vector<std::optional<WatchedWorker>> answers_;
+  TimePoint asked_at_{};
+  bool told_silence_ = false;
+  bool told_failure_ = false;  // py-spy fails for each rank in the same way
+};
+
+}  // namespace farandole

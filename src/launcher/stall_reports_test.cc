@@ -1,0 +1,180 @@
+#include "launcher/stall_reports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "diagnosis/worker_report.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr TimePoint kStart{seconds(1000)};
+
+// Keeps what is told to the other nodes.
+class FakeLink final : public NodeLink {
+ public:
+  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
+  const std::optional<Start>& start() const override { return start_; }
+  void report_exit(const WorkerExit& /*exit*/) override {}
+  void report_failing(const std::string& /*why*/) override {}
+  void report_end(int /*exit_code*/) override {}
+  void tell(const NodeMessage& message) override { told.push_back(message); }
+  std::optional<bool> outcome() const override { return std::nullopt; }
+  int descriptor() const override { return -1; }
+  TimePoint deadline() const override { return TimePoint::max(); }
+
+  std::vector<NodeMessage> told;
+
+ private:
+  std::optional<Start> start_;
+};
+
+// A launcher of a job on three nodes with 2, 1 and 1 workers. There is no py-spy.
+class Launcher {
+ public:
+  explicit Launcher(int node) : layout_{.node = node, .workers = {2, 1, 1}} {
+    const auto count = static_cast<std::size_t>(layout_.local_size());
+    for (std::size_t i = 0; i < count; ++i) {
+      WatchedWorker worker{
+          .host = "host" + std::to_string(node), .pid = 100, .report = {}, .end = ""};
+      worker.report.member_state = MemberState::kMember;
+      worker.report.groups = {kWorld};
+      worker.report.since = kStart;
+      workers.push_back(worker);
+    }
+    reports.begin(layout_, &link, [this] { return workers; }, kStart);
+  }
+  // The worker waits in a call since kStart.
+  void wait_in_call(std::size_t local_rank) {
+    RecordedCall call;
+    call.handle = 1;
+    call.name = "x";
+    call.submitted = call.changed = kStart;
+    FlightReport& report = workers.at(local_rank).report;
+    report.calls = {call};
+    report.wait = {.handle = 1, .since = kStart, .until = {}};
+  }
+  std::vector<NodeMessage> take_told() { return std::exchange(link.told, {}); }
+  // Answers the questions, and gives the answers to `first`.
+  void answer(const std::vector<NodeMessage>& questions, Launcher& first, TimePoint now) {
+    for (const NodeMessage& question : questions) reports.handle(question, now);
+    for (const NodeMessage& answer : take_told()) first.reports.handle(answer, now);
+  }
+
+  FakeLink link;
+  std::vector<WatchedWorker> workers;
+  std::vector<std::string> lines;
+
+ private:
+  static Poller poller() {
+    auto made = Poller::create();
+    EXPECT_TRUE(made.ok());
+    return *std::move(made);
+  }
+
+  NodeLayout layout_;
+  OriginalState state_{};
+  Poller poller_ = poller();
+
+ public:
+  StallReports reports{seconds(10), StackCapture(poller_, 0, state_),
+                       [this](const std::string& line) { lines.push_back(line); }};
+};
+
+class StallReportsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ::setenv("PATH", "/nonexistent", 1); }
+  void TearDown() override { ::setenv("PATH", path_.c_str(), 1); }
+
+ private:
+  std::string path_ = std::getenv("PATH");
+};
+
+TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
+  Launcher zero(0);
+  Launcher one(1);
+  Launcher two(2);
+  zero.wait_in_call(0);
+  zero.wait_in_call(1);
+  two.wait_in_call(0);
+  const TimePoint now = kStart + seconds(12);
+  ASSERT_EQ(zero.reports.next_check(), kStart + Duration(seconds(10)) / 4);
+  zero.reports.check(now);
+  const auto questions = zero.take_told();
+  ASSERT_EQ(questions.size(), 1);
+  one.answer(questions, zero, now);
+  EXPECT_THAT(zero.lines, IsEmpty());  // node 2 has not answered yet
+  two.answer(questions, zero, now);
+  EXPECT_THAT(zero.lines,
+              ElementsAre("stalled: barrier `x` waits for rank 2",
+                          "  ranks 0, 1, 3 have been waiting in it for 12.0 s",
+                          "  rank 2 (host1, pid 100) has not called it; it has made no call since "
+                          "init(), 12.0 s ago"));
+  // The stack of rank 2 is on node 1.
+  const auto wanted = zero.take_told();
+  ASSERT_EQ(wanted.size(), 1);
+  two.answer(wanted, zero, now);
+  EXPECT_EQ(zero.lines.size(), 3);
+  one.answer(wanted, zero, now);
+  EXPECT_THAT(zero.lines.back(), HasSubstr("install py-spy"));
+  EXPECT_THAT(zero.lines.back(), HasSubstr("rank 2 does"));
+  EXPECT_THAT(one.lines, IsEmpty());
+}
+
+TEST_F(StallReportsTest, AQuestionIsAskedAgainWhenAllHaveAnswered) {
+  Launcher zero(0);
+  Launcher one(1);
+  Launcher two(2);
+  for (int round = 1; round < 4; ++round) {
+    const TimePoint now = kStart + seconds(3 * round);
+    zero.reports.check(now);
+    const auto questions = zero.take_told();
+    ASSERT_EQ(questions.size(), 1);
+    two.answer(questions, zero, now);
+    zero.reports.check(now + seconds(1));
+    EXPECT_THAT(zero.take_told(), IsEmpty());
+    one.answer(questions, zero, now + seconds(2));
+  }
+  EXPECT_THAT(zero.lines, IsEmpty());
+}
+
+TEST_F(StallReportsTest, ANodeThatDoesNotAnswerIsNamedOnce) {
+  Launcher zero(0);
+  Launcher one(1);
+  zero.reports.check(kStart);
+  one.answer(zero.take_told(), zero, kStart);
+  zero.reports.check(kStart + seconds(9));
+  EXPECT_THAT(zero.lines, IsEmpty());
+  for (const int passed : {10, 20, 30}) zero.reports.check(kStart + seconds(passed));
+  EXPECT_THAT(zero.lines,
+              ElementsAre(HasSubstr("the launcher of node 2 has not answered for 10 s")));
+}
+
+TEST_F(StallReportsTest, NonsenseFromAnotherNodeIsIgnored) {
+  Launcher zero(0);
+  zero.reports.handle(WorkerReport{0, "early"}, kStart);
+  zero.reports.check(kStart);
+  zero.reports.handle(WorkerReport{1'000'000, "far"}, kStart);
+  zero.reports.handle(WorkerReport{2, "no report"}, kStart);
+  zero.reports.handle(StackReport{{"a line\x1b[2J"}}, kStart);
+  EXPECT_THAT(zero.lines, ElementsAre("a line\\x1b[2J"));
+}
+
+TEST_F(StallReportsTest, OnlyNodeZeroWarns) {
+  Launcher one(1);
+  EXPECT_EQ(one.reports.next_check(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace farandole
