@@ -19,7 +19,7 @@ from line_counts import LineCounts, read_line_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = tuple(
-    """channels control coordination engine formation hosts launcher network nodes output
+    """channels control coordination engine formation hosts jobs launcher network nodes output
     rendezvous submission transport""".split()
 )
 ERROR = re.compile(r"\bStatus::(?:fix_call|retry|rebuild_group|stop)\(")

@@ -13,7 +13,7 @@
 #include "base/format.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
-#include "launcher/job_list.h"
+#include "jobs/job_list.h"
 #include "output/colors.h"
 
 namespace farandole {
@@ -33,7 +33,8 @@ OrderedJson as_json_value(const std::optional<RecordedCall>& call) {
 }
 
 OrderedJson as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
-  OrderedJson value{{"rank", rank}, {"pid", status.pid}, {"state", name_of(status.state)}};
+  OrderedJson value{
+      {"rank", rank}, {"host", status.host}, {"pid", status.pid}, {"state", name_of(status.state)}};
   value["seconds"] =
       status.since ? OrderedJson(std::max(0.0, seconds_of(now - *status.since))) : OrderedJson();
   value["reason"] = status.reason;
@@ -58,7 +59,7 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
                     {"host", job.host},
                     {"command", job.command},
                     {"seconds", std::max(0.0, seconds_of(job.read_at - job.started))},
-                    {"size", job.ranks.size()},
+                    {"size", job.size},
                     {"ranks", std::move(ranks)}});
   }
   // Names may contain bytes that are not UTF-8.
@@ -98,8 +99,11 @@ program was blocked in calls, because it waited for other ranks or because data 
 of its time in the job during which it was blocked. The other ranks wait for the rank with the
 smallest share.
 
+If a job has several hosts, the command shows all its ranks on the host of node 0, and on the other
+hosts the ranks there. Node 0 knows what ranks on other hosts did a few seconds ago.
+
 --json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has rank,
-pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements),
+host, pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements),
 waits_for, calls, bytes, waited_seconds and in_job_seconds. An unknown value is null. A state is
 outside (has not called init()), init, computes, waits, runs, joined, stopped, left or ended.
 

@@ -97,23 +97,46 @@ void add_waits(const JobStatus& job, TableLines& lines) {
   }
 }
 
+// Returns "4 ranks", or "ranks 2-3 of 8" if the others are unknown.
+std::string ranks_text(const JobStatus& job) {
+  const auto shown = static_cast<int>(job.ranks.size());
+  if (shown == job.size) return format_text("{} {}", shown, shown == 1 ? "rank" : "ranks");
+  std::vector<int> ranks;
+  for (int i = 0; i < shown; ++i) ranks.push_back(job.first_rank + i);
+  return format_text("{} of {}", name_ranks(ranks), job.size);
+}
+
+// The names of the hosts as a column of equal width. Empty if all ranks are on this host.
+std::vector<std::string> host_column(const JobStatus& job) {
+  constexpr int kHostColumns = 16;
+  std::vector<std::string> column{"host"};
+  for (const RankStatus& rank : job.ranks)
+    column.push_back(cut_to(escape_controls(rank.host), kHostColumns));
+  int width = 0;
+  for (const auto& name : column) width = std::max(width, columns_of(name));
+  for (auto& name : column)
+    name.append(static_cast<std::size_t>(width - columns_of(name) + 1), ' ');
+  if (job.size == job.local_size) column.assign(column.size(), "");
+  return column;
+}
+
 }  // namespace
 
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
   TableLines lines(style);
-  lines.add(format_text("job {} on {}: {} rank{}, for {}", job.pid, escape_controls(job.host),
-                        job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
-                        describe(std::max(job.read_at - job.started, Duration()))),
+  const std::vector<std::string> hosts = host_column(job);
+  lines.add(format_text("job {} on {}: {}, for {}", job.pid, escape_controls(job.host),
+                        ranks_text(job), describe(std::max(job.read_at - job.started, Duration()))),
             kBold);
   lines.add("  " + escape_controls(job.command));
-  lines.add("rank     pid      calls    bytes   waited share  now");
+  lines.add(format_text("rank {}    pid      calls    bytes   waited share  now", hosts.front()));
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const RankStatus& one = job.ranks[rank];
-    lines.add_row(
-        format_text("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ",
-                    job.first_rank + static_cast<int>(rank), one.pid, with_commas(one.counts.calls),
-                    size_of(one.counts.bytes), time_of(one.counts.blocked), share_of(one)),
-        describe(one, job.read_at), color_of(one.state));
+    lines.add_row(format_text("{:>4} {}{:>7} {:>10} {:>8} {:>8} {:>5}  ",
+                              job.first_rank + static_cast<int>(rank), hosts[rank + 1], one.pid,
+                              with_commas(one.counts.calls), size_of(one.counts.bytes),
+                              time_of(one.counts.blocked), share_of(one)),
+                  describe(one, job.read_at), color_of(one.state));
   }
   add_waits(job, lines);
   return lines.take();

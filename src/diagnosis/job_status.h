@@ -16,9 +16,12 @@ struct JobStatus {
   std::string host;
   std::string command;  // the command line of the workers
   TimePoint started{};
-  TimePoint read_at{};            // when the status was read
-  int first_rank = 0;             // of this host; not 0 on the second host of a job
-  std::vector<RankStatus> ranks;  // of this host, from first_rank on
+  TimePoint read_at{};  // when the status was read
+  int size = 0;         // the number of ranks on all hosts
+  int local_size = 0;   // the number of ranks on this host
+  int first_rank = 0;   // of this host; not 0 on the second host of a job
+  // From first_rank on: the ranks of this host, and on node 0 those of the other hosts, too.
+  std::vector<RankStatus> ranks;
 };
 
 struct TableStyle {

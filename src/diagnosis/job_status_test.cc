@@ -19,11 +19,14 @@ using ::testing::ElementsAre;
 constexpr TimePoint kJobTime{seconds(10'000)};
 
 JobStatus job_with(std::vector<RankStatus> ranks) {
+  const auto size = static_cast<int>(ranks.size());
   return {.pid = 4711,
           .host = "node7",
           .command = "python train.py",
           .started = kJobTime - seconds(123),
           .read_at = kJobTime,
+          .size = size,
+          .local_size = size,
           .ranks = std::move(ranks)};
 }
 
@@ -66,6 +69,27 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
                   "   2    4722      1,203  1.2 GiB    0.1 s   0 %  computes for 3.4 s",
                   "   3    4723          7    800 B    2.0 h     –  exited with code 0",
                   "ranks 0, 1 wait for rank 2 in allreduce `grad` (float32, 1,234 elements)"));
+}
+
+TEST(JobStatus, SeveralHostsAreAColumn) {
+  auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "loss")});
+  job.local_size = 1;
+  job.ranks[0].host = "a";
+  job.ranks[1].host = "host-7";
+  EXPECT_THAT(
+      job_table(job, {}),
+      ElementsAre("job 4711 on node7: 2 ranks, for 2 min 3 s", "  python train.py",
+                  "rank host       pid      calls    bytes   waited share  now",
+                  "   0 a         4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 1",
+                  "   1 host-7    4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 0",
+                  ::testing::_));
+}
+
+TEST(JobStatus, ThePartOfAJobSaysOfHowMany) {
+  auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "loss")});
+  job.size = 8;
+  job.first_rank = 2;
+  EXPECT_EQ(job_table(job, {}).front(), "job 4711 on node7: ranks 2, 3 of 8, for 2 min 3 s");
 }
 
 TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {

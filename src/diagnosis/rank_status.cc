@@ -56,6 +56,7 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   const WatchedWorker& worker = snapshot.worker(rank);
   const FlightReport& report = worker.report;
   RankStatus status;
+  status.host = worker.host;
   status.pid = worker.pid;
   set_status_by_member_state(snapshot, rank, status);
   status.counts = report.counts;

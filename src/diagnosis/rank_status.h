@@ -35,6 +35,7 @@ constexpr std::string_view name_of(RankState state) {
 }
 
 struct RankStatus {
+  std::string host;
   pid_t pid = 0;
   RankState state = RankState::kOutside;
   std::optional<TimePoint> since;       // empty if unknown

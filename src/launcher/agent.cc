@@ -24,12 +24,13 @@
 #include "base/try.h"
 #include "diagnosis/init_watch.h"
 #include "diagnosis/memory_kills.h"
+#include "jobs/job_sheet.h"
+#include "jobs/worker_reports.h"
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
-#include "launcher/job_sheet.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/reserved_port.h"
@@ -138,6 +139,7 @@ class Agent {
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
+  std::unique_ptr<WorkerReports> other_workers_;   // the same; only on node 0 of several
   std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
@@ -178,7 +180,8 @@ int Agent::run() {
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
   stalls_.begin(
-      layout_, nodes_ ? &nodes_->link() : nullptr, [this] { return watched_workers(); }, now());
+      layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
+      [this] { return watched_workers(); }, now());
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
@@ -225,7 +228,9 @@ Status Agent::join_nodes() {
       return Status::stop(
           (last_signal_ != 0 ? signal_name(last_signal_) : "the end of the output's reader") +
           " has ended the job before all nodes had come");
-    if (foreground_is_gone_) return Status::stop("the launcher was killed");
+    if (foreground_is_gone_) {
+      return Status::stop("the launcher was killed");
+    }
   }
   layout_ = nodes_->layout();
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
@@ -281,9 +286,13 @@ Status Agent::start_all() {
                                                  .started = now(),
                                                  .host = output_.host(),
                                                  .command = join_text(setup_.options.command, " "),
+                                                 .size = layout_.size(),
                                                  .first_rank = layout_.first_rank(),
                                                  .workers = {}},
                                                 workers));
+  if (nodes_ && layout_.node == 0) {
+    FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
+  }
   if (!nodes_) reserve_port();
   const auto inherited = inherited_environment();
   choose_defaults(inherited);

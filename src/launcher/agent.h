@@ -8,9 +8,6 @@
 
 namespace farandole {
 
-// The name of the agent's process. The kernel keeps only 15 letters of a name.
-inline constexpr const char* kAgentName = "farandole-agent";
-
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;

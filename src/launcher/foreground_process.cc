@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "jobs/job_sheet.h"
 #include "launcher/agent.h"
 #include "launcher/process_tree.h"
 #include "launcher/supervision.h"

@@ -18,6 +18,8 @@ namespace {
 // A launcher answers within milliseconds, unless it is stopped or its host is overloaded.
 constexpr auto kSilenceTime = std::chrono::seconds(10);
 
+constexpr auto kIntervalWithoutWarnings = std::chrono::milliseconds(2500);
+
 std::string advice_to_install(const std::vector<int>& ranks) {
   return format_text("  install py-spy (`pip install py-spy`) to see here what {} {}",
                      name_ranks(ranks), ranks.size() == 1 ? "does" : "do");
@@ -25,22 +27,23 @@ std::string advice_to_install(const std::vector<int>& ranks) {
 
 }  // namespace
 
-void StallReports::begin(const NodeLayout& layout, NodeLink* link,
+void StallReports::begin(const NodeLayout& layout, const OtherNodes& others,
                          std::function<std::vector<WatchedWorker>()> watched, TimePoint now) {
   layout_ = layout;
-  link_ = link;
+  others_ = others;
   watched_ = std::move(watched);
   last_check_ = now;
 }
 
 std::optional<TimePoint> StallReports::next_check() const {
-  if (!watch_.is_on() || layout_.node != 0) return std::nullopt;
-  return last_check_ + watch_.interval();
+  // Even without warnings, node 0 asks the others, for `farandole status`.
+  if (layout_.node != 0 || (!watch_.is_on() && others_.link == nullptr)) return std::nullopt;
+  return last_check_ + (watch_.is_on() ? watch_.interval() : kIntervalWithoutWarnings);
 }
 
 void StallReports::check(TimePoint now) {
   last_check_ = now;
-  if (link_ == nullptr) return judge(watched_(), now);
+  if (others_.link == nullptr) return judge(watched_(), now);
   ask_other_nodes(now);
 }
 
@@ -49,7 +52,7 @@ void StallReports::ask_other_nodes(TimePoint now) {
   if (answers_.empty()) {
     answers_.resize(static_cast<std::size_t>(layout_.size()));
     asked_at_ = now;
-    link_->tell(WorkersWanted());
+    others_.link->tell(WorkersWanted());
   } else if (now >= asked_at_ + kSilenceTime && !std::exchange(told_silence_, true)) {
     const auto silent = silent_nodes();
     show_(
@@ -78,7 +81,7 @@ void StallReports::handle(const NodeMessage& message, TimePoint now) {
     std::uint32_t rank = static_cast<std::uint32_t>(layout_.first_rank());
     for (const WatchedWorker& worker : watched_()) {
       const Bytes report = encode_worker(worker, now);
-      link_->tell(
+      others_.link->tell(
           WorkerReport{rank++, {reinterpret_cast<const char*>(report.data()), report.size()}});
     }
   }
@@ -89,8 +92,10 @@ void StallReports::handle(const NodeMessage& message, TimePoint now) {
 }
 
 void StallReports::keep(const WorkerReport& report, TimePoint now) {
-  auto worker = decode_worker(std::as_bytes(std::span(report.report)), now);
+  const auto bytes = std::as_bytes(std::span(report.report));
+  auto worker = decode_worker(bytes, now);
   if (!worker || report.rank >= answers_.size()) return;
+  others_.reports->store(static_cast<int>(report.rank), bytes, now);
   answers_[report.rank] = std::move(worker);
   if (!silent_nodes().empty()) return;
   std::vector<WatchedWorker> all;
@@ -102,6 +107,7 @@ void StallReports::keep(const WorkerReport& report, TimePoint now) {
 }
 
 void StallReports::judge(const std::vector<WatchedWorker>& workers, TimePoint now) {
+  if (!watch_.is_on()) return;
   const auto report = watch_.tick(workers, now);
   for (const auto& line : report.lines) show_(line);
   if (!report.unexplained_ranks.empty()) request_stacks(report.unexplained_ranks);
@@ -116,7 +122,7 @@ void StallReports::request_stacks(const std::vector<int>& ranks) {
     else
       others.ranks.push_back(static_cast<std::uint32_t>(rank));
   request_own_stacks(own);
-  if (!others.ranks.empty()) link_->tell(others);
+  if (!others.ranks.empty()) others_.link->tell(others);
 }
 
 // `ranks` may have ranks of other nodes, which capture their stacks themselves.
@@ -155,7 +161,7 @@ void StallReports::pass_on(const StackReport& stack) {
   if (layout_.node == 0)
     show(stack);
   else
-    link_->tell(stack);
+    others_.link->tell(stack);
 }
 
 void StallReports::show(const StackReport& stack) {

@@ -1,6 +1,6 @@
 // StallReports: warns the user about stalls of a job, with the stacks of the ranks that cause them.
 // The launcher of node 0 does it for all nodes: at intervals, it asks the other launchers what
-// their workers do, and judges when all have answered.
+// their workers do, and judges when all have answered. `farandole status` shows the answers, too.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "diagnosis/job_snapshot.h"
 #include "diagnosis/stall_watch.h"
+#include "jobs/worker_reports.h"
 #include "launcher/stack_capture.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_link.h"
@@ -29,16 +30,19 @@ class StallReports {
   StallReports(Duration warn_after, StackCapture stacks, Show show)
       : watch_(warn_after), stacks_(std::move(stacks)), show_(std::move(show)) {}
 
+  struct OtherNodes {
+    NodeLink* link = nullptr;          // null if the job is on this node only
+    WorkerReports* reports = nullptr;  // where node 0 keeps the answers; null on other nodes
+  };
   // Call it when the workers have started. `watched` returns those of this node, by local rank.
-  // `link` is null if the job is on this node only.
-  void begin(const NodeLayout& layout, NodeLink* link,
+  void begin(const NodeLayout& layout, const OtherNodes& others,
              std::function<std::vector<WatchedWorker>()> watched, TimePoint now);
 
   // See StallWatch.
   void warn_after(std::int64_t seconds) { watch_.warn_after(seconds); }
   void job_continued(TimePoint now) { watch_.job_continued(now); }
 
-  // When to call check() again; empty if there are no warnings.
+  // When to call check() again; empty if this launcher has nothing to check.
   std::optional<TimePoint> next_check() const;
   void check(TimePoint now);
   // Handles a question of node 0, or an answer to one of ours.
@@ -63,7 +67,7 @@ class StallReports {
   StackCapture stacks_;
   Show show_;
   NodeLayout layout_;
-  NodeLink* link_ = nullptr;
+  OtherNodes others_;
   std::function<std::vector<WatchedWorker>()> watched_;
   TimePoint last_check_{};
   // Node 0: what the other nodes have answered, by rank; empty while no question is open.

@@ -53,7 +53,7 @@ class Launcher {
       worker.report.since = kStart;
       workers.push_back(worker);
     }
-    reports.begin(layout_, &link, [this] { return workers; }, kStart);
+    reports.begin(layout_, {&link, kept.get()}, [this] { return workers; }, kStart);
   }
   // The worker waits in a call since kStart.
   void wait_in_call(std::size_t local_rank) {
@@ -73,6 +73,7 @@ class Launcher {
   }
 
   FakeLink link;
+  std::unique_ptr<WorkerReports> kept = *WorkerReports::create(4);
   std::vector<WatchedWorker> workers;
   std::vector<std::string> lines;
 
@@ -130,6 +131,10 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
   EXPECT_THAT(zero.lines.back(), HasSubstr("install py-spy"));
   EXPECT_THAT(zero.lines.back(), HasSubstr("rank 2 does"));
   EXPECT_THAT(one.lines, IsEmpty());
+  // `farandole status` finds the workers of the other nodes here.
+  EXPECT_EQ(read_worker_report(zero.kept->memory(), 0), std::nullopt);
+  EXPECT_EQ(read_worker_report(zero.kept->memory(), 2)->host, "host1");
+  EXPECT_EQ(read_worker_report(zero.kept->memory(), 3)->report.calls.front().submitted, kStart);
 }
 
 TEST_F(StallReportsTest, AQuestionIsAskedAgainWhenAllHaveAnswered) {

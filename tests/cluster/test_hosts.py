@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -300,6 +301,15 @@ def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> 
     assert "the workers of this node have succeeded, but the job has failed: node 1" in zero.errors
 
 
+def states_in_status(launched: Launched) -> dict[int, tuple[str, list[int]]]:
+    """Return the state of each rank that `farandole status` knows, and the ranks that it waits
+    for."""
+    told = run("status", str(launched.process.pid), "--json")
+    (job,) = json.loads(told.output)
+    assert job["size"] == 2
+    return {rank["rank"]: (rank["state"], rank["waits_for"]) for rank in job["ranks"]}
+
+
 def test_a_rank_of_another_node_that_comes_late_is_reported(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +326,8 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
     )
     read_errors_until(zero, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:")
     read_errors_until(zero, r"farandole:     evaluate \(eval\.py:88\)")
+    assert states_in_status(zero) == {0: ("waits", [1]), 1: ("computes", [])}
+    assert states_in_status(one) == {1: ("computes", [])}
     (tmp_path / "go").touch()
     read_errors_until(zero, r"farandole: barrier `[^`]+` went on after \d+\.\d s")
     (tmp_path / "end").touch()

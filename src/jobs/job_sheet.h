@@ -21,6 +21,10 @@
 
 namespace farandole {
 
+// The name of the launcher's process that owns the descriptors. The kernel keeps only 15 letters of
+// a name.
+inline constexpr const char* kAgentName = "farandole-agent";
+
 // The names of the memory segments as /proc shows them.
 inline constexpr const char* kJobSheetName = "farandole-job";
 inline constexpr const char* kFlightRecordName = "farandole-flight-record";
@@ -38,6 +42,7 @@ struct SheetJob {
   TimePoint started{};
   std::string host;
   std::string command;               // in shell syntax; a long command is cut
+  int size = 0;                      // the number of ranks on all hosts
   int first_rank = 0;                // the rank of the first worker; not 0 on the second host
   std::vector<SheetWorker> workers;  // of this host, by local rank
 };

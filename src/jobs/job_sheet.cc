@@ -1,4 +1,4 @@
-#include "launcher/job_sheet.h"
+#include "jobs/job_sheet.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/try.h"
-#include "launcher/job_options.h"
+#include "nodes/node_layout.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
@@ -19,7 +19,7 @@ namespace {
 // "farandol" in ASCII.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 // Increased by every change of the job sheet's format or of the flight record's.
-constexpr std::uint32_t kFormat = 3;
+constexpr std::uint32_t kFormat = 4;
 
 // The state of a worker. One word has the state together with its signal or exit code, so a reader
 // sees both change at once.
@@ -51,6 +51,7 @@ struct Header {
   std::uint32_t format;
   std::uint32_t record_bytes;
   std::int32_t workers;
+  std::int32_t size;
   std::int32_t first_rank;
   std::int32_t foreground;
   std::int32_t agent;
@@ -103,6 +104,7 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
   header.format = kFormat;
   header.record_bytes = static_cast<std::uint32_t>(FlightRecorder::bytes_needed());
   header.workers = workers;
+  header.size = job.size;
   header.first_rank = job.first_rank;
   header.foreground = job.foreground;
   header.agent = job.agent;
@@ -140,13 +142,16 @@ std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t byte
       header.record_bytes != FlightRecorder::bytes_needed())
     return std::nullopt;
   const std::int32_t workers = header.workers;
-  if (workers < 1 || workers > kWorkersMax || bytes < bytes_for(workers)) return std::nullopt;
+  if (workers < 1 || header.size < workers || header.size > kWorkersMax ||
+      bytes < bytes_for(workers))
+    return std::nullopt;
   SheetJob job{.foreground = header.foreground,
                .agent = header.agent,
                .started = TimePoint(Duration(std::max<std::int64_t>(header.started, 0))),
                .host = header.host.read(),
                .command = header.command.read(),
-               .first_rank = std::clamp<std::int32_t>(header.first_rank, 0, kWorkersMax),
+               .size = header.size,
+               .first_rank = std::clamp<std::int32_t>(header.first_rank, 0, header.size - workers),
                .workers = {}};
   const std::span entries(reinterpret_cast<const Entry*>(memory + sizeof(Header)),
                           static_cast<std::size_t>(workers));

@@ -1,4 +1,4 @@
-#include "launcher/job_sheet.h"
+#include "jobs/job_sheet.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,6 +21,7 @@ std::unique_ptr<JobSheet> new_job_sheet(int workers,
                                 .started = kStarted,
                                 .host = "node7",
                                 .command = command,
+                                .size = workers,
                                 .workers = {}},
                                workers);
   EXPECT_TRUE(made.ok());

@@ -1,4 +1,4 @@
-#include "launcher/job_list.h"
+#include "jobs/job_list.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/descriptor.h"
-#include "launcher/agent.h"
-#include "launcher/job_sheet.h"
+#include "jobs/job_sheet.h"
+#include "jobs/worker_reports.h"
 #include "transport/shm/segment.h"
 
 namespace farandole {
@@ -56,7 +56,7 @@ bool may_be_an_agent(pid_t pid) {
 }
 
 // When we open this file, the kernel checks whether we may read the memory of that process.
-std::unique_ptr<SegmentView> open_sheet(pid_t pid, int number) {
+std::unique_ptr<SegmentView> open_memory(pid_t pid, int number) {
   const auto path = folder_of(pid) / "fd" / std::to_string(number);
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   return descriptor.valid() ? SegmentView::attach(descriptor) : nullptr;
@@ -66,6 +66,13 @@ bool is_segment(pid_t pid, int number, std::string_view name) {
   std::error_code error;
   const auto target = files::read_symlink(folder_of(pid) / "fd" / std::to_string(number), error);
   return !error && target.native().starts_with(std::string("/memfd:").append(name).append(" "));
+}
+
+// Returns the memory of the agent that has this name, if it can be read.
+std::unique_ptr<SegmentView> open_segment(pid_t agent, std::string_view name) {
+  for (const int number : numbers_in(folder_of(agent) / "fd"))
+    if (is_segment(agent, number, name)) return open_memory(agent, number);
+  return nullptr;
 }
 
 struct FoundSheet {
@@ -78,7 +85,7 @@ FoundSheet find_job_sheet(pid_t agent) {
   for (const int number : numbers_in(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
     found.exists = true;
-    const auto view = open_sheet(agent, number);
+    const auto view = open_memory(agent, number);
     if (view) found.job = read_job_sheet(view->data(), view->size());
     if (found.job) break;
   }
@@ -87,9 +94,25 @@ FoundSheet find_job_sheet(pid_t agent) {
 
 FlightReport record_of(pid_t agent, const SheetWorker& worker) {
   if (worker.pid == 0 || !is_segment(agent, worker.record_descriptor, kFlightRecordName)) return {};
-  const auto view = open_sheet(agent, worker.record_descriptor);
+  const auto view = open_memory(agent, worker.record_descriptor);
   if (!view || view->size() < FlightRecorder::bytes_needed()) return {};
   return read_flight_record(view->data());
+}
+
+// Adds the workers of the other nodes, which only node 0 knows: all of them or none, because a call
+// waits for a rank that is left out.
+void add_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers) {
+  if (sheet.first_rank > 0 || static_cast<int>(workers.size()) == sheet.size) return;
+  const auto reports = open_segment(sheet.agent, kWorkerReportsName);
+  if (reports == nullptr) return;
+  std::vector<WatchedWorker> all = workers;
+  while (static_cast<int>(all.size()) < sheet.size) {
+    auto worker =
+        read_worker_report({reports->data(), reports->size()}, static_cast<int>(all.size()));
+    if (!worker) return;
+    all.push_back(*std::move(worker));
+  }
+  workers = std::move(all);
 }
 
 JobStatus read_job_status(const SheetJob& sheet) {
@@ -105,8 +128,11 @@ JobStatus read_job_status(const SheetJob& sheet) {
                 .command = sheet.command,
                 .started = sheet.started,
                 .read_at = std::chrono::steady_clock::now(),
+                .size = sheet.size,
+                .local_size = static_cast<int>(sheet.workers.size()),
                 .first_rank = sheet.first_rank,
                 .ranks = {}};
+  add_other_nodes(sheet, workers);
   const JobSnapshot job_snapshot(workers, job.read_at);
   for (int worker = 0; worker < job_snapshot.count(); ++worker) {
     RankStatus status = rank_status(job_snapshot, worker);
