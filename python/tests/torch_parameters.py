@@ -45,7 +45,7 @@ class ParameterChecks:
     def __init__(self) -> None:
         hvd.init()
         self.rank, self.size = hvd.rank(), hvd.size()
-        self.differs = self.rank == 1  # only this rank has different tensors
+        self.differs = self.rank == 1  # only rank 1 has different tensors
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
         self.difference_of_rank_1 = "" if self.size == 2 else "; rank 1 differs from the others"
 

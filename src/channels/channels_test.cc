@@ -6,6 +6,7 @@
 #include <latch>
 #include <thread>
 
+#include "base/no_descriptors_in_test.h"
 #include "network/tcp/job_in_test.h"
 
 namespace farandole {
@@ -169,6 +170,39 @@ TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
   std::vector<Channels::Failure> failures;
   first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
   EXPECT_EQ(failures.front().rank, 1);
+}
+
+TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
+  const auto context = context_of('a');
+  Rank second(*context, 1);
+  second.to(0, {});  // rank 0 would have to dial
+  second.to(2, {});
+  EXPECT_EQ(second.channels().wait_until_connected({}),
+            Status::rebuild_group("rank 1 cannot connect to rank 2: worker 2 offers no address to "
+                                  "connect to"));
+}
+
+TEST(Channels, AnInterruptionEndsTheWait) {
+  const auto context = context_of('a');
+  Rank second(*context, 1);
+  second.to(0, {});  // rank 0 would have to dial
+  int asked = 0;
+  EXPECT_EQ(second.channels().wait_until_connected([&] { return ++asked == 2; }),
+            Status::retry("interrupted"));
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(Channels, NeedTwoDescriptors) {
+  const auto context = context_of('a');
+  alignas(kFlagLineBytes) std::array<std::byte, 4096> memory{};
+  Doorbells doorbells(memory.data(), 0, kSize);
+  const auto start = [&] { return Channels(*context, nullptr, doorbells, {}).start(); };
+  Descriptor spare(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  const NoFreeDescriptors none;
+  EXPECT_EQ(start(),
+            Status::stop("cannot make an eventfd (Too many open files); raise `ulimit -n`"));
+  spare.reset();
+  EXPECT_EQ(start(), Status::stop("cannot make an epoll (Too many open files); raise `ulimit -n`"));
 }
 
 }  // namespace

@@ -293,6 +293,38 @@ TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
                     Bytes(1));
             }),
             Status::stop("data of step 8 of generation 2 comes in step 9 of generation 2"));
+  EXPECT_EQ(error_of([](ChannelPair& pair) {
+              for (const std::uint32_t number : {1U, 2U})
+                forge(pair,
+                      {.type = FrameType::kData,
+                       .epoch = 7,
+                       .generation = 2,
+                       .step = 8 + number,
+                       .sequence = number,
+                       .length = 1},
+                      Bytes(1));
+            }),
+            Status::stop("data of two steps came before the first of them had begun"));
+}
+
+TEST(PeerChannel, DataBeforeItsStepHasALimit) {
+  ChannelPair pair(11, 100'000);
+  const Bytes data(std::size_t{1} << 20);
+  pair.left.begin(0, kStep);
+  for (int round = 0; round < 64; ++round) {
+    pair.left.send(0, data);
+    pair.run();
+    pair.wire->directions[0] = {};  // all of it has arrived
+  }
+  EXPECT_EQ(pair.left.sent(0), 64 * data.size());
+  pair.left.send(0, std::span(data).first(1));
+  Status status;
+  for (int round = 0; round < 100 && status.ok(); ++round) {
+    ASSERT_EQ(pair.left.advance().status(), Status());
+    status = pair.right.advance().status();
+  }
+  EXPECT_EQ(status,
+            Status::stop("more than 67108864 bytes of a step came before they were wanted"));
 }
 
 }  // namespace

@@ -11,13 +11,19 @@
 
 #include "network/tcp/job_in_test.h"
 #include "nodes/first_node.h"
+#include "nodes/node_channel.h"
 #include "nodes/other_node.h"
 
 namespace farandole {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// No name server is asked, because this cannot be a name.
+constexpr const char* kNoName = "nobody..invalid";
 
 // A launcher in a test: the link, what it has said so far, and its error.
 struct Launcher {
@@ -50,7 +56,7 @@ class NodeLinks : public ::testing::Test {
   }
 
   NodeOptions options(int node, int nodes, int workers) const {
-    return {.endpoint = {"127.0.0.1", port_},
+    return {.endpoint = {endpoint_host_, port_},
             .nodes = nodes,
             .node = node,
             .workers = workers,
@@ -58,6 +64,7 @@ class NodeLinks : public ::testing::Test {
             .master_port = 99,
             .start_timeout = std::chrono::seconds(60)};
   }
+  std::string endpoint_text() const { return Endpoint{endpoint_host_, port_}.text(); }
   Launcher& first(int nodes, int workers = 1) {
     auto made = FirstNode::create(*context_, options(0, nodes, workers), now());
     return launchers_.emplace_back(Launcher{.link = *std::move(made)});
@@ -86,6 +93,7 @@ class NodeLinks : public ::testing::Test {
   }
 
   std::unique_ptr<TlsContext> context_ = context_of('a');
+  std::string endpoint_host_ = "127.0.0.1";
   std::uint16_t port_ = free_port(*context_);
   std::list<Launcher> launchers_;
   Duration skipped_{};
@@ -233,6 +241,82 @@ TEST_F(NodeLinks, ASecondNodeZeroCannotListen) {
   advance();
   EXPECT_TRUE(zero.error.ok());
   EXPECT_THAT(again.error.message(), HasSubstr("is there another node 0?"));
+}
+
+TEST_F(NodeLinks, NodeZeroCannotListenAtAnUnknownName) {
+  endpoint_host_ = kNoName;
+  Launcher& zero = first(2);
+  advance();
+  const std::string reason = " the name is not known: ";
+  EXPECT_THAT(zero.notices, ElementsAre(StartsWith("node 0 cannot listen at " + endpoint_text() +
+                                                   " yet:" + reason)));
+  EXPECT_TRUE(zero.error.ok());
+  skip(std::chrono::seconds(60));
+  advance();
+  EXPECT_EQ(zero.error.code(), StatusCode::kStop);
+  EXPECT_THAT(zero.error.message(),
+              StartsWith("node 0 cannot listen at " + endpoint_text() + ":" + reason));
+}
+
+TEST_F(NodeLinks, TheOthersSayThatTheNameIsUnknown) {
+  endpoint_host_ = kNoName;
+  Launcher& one = other(1, 2);
+  advance();
+  const std::string waiting = "waiting for node 0 of 2 at " + endpoint_text();
+  const std::string reason = "the name " + endpoint_host_ + " is not known: ";
+  EXPECT_THAT(one.notices, ElementsAre(waiting));
+  skip(std::chrono::seconds(11));
+  advance();
+  EXPECT_THAT(one.notices, ElementsAre(waiting, StartsWith(waiting + ": " + reason)));
+  EXPECT_TRUE(one.error.ok());
+  skip(std::chrono::seconds(60));
+  advance();
+  EXPECT_EQ(one.error.code(), StatusCode::kStop);
+  EXPECT_THAT(one.error.message(),
+              AllOf(HasSubstr("node 0 of 2 was not reached at " + endpoint_text()),
+                    HasSubstr("(" + reason)));
+}
+
+// Node 0 answers with a start that has another number of nodes, or of workers of node 1.
+TEST_F(NodeLinks, TheStartOfAnotherJobIsAnError) {
+  const std::vector<std::vector<std::uint32_t>> others{{1}, {1, 4, 1}, {4, 1}};
+  const auto listener =
+      TcpListener::open(*context_, {.addresses = {address_of("127.0.0.1:0")},
+                                    .port_first = port_,
+                                    .port_last = port_,
+                                    .acceptance = {.self = {Role::kLauncher, 0}}});
+  ASSERT_EQ(listener.status(), Status());
+  for (const auto& workers : others) {
+    Launcher& one = other(1, 2, 4);
+    std::unique_ptr<NodeChannel> zero;
+    run_until([&] {
+      auto accepted = (*listener)->try_accept(now());
+      if (accepted.ok() && *accepted != nullptr) {
+        zero = std::make_unique<NodeChannel>(*std::move(accepted));
+        zero->send(Start{.workers = workers});
+      }
+      if (zero != nullptr) zero->advance();
+      return !one.error.ok();
+    });
+    EXPECT_EQ(one.error, Status::stop("node 0 has started another job than this one"));
+    EXPECT_FALSE(one.started());
+    launchers_.clear();
+  }
+}
+
+// Its messages may have another form.
+TEST(NodeChannels, AnotherVersionAtTheOtherEndIsAnError) {
+  const auto wire = std::make_shared<SimulatedWire>(1);
+  NodeChannel channel(std::make_unique<SimulatedConnection>(wire, 1));
+  const Bytes message{std::byte{255}};
+  auto& sent = wire->directions[0].sent;
+  std::ranges::copy(encode_frame_header({.type = FrameType::kControl, .length = 1}),
+                    std::back_inserter(sent));
+  std::ranges::copy(message, std::back_inserter(sent));
+  for (int round = 0; round < 100; ++round) EXPECT_TRUE(channel.advance().empty());
+  EXPECT_EQ(channel.status(),
+            Status::rebuild_group("the launcher at the other end runs another version of "
+                                  "Farandole; install the same version on all hosts"));
 }
 
 TEST_F(NodeLinks, WorkersAreHandedOut) {

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/no_descriptors_in_test.h"
+
 namespace farandole {
 namespace {
 
@@ -75,6 +77,18 @@ TEST_F(SecretFile, EachWorkerReadsItFromTheStart) {
   }
   EXPECT_EQ(::pwrite(shared->get(), "x", 1, 0), -1);
   EXPECT_NE(::ftruncate(shared->get(), 0), 0);
+}
+
+TEST_F(SecretFile, IsSharedInADescriptor) {
+  const auto secret = JobSecret::generate();
+  ASSERT_TRUE(secret.ok()) << secret.status().message();
+  const auto shared = share_secret(*secret);
+  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  const std::string what = "cannot hand the job's secret to the workers: ";
+  const NoFreeDescriptors none;
+  EXPECT_EQ(share_secret(*secret).status(),
+            Status::stop(what + "memfd_create: Too many open files"));
+  EXPECT_EQ(secret_for_worker(*shared).status(), Status::stop(what + "open: Too many open files"));
 }
 
 }  // namespace

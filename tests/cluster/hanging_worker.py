@@ -1,4 +1,5 @@
-"""A worker of a job that hangs, as the job would with Horovod: `hanging_worker.py HOW`.
+"""A worker of a job with a mistake that makes most jobs hang, also with Horovod:
+`hanging_worker.py HOW`.
 
 HOW is the name of a function below. In most of these functions, rank 1 makes the mistake.
 """

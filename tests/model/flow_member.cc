@@ -7,8 +7,8 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // After a call has failed, the owner of exposed memory stores this value there.
 constexpr Value kGivenBack = 7;
 
-// The closing word that proposes to close the group from this sequence on. The group is closed when
-// the word is 2 higher.
+// The value of the closing word that proposes to close the group from this sequence on. The value
+// "closed" is 2 higher.
 constexpr Value proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
 
 }  // namespace

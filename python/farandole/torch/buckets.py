@@ -224,7 +224,7 @@ class _AnyBucket:
         # Whether some rank lacked a gradient when the bucket was made. Then step() starts the
         # bucket on all ranks.
         self.late = False
-        # The number of gradients that are not complete; None before the first one is.
+        # The number of gradients that are not complete yet; None until one gradient is complete.
         self.incomplete: int | None = None
         self.finish: Callable[[], Any] | None = None  # None before the start
         self.combined = False

@@ -21,7 +21,7 @@ constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that TLS seals at o
 // So many bytes travel in one system call. 64 KiB cost about 10 % less processor time than a record
 // at a time (docs/decisions/0050).
 constexpr std::size_t kGatheredBytes = 64 * 1024;
-// A handshake has about 400 bytes. The limit bounds what a stranger can make us keep.
+// A handshake has about 400 bytes. The limit bounds the memory that a stranger can make us use.
 constexpr std::size_t kHandshakeBytesMax = 4096;
 constexpr std::byte kConfirmation{1};
 

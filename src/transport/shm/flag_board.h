@@ -142,7 +142,7 @@ class BasicFlagBoard {
   // Publishes that this member will not complete the current step and no longer touches any memory
   // of it, and rings. Call it after try_close() has returned false.
   void abandon();
-  // Sets the phase of the current step from which on members no longer touch exposed memory. Until
+  // Says that members touch exposed memory of the current step only before this phase. Until
   // this is called, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
   // Whether that member, if it is alive, may still write memory that we have exposed for the

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Measure an allreduce between hosts, compared with Gloo and with plain TCP.
+
+Run `.venv/bin/python bench/between_hosts.py` as root, after `./dev test python` has installed the
+package. The hosts are network namespaces of this machine, so all of them share its cores. In each
+round, all ways run in turn, and every result is checked. Plain TCP moves the bytes that any
+allreduce must move between hosts, and computes nothing. The results are the medians of the ratios
+within a round, with their 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compare import machine_facts
+from contenders import ROOT
+from ratios import speedup
+from report import aligned, size_text, time_text
+
+sys.path.insert(0, str(ROOT / "tools"))
+from hosts import Hosts, HostsError, in_guarded_process, run_on_all
+
+SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+Round = dict[str, dict[str, float]]  # the seconds, by way and then by size
+PORT = 4711
+
+
+def run(hosts: int, ranks: int, rate: str, rounds: int) -> list[Round]:
+    """Run a job on `hosts` hosts with `ranks` ranks on each."""
+    farandole = str(Path(sys.executable).parent / "farandole")
+    with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as made:
+        file, secret = Path(folder) / "rounds", Path(folder) / "secret"
+        subprocess.run([farandole, "secret", secret], check=True)
+        program = [sys.executable, str(Path(__file__).with_name("between_hosts_worker.py"))]
+        program += [str(file), str(rounds), *map(str, SIZES)]
+        commands = []
+        for node, host in enumerate(made):
+            if rate != "none":
+                host.set_rate(rate)
+            options = ["--join", made[0].endpoint(PORT), "--nodes", str(hosts), "--node", str(node)]
+            options += ["--secret", str(secret), "-n", str(ranks)]
+            commands.append([farandole, "run", *options, *program])
+        codes = run_on_all(made, commands, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if any(codes):
+            raise HostsError(f"the exit codes are {codes}")
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
+    for size in SIZES:
+        ours, gloo, pump = (
+            [one[way][str(size)] for one in rounds] for way in ("ours", "Gloo", "pump")
+        )
+        yield {
+            "size": size,
+            "ours_us": statistics.median(ours) * 1e6,
+            "gloo_us": statistics.median(gloo) * 1e6,
+            "pump_us": statistics.median(pump) * 1e6,
+            "speedup": speedup(ours, gloo),
+            "of_pump": speedup(ours, pump),
+        }
+
+
+def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield f"### {title}"
+    yield ""
+    head = ["size", "ours, µs", "Gloo, µs", "speed-up [95 %]", "TCP, µs", "share of TCP [95 %]"]
+    cells = []
+    for row in rows:
+        ours, gloo, pump = (time_text(row[f"{way}_us"]) for way in ("ours", "gloo", "pump"))
+        ratios = str(row["speedup"]), str(row["of_pump"])
+        cells.append([size_text(row["size"]), ours, gloo, ratios[0], pump, ratios[1]])
+    yield from aligned([head, *cells])
+    yield ""
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    everything = {}
+    for rate in arguments.rates:
+        for hosts in arguments.hosts:
+            limit = "no limit" if rate == "none" else f"{rate} per host"
+            title = f"{hosts} hosts × {arguments.ranks} ranks, {limit}"
+            rounds = run(hosts, arguments.ranks, rate, arguments.rounds)
+            rows = list(summary(rounds))
+            everything[title] = {"rounds": rounds, "rows": rows}
+            print(*lines(title, rows), sep="\n", flush=True)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": machine_facts(), "measured": everything}
+    arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
+    print(f"Everything as JSON: {arguments.json}")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--ranks", type=int, default=2, help="on each host")
+    parser.add_argument(
+        "--rates", nargs="+", default=["1gbit", "none"], help="of each host, such as 1gbit, or none"
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=ROOT / "build/bench/between_hosts.json")
+    arguments = parser.parse_args()
+    return in_guarded_process(lambda: measure(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
