@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -25,6 +26,7 @@
 #include "launcher/descriptors_needed.h"
 #include "launcher/job_options.h"
 #include "launcher/worker_environment.h"
+#include "network/tcp/sealing_speed.h"
 #include "system_files.h"
 
 namespace farandole {
@@ -272,6 +274,20 @@ Finding locked_memory() {
           "raise `ulimit -l`"};
 }
 
+// Data between hosts is sealed by a core of the sender and opened by one of the receiver.
+Finding sealing() {
+  constexpr double kFast =
+      1e9;  // with the processor's instructions for AES, it is several times this
+  const auto speed = measure_sealing_speed(std::chrono::milliseconds(50));
+  if (!speed.ok()) return {Health::kDoesNotWork, speed.status().message(), ""};
+  const std::string found =
+      format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts",
+                  *speed / 1e9, *speed * 8 / 1e9);
+  if (*speed >= kFast) return {Health::kWorks, found, ""};
+  return {Health::kLimited, found,
+          "a job over several hosts is slow here: use a processor with instructions for AES"};
+}
+
 }  // namespace
 
 std::vector<Check> machine_checks() {
@@ -285,7 +301,8 @@ std::vector<Check> machine_checks() {
           single_check("locked memory", false, locked_memory),
           single_check("address space", false, address_space),
           single_check("file size", false, file_size),
-          single_check("shared heap", false, shared_heap)};
+          single_check("shared heap", false, shared_heap),
+          single_check("sealing", false, sealing)};
 }
 
 }  // namespace farandole

@@ -46,7 +46,7 @@ NAMES = [
         "processes",
         "locked memory",
     ),
-    *("address space", "file size", "shared heap"),
+    *("address space", "file size", "shared heap", "sealing"),
     *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
 ]
 
