@@ -114,10 +114,11 @@ def sources(root: Path) -> Iterator[str]:
 
 
 def room_of(where: str) -> str | None:
-    """Return the room that a file's lines count for; None for tests. A Python folder is a room."""
+    """Return the room that a file's lines count for; None for tests. A Python folder is a room, and
+    a folder of benchmarks."""
     parts = where.split("/")
     if parts[0] == "bench":
-        return "bench"
+        return "/".join(parts[:-1])
     if parts[0] not in ("src", "python", "include", "apps") or "_test." in where:
         return None
     if parts[:2] == ["python", "farandole"]:

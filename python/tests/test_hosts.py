@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -33,6 +34,17 @@ print(f"rank {hvd.rank()} is process {os.getpid()}", flush=True)
 while True:
     total = hvd.allreduce(np.ones(1000, np.float32), op=hvd.Sum)
     assert (total == hvd.size()).all()
+"""
+TIMED_CALLS = """
+import time
+import numpy as np
+from numpy_frontend import api
+hvd = api(True)
+hvd.init()
+for step in range(20):
+    if hvd.rank() == step % 2:
+        time.sleep(0.003)  # so that the other rank waits
+    hvd.allreduce(np.ones(1000, np.float32))
 """
 CANARY = b"a tensor in clear"
 BROADCASTING = f"""
@@ -111,6 +123,36 @@ def test_training(tmp_path: Path) -> None:
         worker = [sys.executable, str(HERE / "worker.py"), "torch_optimizer:OptimizerChecks"]
         texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == 3
+
+
+def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> None:
+    """The clock of the second host is 5,000 s ahead. Each rank writes to the file of its host."""
+    farandole, secret = command(1)[0], str(tmp_path / "secret")
+    subprocess.run([farandole, "secret", secret], check=True)
+    with Hosts(2) as hosts, ExitStack() as stack:
+        launchers = []
+        for node, host in enumerate(hosts):
+            words = ["unshare", "--time", "--monotonic", "5000"] if node == 1 else []
+            words += [farandole, "run", "--join", hosts[0].endpoint(4711), "--nodes", "2"]
+            words += ["--node", str(node), "--secret", secret, "-n", "1", "--timeline"]
+            words += [str(tmp_path / f"{node}.json"), sys.executable, "-c", TIMED_CALLS]
+            launchers.append(stack.enter_context(started(host, *words)))
+        texts = [launcher.communicate(timeout=HANG_SECONDS)[0] for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], texts
+    files = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    labels = [
+        e["args"]["labels"] for file in files for e in file if e.get("name") == "process_labels"
+    ]
+    errors = [int(label.removeprefix("clock ± ").removesuffix(" µs")) for label in labels]
+    assert len(errors) == 2
+    # A call has two phases: it waits for the other rank, and then its data moves.
+    submitted = [[event["ts"] for event in file if event["ph"] == "B"][::2] for file in files]
+    done = [[event["ts"] for event in file if event["ph"] == "E"][1::2] for file in files]
+    assert len(submitted[0]) == len(submitted[1]) == len(done[0]) == len(done[1]) == 20
+    # No rank completes a call before the other rank has submitted it.
+    for call in range(20):
+        for rank in range(2):
+            assert done[rank][call] >= submitted[1 - rank][call] - sum(errors)
 
 
 @pytest.mark.parametrize("rank", [0, 2, 3])

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "formation/listen_knobs.h"
 #include "formation/process_context.h"
+#include "formation/timeline_job.h"
 #include "rendezvous/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/named_store.h"
@@ -90,10 +91,9 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
 // An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
   if (options.timeline_path.empty()) return;
-  const auto job = job_name(*parts.stores.job);
+  const auto job = timeline_job(parts.formation, *parts.stores.job);
   const Status status =
-      job.ok() ? parts.timeline->start(options.timeline_path, {*job, parts.formation.epoch},
-                                       options.timeline_mark_cycles)
+      job.ok() ? parts.timeline->start(options.timeline_path, *job, options.timeline_mark_cycles)
                : job.status();
   if (status.ok() ||
       (status.code() == StatusCode::kFixCall && parts.formation.topology.local_rank > 0))

@@ -11,7 +11,7 @@
 #include "base/try.h"
 #include "engine/assemble.h"
 #include "engine/completions.h"
-#include "rendezvous/job_name.h"
+#include "formation/timeline_job.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -186,8 +186,9 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
     return format_text("rank {} has no timeline", parts_->formation.topology.rank);
   };
   return catch_bad_alloc(what_failed, [&]() -> Status {
-    FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->stores.job));
-    return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
+    FARANDOLE_TRY_ASSIGN(const Timeline::Job job,
+                         timeline_job(parts_->formation, *parts_->stores.job));
+    return parts_->timeline->start(path, job, mark_cycles);
   });
 }
 

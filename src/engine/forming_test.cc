@@ -55,6 +55,7 @@ class WatchedStore final : public LocalStore {
     for (const auto& key : keys) keys_.lock()->erase(key);
     return store_.remove_all(keys);
   }
+  Result<TimePoint> clock() override { return store_.clock(); }
 
   std::set<std::string> keys() { return *keys_.lock(); }
   int requests() const { return requests_; }

@@ -34,6 +34,7 @@ class GroupSpy final : public LocalStore {
   Status remove_all(const std::vector<std::string>& keys) override {
     return store_.remove_all(keys);
   }
+  Result<TimePoint> clock() override { return store_.clock(); }
 
   // The bytes of all control messages that the members have sent so far.
   std::uint64_t message_bytes() const {

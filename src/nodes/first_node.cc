@@ -136,7 +136,9 @@ Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNew
     return {};
   }
   reject(guest, verdict.rejection, now);
-  if (verdict.ends_job) return give_up(Status::fix_call(verdict.rejection));
+  if (verdict.ends_job) {
+    return give_up(Status::fix_call(verdict.rejection));
+  }
   news.notices.push_back("a launcher was rejected: " + verdict.rejection);
   return {};
 }

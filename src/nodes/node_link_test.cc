@@ -200,6 +200,16 @@ TEST_F(NodeLinks, NameTheMissingNodesAtTheTimeout) {
     EXPECT_THAT(launcher.error.message(), HasSubstr("node 2 of 3 has not come to 127.0.0.1:"));
 }
 
+TEST_F(NodeLinks, NameTheMissingNodesEvenIfNodeZeroIsSilent) {
+  Launcher& zero = first(3);
+  Launcher& one = other(1, 3);
+  run_until([&] { return std::ranges::count(one.notices, "waiting for node 2 of 3") == 1; });
+  skip(std::chrono::seconds(66));
+  one.advance(now());
+  EXPECT_EQ(one.error, Status::stop("node 2 of 3 did not come within 60 s (--start-timeout)"));
+  EXPECT_TRUE(zero.error.ok());
+}
+
 TEST_F(NodeLinks, NameNodeZeroAtTheTimeout) {
   Launcher& one = other(1, 2);
   advance();

@@ -33,6 +33,9 @@ inline std::string member(std::int64_t epoch, int rank) {
 }
 // A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
+// A number: when the first timeline of a job on several hosts was started, in nanoseconds of the
+// clock of the host that keeps the Store.
+inline std::string timeline_zero() { return "timeline_zero"; }
 // A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise why the formation failed. The key

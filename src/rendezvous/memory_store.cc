@@ -68,6 +68,8 @@ Result<std::int64_t> MemoryStore::add(const std::string& key, std::int64_t delta
   return sum;
 }
 
+Result<TimePoint> MemoryStore::clock() { return std::chrono::steady_clock::now(); }
+
 Status MemoryStore::remove_all(const std::vector<std::string>& keys) {
   return table_.lock()->remove_all(keys);
 }

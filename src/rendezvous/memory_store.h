@@ -20,6 +20,7 @@ class MemoryStore final : public LocalStore {
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Result<TimePoint> clock() override;
 
  private:
   Guarded<StoreTable> table_;

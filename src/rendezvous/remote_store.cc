@@ -150,6 +150,8 @@ Result<std::int64_t> RemoteStore::add(const std::string& key, std::int64_t delta
   return client_.add(key, delta);
 }
 
+Result<TimePoint> RemoteStore::clock() { return client_.clock(); }
+
 Status RemoteStore::remove_all(const std::vector<std::string>& keys) {
   return client_.remove_all(keys);
 }

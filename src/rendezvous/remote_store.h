@@ -52,6 +52,7 @@ class RemoteStore final : public Store {
                                    const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Result<TimePoint> clock() override;
 
  private:
   RemoteStore(std::shared_ptr<const TlsContext> context, std::unique_ptr<StoreChannel> channel,

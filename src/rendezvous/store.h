@@ -50,6 +50,8 @@ class Store {
   virtual Status remove_all(const std::vector<std::string>& keys) = 0;
   // The same for one key.
   Status remove(const std::string& key) { return remove_all({key}); }
+  // Returns the time now on the clock of the host that keeps the Store.
+  virtual Result<TimePoint> clock() = 0;
 };
 
 }  // namespace farandole

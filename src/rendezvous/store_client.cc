@@ -140,6 +140,14 @@ Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta
   return answer.reply.sum;
 }
 
+Result<TimePoint> StoreClient::clock() {
+  StoreRequest request{
+      .kind = StoreRequestKind::kClock, .keys = {"clock"}, .unless = {}, .value = {}};
+  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+  FARANDOLE_TRY(answer.reply.status);
+  return TimePoint(std::chrono::nanoseconds(answer.reply.sum));
+}
+
 Status StoreClient::remove_all(const std::vector<std::string>& keys) {
   for (auto next = keys.begin(); next != keys.end();) {
     const auto end = next + std::min(keys.end() - next, kKeysPerRemoval);

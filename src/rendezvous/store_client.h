@@ -36,6 +36,7 @@ class StoreClient final : public LocalStore {
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Result<TimePoint> clock() override;
 
  private:
   struct Answer {

@@ -14,16 +14,17 @@
 
 namespace farandole {
 
-enum class StoreRequestKind : std::uint8_t { kSet, kWait, kAdd, kRemove, kCancel };
-inline constexpr std::uint8_t kStoreRequestKinds = 5;
+enum class StoreRequestKind : std::uint8_t { kSet, kWait, kAdd, kRemove, kCancel, kClock };
+inline constexpr std::uint8_t kStoreRequestKinds = 6;
 
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
   std::uint64_t number = 0;
-  std::vector<std::string> keys;  // kWait and kRemove: one or several; otherwise one
-  std::string unless;             // kWait: the key that ends the wait early
-  std::int64_t delta = 0;         // kAdd
-  Bytes value;                    // kSet
+  std::vector<std::string>
+      keys;                // kWait and kRemove: one or several; otherwise one, which kClock ignores
+  std::string unless;      // kWait: the key that ends the wait early
+  std::int64_t delta = 0;  // kAdd
+  Bytes value;             // kSet
 
   Bytes encode() const;
   // Empty if the bytes are not a request.
@@ -40,7 +41,7 @@ struct StoreReplyValue {
 struct StoreReply {
   std::uint64_t number = 0;
   Status status;
-  std::int64_t sum = 0;  // result of kAdd
+  std::int64_t sum = 0;  // result of kAdd; kClock: the time in nanoseconds
   // Result of kWait: the values of the first keys, as many as fit into one message. A value is
   // empty if its key does not exist.
   std::vector<std::optional<StoreReplyValue>> values;

@@ -160,6 +160,9 @@ void StoreServer::serve(std::uint64_t id, StoreRequest request,
     case StoreRequestKind::kRemove:
       answer.status = table_.remove_all(request.keys);
       return reply(id, answer, {});
+    case StoreRequestKind::kClock:
+      answer.sum = nanoseconds_of(std::chrono::steady_clock::now());
+      return reply(id, answer, {});
     case StoreRequestKind::kWait:
       return begin_wait(id, std::move(request));
     case StoreRequestKind::kCancel:

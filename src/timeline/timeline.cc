@@ -22,8 +22,9 @@ constexpr std::size_t kBufferBytes = 4 << 20;
 // of this time. A shorter time would wake the writing thread of a busy rank more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
-std::int64_t microseconds_since_1970() {
-  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
+// `age` is how long ago the file's times began.
+std::int64_t microseconds_since_1970(Duration age) {
+  return (std::chrono::system_clock::now().time_since_epoch() - age) / std::chrono::microseconds(1);
 }
 
 }  // namespace
@@ -45,13 +46,16 @@ Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles
 Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles) {
   TraceBuffer events(kBufferBytes);
   collected_events_ = TraceBuffer(kBufferBytes);
-  auto file = TraceFile::open(path, {job.name, clock_.now(), microseconds_since_1970()});
+  const TimePoint now = clock_.now() + job.clock_offset;
+  const TimePoint zero = job.zero.value_or(now);
+  auto file = TraceFile::open(path, {job.name, zero, microseconds_since_1970(now - zero)});
   if (!file.ok()) return file.status();
   file_.emplace(*std::move(file));
   const std::size_t taken = std::min(file_->bytes_at_open(), options_.bytes_max);
-  text_.begin(file_->head().zero,
+  text_.begin(file_->head().zero - job.clock_offset,
               (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size),
               job.engine_number, mark_cycles);
+  if (job.clock_error > Duration()) text_.add_clock_error(job.clock_error);
   {
     auto pending = pending_.lock();
     pending->events = std::move(events);

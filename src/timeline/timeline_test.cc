@@ -52,6 +52,40 @@ class TimelineTest : public ::testing::Test {
   const Timeline::Job job_{.name = "job"};
 };
 
+// The rank of the second host opens the file first. Its clock is 5 s behind that of the first host.
+TEST_F(TimelineTest, RanksOnTwoHostsHaveTheTimesOfOneClock) {
+  SimulatedClock first_clock;
+  SimulatedClock second_clock;
+  second_clock.advance(std::chrono::seconds(1));
+  first_clock.advance(std::chrono::seconds(6));
+  Timeline first(options(0, 2), first_clock, log_);
+  Timeline second(options(1, 2), second_clock, log_);
+  Timeline::Job job = job_;
+  job.clock_offset = std::chrono::seconds(5);
+  job.clock_error = std::chrono::microseconds(12);
+  job.zero = TimePoint(std::chrono::seconds(4));
+  ASSERT_TRUE(second.start(path(), job).ok());
+  ASSERT_TRUE(first.start(path(), job_).ok());
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  for (const std::string name : {"a", "b"}) {
+    for (SimulatedClock* clock : {&first_clock, &second_clock})
+      clock->advance(std::chrono::milliseconds(1));
+    submission.name = name;
+    first.submitted(1, submission, first_clock.now());
+    first.finished(1, true, first_clock.now());
+    second.submitted(1, submission, second_clock.now());
+    second.finished(1, true, second_clock.now());
+  }
+  first.stop();
+  second.stop();
+  const std::string text = content(path());
+  // The begin and the end of two phases of a call on each rank, for each of the two times.
+  EXPECT_EQ(count(text, "\"ts\":2001000.000"), 8) << text;
+  EXPECT_EQ(count(text, "\"ts\":2002000.000"), 8) << text;
+  EXPECT_EQ(count(text, "\"labels\":\"clock ± 13 µs\""), 1) << text;
+}
+
 TEST_F(TimelineTest, RecordsEventsWhileItIsOn) {
   Timeline timeline(options(0, 1), clock_, log_);
   call(timeline, 1, "before");

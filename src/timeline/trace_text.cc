@@ -104,6 +104,12 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   write_metadata("process_sort_index", rank_.rank, format_text(R"("sort_index":{})", rank_.rank));
 }
 
+void TraceText::add_clock_error(Duration error) {
+  write_metadata(
+      "process_labels", rank_.rank,
+      format_text(R"("labels":"clock ± {} µs")", error / std::chrono::microseconds(1) + 1));
+}
+
 void TraceText::add(const TraceEvent& event) {
   if (event.kind == TraceEvent::Kind::kSubmitted) return write_submitted(event);
   const auto call = open_calls_.find(event.handle);

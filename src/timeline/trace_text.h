@@ -28,7 +28,7 @@ namespace farandole {
 struct TraceHead {
   // The same on all ranks of a job, and different in every other job. Has no quotes.
   std::string job;
-  TimePoint zero{};           // the zero point of the times in the file, on this host's clock
+  TimePoint zero{};  // the zero point of the times in the file, on the clock of one host of the job
   std::int64_t epoch_us = 0;  // the zero point in microseconds since 1970, for people
 
   std::string text() const;
@@ -61,6 +61,9 @@ class TraceText {
   // same file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
              bool mark_cycles = false);
+  // Writes how exactly the clock of this host was compared with that of the file. Call it after
+  // begin().
+  void add_clock_error(Duration error);
   // Adds an event. Drops it if the beginning of its call is missing.
   void add(const TraceEvent& event);
   // Writes that the events of `calls` calls are missing since this time, and ends all open calls.

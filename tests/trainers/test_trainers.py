@@ -104,7 +104,7 @@ def test_libraries_train_as_with_gloo(
             assert torch.equal(one, other), f"{one} is not {other}"
 
 
-def test_lightning_rejects_another_number_of_devices_than_workers(environment: Path, tmp_path: Path) -> None:
+def test_lightning_rejects_a_wrong_number_of_devices(environment: Path, tmp_path: Path) -> None:
     """Lightning starts no processes within a worker, because each worker would get its own job."""
     words = [*OURS, HERE / "lightning_program.py", "farandole", tmp_path]
     words[words.index("2")] = "3"

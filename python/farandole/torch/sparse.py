@@ -41,9 +41,9 @@ def sparse_allreduce_async(
 def start_sparse(
     tensor: torch.Tensor, name: str | None, op: ReduceOp, process_set: Group, marks: int = 0
 ) -> Callable[[], torch.Tensor]:
-    """Do what sparse_allreduce_async() does, and insert `marks` dimensions of length 1 after the first
-    dimension of the values. All ranks must give the same number: otherwise the shapes differ, and
-    all ranks get an error (see Marks in buckets.py)."""
+    """Do what sparse_allreduce_async() does, and insert `marks` dimensions of length 1 after the
+    first dimension of the values. All ranks must give the same number: otherwise the shapes differ,
+    and all ranks get an error (see Marks in buckets.py)."""
     op = checked_op(op)
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         kind = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__

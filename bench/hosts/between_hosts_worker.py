@@ -1,4 +1,4 @@
-"""One rank of bench/between_hosts.py: it runs an allreduce of each size in each way, in rounds.
+"""One rank of between_hosts.py: it runs an allreduce of each size in each way, in rounds.
 
 All ways run in turn, so that a busy moment of the machine affects all of them. Each call is timed,
 and its result checked. Rank 0 appends a line of JSON to the given file after each round.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measure an allreduce between hosts, compared with Gloo and with plain TCP.
 
-Run `.venv/bin/python bench/between_hosts.py` as root, after `./dev test python` has installed the
-package. The hosts are network namespaces of this machine, so all of them share its cores. In each
-round, all ways run in turn, and every result is checked. Plain TCP moves the bytes that any
+Run `.venv/bin/python bench/hosts/between_hosts.py` as root, after `./dev test python` has installed
+the package. The hosts are network namespaces of this machine, so all of them share its cores. In
+each round, all ways run in turn, and every result is checked. Plain TCP moves the bytes that any
 allreduce must move between hosts, and computes nothing. The results are the medians of the ratios
 within a round, with their 95 % intervals.
 """
@@ -21,13 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from compare import machine_facts
-from contenders import ROOT
-from ratios import speedup
-from report import aligned, size_text, time_text
-
-sys.path.insert(0, str(ROOT / "tools"))
-from hosts import Hosts, HostsError, in_guarded_process, run_on_all
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
+from compare import machine_facts  # noqa: E402
+from hosts import Hosts, HostsError, in_guarded_process, run_on_all  # noqa: E402
+from ratios import speedup  # noqa: E402
+from report import aligned, size_text, time_text  # noqa: E402
 
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 Round = dict[str, dict[str, float]]  # the seconds, by way and then by size

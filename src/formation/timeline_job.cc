@@ -1,0 +1,43 @@
+#include "formation/timeline_job.h"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/try.h"
+#include "rendezvous/clock_offset.h"
+#include "rendezvous/job_name.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+// The same on all ranks of the job, so that the times in the files of several hosts agree.
+Result<TimePoint> timeline_zero(Store& store) {
+  FARANDOLE_TRY_ASSIGN(const TimePoint now, store.clock());
+  ByteWriter writer;
+  writer.put(nanoseconds_of(now));
+  // The error is ignored: either another rank was first, or the error occurs again in the wait
+  // below.
+  static_cast<void>(store.set(keys::timeline_zero(), writer.take()));
+  const std::function<bool()> never;
+  FARANDOLE_TRY_ASSIGN(const Bytes value, store.wait(keys::timeline_zero(), {TimePoint{}, never}));
+  return TimePoint(std::chrono::nanoseconds(ByteReader(value).get<std::int64_t>()));
+}
+
+}  // namespace
+
+Result<Timeline::Job> timeline_job(const Formation& formation, Store& store) {
+  FARANDOLE_TRY_ASSIGN(std::string name, job_name(store));
+  Timeline::Job job{.name = std::move(name), .engine_number = formation.epoch};
+  if (formation.hosts() == 1) return job;
+  FARANDOLE_TRY_ASSIGN(const ClockOffset clock, measure_clock_offset(store));
+  job.clock_offset = clock.offset;
+  job.clock_error = clock.error;
+  FARANDOLE_TRY_ASSIGN(job.zero, timeline_zero(store));
+  return job;
+}
+
+}  // namespace farandole

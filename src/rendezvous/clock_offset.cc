@@ -1,0 +1,21 @@
+#include "rendezvous/clock_offset.h"
+
+#include <chrono>
+
+#include "base/try.h"
+
+namespace farandole {
+
+Result<ClockOffset> measure_clock_offset(Store& store) {
+  constexpr int kQuestions = 16;
+  ClockOffset best{.offset = {}, .error = Duration::max()};
+  for (int i = 0; i < kQuestions; ++i) {
+    const TimePoint asked = std::chrono::steady_clock::now();
+    FARANDOLE_TRY_ASSIGN(const TimePoint there, store.clock());
+    const Duration half = (std::chrono::steady_clock::now() - asked) / 2;
+    if (half < best.error) best = {.offset = there - (asked + half), .error = half};
+  }
+  return best;
+}
+
+}  // namespace farandole

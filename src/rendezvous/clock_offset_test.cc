@@ -1,0 +1,62 @@
+#include "rendezvous/clock_offset.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "rendezvous/memory_store.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+// A Store on a host whose clock is an hour ahead. Its answers take longer on the way back than on
+// the way there; every fourth one is fast.
+class StoreAnHourAhead final : public Store {
+ public:
+  Status set(const std::string& key, Bytes value) override {
+    return store_.set(key, std::move(value));
+  }
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) override {
+    return store_.wait_for_all(keys, unless, limit);
+  }
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    return store_.add(key, delta);
+  }
+  Status remove_all(const std::vector<std::string>& keys) override {
+    return store_.remove_all(keys);
+  }
+  Result<TimePoint> clock() override {
+    const TimePoint now = std::chrono::steady_clock::now() + hours(1);
+    if (++questions_ % 4 != 0) std::this_thread::sleep_for(milliseconds(20));
+    return now;
+  }
+
+ private:
+  MemoryStore store_;
+  int questions_ = 0;
+};
+
+TEST(ClockOffset, IsWithinItsError) {
+  StoreAnHourAhead store;
+  const auto measured = measure_clock_offset(store);
+  ASSERT_TRUE(measured.ok());
+  EXPECT_LE(measured->offset, hours(1) + measured->error);
+  EXPECT_GE(measured->offset, hours(1) - measured->error);
+  EXPECT_GT(measured->error, Duration());
+}
+
+TEST(ClockOffset, OfTheSameHostIsWithinItsError) {
+  MemoryStore store;
+  const auto measured = measure_clock_offset(store);
+  ASSERT_TRUE(measured.ok());
+  EXPECT_LE(measured->offset, measured->error);
+  EXPECT_GE(measured->offset, -measured->error);
+}
+
+}  // namespace
+}  // namespace farandole
