@@ -51,6 +51,7 @@ void StallReports::check(TimePoint now) {
 void StallReports::ask_other_nodes(TimePoint now) {
   if (answers_.empty()) {
     answers_.resize(static_cast<std::size_t>(layout_.size()));
+    missing_answers_ = layout_.size() - layout_.local_size();
     asked_at_ = now;
     others_.link->tell(WorkersWanted());
   } else if (now >= asked_at_ + kSilenceTime && !std::exchange(told_silence_, true)) {
@@ -94,14 +95,15 @@ void StallReports::handle(const NodeMessage& message, TimePoint now) {
 void StallReports::keep(const WorkerReport& report, TimePoint now) {
   const auto bytes = std::as_bytes(std::span(report.report));
   auto worker = decode_worker(bytes, now);
-  if (!worker || report.rank >= answers_.size()) return;
+  const bool is_of_other_node = report.rank >= static_cast<std::uint32_t>(layout_.local_size()) &&
+                                report.rank < answers_.size();
+  if (!worker || !is_of_other_node) return;
   others_.reports->store(static_cast<int>(report.rank), bytes, now);
-  answers_[report.rank] = std::move(worker);
-  if (!silent_nodes().empty()) return;
-  std::vector<WatchedWorker> all;
-  auto own = watched_();
-  for (std::size_t rank = 0; rank < answers_.size(); ++rank)
-    all.push_back(rank < own.size() ? std::move(own[rank]) : *std::move(answers_[rank]));
+  if (!std::exchange(answers_[report.rank], std::move(worker))) --missing_answers_;
+  if (missing_answers_ > 0) return;
+  std::vector<WatchedWorker> all = watched_();
+  for (std::size_t rank = all.size(); rank < answers_.size(); ++rank)
+    all.push_back(*std::move(answers_[rank]));
   answers_.clear();
   judge(all, now);
 }

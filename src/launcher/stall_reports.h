@@ -72,6 +72,7 @@ class StallReports {
   TimePoint last_check_{};
   // Node 0: what the other nodes have answered, by rank; empty while no question is open.
   std::vector<std::optional<WatchedWorker>> answers_;
+  int missing_answers_ = 0;
   TimePoint asked_at_{};
   bool told_silence_ = false;
   bool told_failure_ = false;  // py-spy fails for each rank in the same way
