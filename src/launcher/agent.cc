@@ -416,7 +416,7 @@ std::optional<TimePoint> Agent::deadline() const {
     if (other && (!first || *other < *first)) first = other;
   };
   if (nodes_ && nodes_failure_.ok()) consider(nodes_->link().deadline());
-  if (!supervision_) return first;
+  if (!supervision_ || job_is_over_) return first;
   consider(supervision_->deadline());
   consider(stalls_.stack_deadline());
   consider(init_watch_.deadline());
