@@ -56,6 +56,54 @@ canaries = np.tile(np.frombuffer({CANARY!r}, np.uint8), 1 << 16)
 own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
 assert (hvd.broadcast(own, 0) == canaries).all()
 """
+# Makes calls and checks every result until the file of its argument exists.
+CHECKING = """
+import os, sys
+import numpy as np
+from numpy_frontend import api
+hvd = api(True)
+hvd.init()
+own = np.arange(30_000, dtype=np.int64) * (hvd.rank() + 1)
+expected = np.arange(30_000, dtype=np.int64) * (hvd.size() * (hvd.size() + 1) // 2)
+print("calls", flush=True)
+calls = 0
+while hvd.allreduce(np.array([os.path.exists(sys.argv[1])], np.int32), op=hvd.Sum)[0] == 0:
+    assert (hvd.allreduce(own, op=hvd.Sum) == expected).all()
+    calls += 1
+print(f"checked {calls} results", flush=True)
+"""
+# Connects to all ports that listen on this host, at the address of its argument: idle, byte by
+# byte, and with messages that make no sense, some of them with a beginning that does.
+STRANGERS = """
+import random, socket, sys
+source = random.Random(7)
+address = sys.argv[1]
+rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+ports = sorted({int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"})
+def connect():
+    try:
+        return socket.create_connection((address, source.choice(ports)), timeout=0.02)
+    except OSError:
+        return None  # turned away
+def send(stranger, data):
+    try:
+        stranger.sendall(data)
+    except OSError:
+        pass  # turned away
+idle = [connect() for _ in range(200)]
+dribbling = [connect() for _ in range(20)]
+hello = bytes.fromhex("16030100c8010000c40303") + bytes(189)  # the beginning of a TLS ClientHello
+for number in range(1000):
+    stranger = connect()
+    if stranger is not None:
+        begin = source.choice([b"", hello[:source.randrange(200)], b"FARN"])
+        send(stranger, begin + source.randbytes(source.randrange(3000)))
+        stranger.close()
+    for slow in dribbling:
+        if slow is not None:
+            send(slow, bytes([hello[number % len(hello)]]))
+print(f"{len(ports)} ports", flush=True)
+"""
 # Writes all packets of its namespace to a file.
 RECORDING = """
 import socket, sys
@@ -175,6 +223,33 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
     for text, count in zip(texts, survivors, strict=True):
         assert f"rank {rank} (pid {found[1]})" in text, text
         assert (count == 0) or ("has died" in text), text
+
+
+def test_strangers_disturb_no_job(tmp_path: Path) -> None:
+    """They attack the launcher of node 0 and all workers while the job runs."""
+    end = tmp_path / "end"
+    program = [sys.executable, "-c", CHECKING, str(end)]
+    with Hosts(2) as hosts, job(hosts, (2, 1), tmp_path / "secret", *program) as launchers:
+        texts = ["", ""]
+        for node, (count, launcher) in enumerate(zip((2, 1), launchers, strict=True)):
+            while texts[node].count("calls") < count:
+                line = launcher.stdout.readline()  # type: ignore[union-attr]
+                assert line, texts[node]
+                texts[node] += line
+        for host in hosts:
+            with started(host, sys.executable, "-c", STRANGERS, host.address) as strangers:
+                told = strangers.communicate(timeout=HANG_SECONDS)[0]
+                assert re.fullmatch(r"[1-9]\d* ports\n", told), told
+        end.touch()
+        for node, launcher in enumerate(launchers):
+            texts[node] += launcher.communicate(timeout=HANG_SECONDS)[0]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], texts
+    checked = [
+        int(number) for text in texts for number in re.findall(r"checked (\d+) results", text)
+    ]
+    assert len(checked) == 3
+    assert len(set(checked)) == 1
+    assert checked[0] > 0
 
 
 def test_no_tensor_is_in_clear_on_the_network(tmp_path: Path) -> None:
