@@ -22,6 +22,14 @@ constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
 // After the start timeout, node 0 says which nodes are missing.
 constexpr auto kLastWordTime = std::chrono::seconds(5);
 
+// On another host than that of node 0, such an endpoint is a mistake.
+std::string place_text(const Endpoint& endpoint) {
+  const auto address = SocketAddress::parse_ip(endpoint.host);
+  const bool is_this_host =
+      endpoint.host == "localhost" || (address.ok() && address->is_loopback());
+  return endpoint.text() + (is_this_host ? " (this host)" : "");
+}
+
 }  // namespace
 
 OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events,
@@ -102,7 +110,8 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
   next_dial_ = now + kDialPause;
   if (!turned_away) turned_away_since_.reset();
   if (turned_away && !turned_away_since_) turned_away_since_ = now;
-  const std::string waiting = waiting_text({0}, options_.nodes) + " at " + options_.endpoint.text();
+  const std::string waiting =
+      waiting_text({0}, options_.nodes) + " at " + place_text(options_.endpoint);
   if (!std::exchange(told_waiting_, true)) news.notices.push_back(waiting);
   // That nobody listens yet needs no explanation.
   if (!turned_away && now < tell_error_from_) return;
@@ -186,7 +195,7 @@ Status OtherNode::timeout_error() const {
   return Status::stop(format_text(
       "node 0 of {} was not reached at {} within {} s (--start-timeout); start the same command "
       "with --node 0 on the host of the endpoint ({})",
-      options_.nodes, options_.endpoint.text(), seconds, last_error_.message()));
+      options_.nodes, place_text(options_.endpoint), seconds, last_error_.message()));
 }
 
 TimePoint OtherNode::deadline() const {
