@@ -38,8 +38,8 @@ bool Replan::is_complete() const {
   return static_cast<std::size_t>(reporters_.count()) == ranks_.size();
 }
 
-// If one member has completed a step, all members have entered it. So the step belongs to the prefix
-// even if other members only report that they have entered it.
+// If one member has completed a step, all members have entered it. So the step belongs to the
+// prefix even if other members only report that they have entered it.
 std::uint32_t Replan::common_prefix() const {
   const auto& first = reports_.front().second;
   bool alike = true;

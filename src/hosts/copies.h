@@ -35,10 +35,12 @@ class HostCopies {
     std::int64_t windows = 0;               // instead, if the streams say where their chunks end
   };
 
-  // `outgoing_count` is how many streams a host sends: one per host, or one for all. `notes` is borrowed
-  // and must outlive this object.
+  // `outgoing_count` is how many streams a host sends: one per host, or one for all. `notes` is
+  // borrowed and must outlive this object.
   HostCopies(const HostNotes& notes, int outgoing_count)
-      : notes_(&notes), layout_(notes, outgoing_count, notes.parts().hosts()), lane_(notes.parts()) {}
+      : notes_(&notes),
+        layout_(notes, outgoing_count, notes.parts().hosts()),
+        lane_(notes.parts()) {}
 
   // The most bytes of a stream in a window.
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
