@@ -115,7 +115,7 @@ std::vector<std::string> host_column(const JobStatus& job) {
   int width = 0;
   for (const auto& name : column) width = std::max(width, columns_of(name));
   for (auto& name : column)
-    name.append(static_cast<std::size_t>(width - columns_of(name) + 1), ' ');
+    for (int columns = columns_of(name); columns <= width; ++columns) name += ' ';
   if (job.size == job.local_size) column.assign(column.size(), "");
   return column;
 }
