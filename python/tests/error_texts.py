@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -483,6 +484,13 @@ class ErrorTexts:
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
             "farandole: start all ranks with one launcher",
         )
+        with mock.patch.object(lifecycle, "local_size", lambda: 1):
+            yield (
+                lambda: next(rendezvous.rendezvous_handler("farandole://")),
+                "farandole:// keeps torch's store in the memory of rank 0, which ranks on other "
+                "hosts cannot open: call init_process_group() without init_method, because "
+                "`farandole run` sets what torch needs",
+            )
         again = rendezvous.rendezvous_handler("farandole://")
         next(again)
         once = "a rendezvous can be used only once: call init_process_group() again"

@@ -30,6 +30,12 @@ def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     """Provide store, rank and size for the scheme farandole://."""
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
+    if lifecycle.local_size() < size:
+        raise CallError(
+            "farandole:// keeps torch's store in the memory of rank 0, which ranks on other hosts "
+            "cannot open: call init_process_group() without init_method, because `farandole run` "
+            "sets what torch needs"
+        )
     path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
     yield dist.PrefixStore(prefix, dist.FileStore(path, size)), rank, size
     raise CallError("a rendezvous can be used only once: call init_process_group() again")
