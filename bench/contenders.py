@@ -22,7 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. A run with this error is not repeated; a run that timed out is."""
+    """A result is wrong. A run with this error is not repeated; a run that timed out is
+    repeated."""
 
 
 @dataclass(frozen=True)

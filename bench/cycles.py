@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure whether a cycle of init and shutdown takes longer after many earlier ones.
+"""Measure whether a cycle of init and shutdown takes longer after many earlier cycles.
 
 `python bench/cycles.py [CYCLES]` runs a job of two workers that repeat init, two barriers and
 shutdown. It prints JSON: the median time of a cycle in the second hundred and in the last hundred,

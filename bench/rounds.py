@@ -67,7 +67,7 @@ class Round:
 def settings_worth_a_round(
     trial: dict[Contender, dict[int, float]], sizes: Sequence[int]
 ) -> dict[Contender, tuple[int, ...]]:
-    """Choose which settings run at which sizes: the best setting and another one close to it.
+    """Choose which settings run at each size: the best setting, and a second one if it is close.
 
     Drop all other settings, because only the best setting at a size counts.
     """

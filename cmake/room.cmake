@@ -3,7 +3,7 @@
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # OWN_OPTIONS: some sources of the room have their own compile options. ONE_THREAD: the test starts
 # no threads. TSAN_FILTER: a pattern of GoogleTest. The preset tsan runs only the tests that match
-# it, because these already run all code that threads share.
+# it, because these tests already run all code that threads share.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -58,7 +58,7 @@ function(farandole_room)
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
   # A room with libraries or options of its own cannot use the precompiled headers, because its
-  # compile flags differ from theirs.
+  # compile flags differ from those of the precompiled headers.
   if(FARANDOLE_DEVELOPER AND NOT ROOM_LIBRARIES AND NOT ROOM_OWN_OPTIONS)
     target_compile_options(${room} PRIVATE ${farandole_pch_flags})
     target_precompile_headers(${room} REUSE_FROM farandole_room_headers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure the use of each heuristic and each constant of the predictor.
+"""Measure how useful each heuristic and each constant of the predictor is.
 
 The script builds the simulator once more, with switches. ablations.toml lists the text of the
 sources that each switch turns off, and the constants that can have other values. The script runs

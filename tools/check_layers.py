@@ -11,7 +11,7 @@ For C++, the check fails if
 - a CMake link list has a room that is not in the row.
 
 For Python, the check fails if an import is not listed in its package's row, if a package has no row
-or a row no package, or if modules import each other in a cycle. It does not see
+or a row has no package, or if modules import each other in a cycle. The check does not see
 importlib.import_module().
 """
 

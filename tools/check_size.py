@@ -115,7 +115,7 @@ def sources(root: Path) -> Iterator[str]:
 
 def room_of(where: str) -> str | None:
     """Return the room that a file's lines count for; None for tests. A Python folder is a room, and
-    a folder of benchmarks."""
+    so is a folder of benchmarks."""
     parts = where.split("/")
     if parts[0] == "bench":
         return "/".join(parts[:-1])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draw docs/session.svg, the picture of a terminal in README: a real job, and its real output.
 
-The job runs on a pseudo-terminal, so its colors are those that users see. It needs the package,
-and the packages of tools/docs_packages.txt. It takes about ten seconds.
+The job runs on a pseudo-terminal, so its colors are those that users see. The script needs the
+installed package, and the packages of tools/docs_packages.txt. It takes about ten seconds.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def run(*command: str | Path) -> int:
 
 
 def fuzz(name: str, seconds: int) -> bool:
-    """Run one target, and return whether it held."""
+    """Run one target, and return whether it ran without a crash."""
     found = BUILD / "corpus" / name
     found.mkdir(parents=True, exist_ok=True)
     options = (

@@ -1,8 +1,8 @@
 """Hosts for jobs over several hosts, on one machine: network namespaces behind a bridge.
 
 Each host has a network interface of its own, with an IPv4 and an IPv6 address. A host can be made
-slower, cut off and healed. All of them share the files, the process ids and the cores of this
-machine. It needs root and the commands of `tools/hosts_packages.txt`.
+slower, cut off and healed. All hosts share the files, the process ids and the cores of this
+machine. The module needs root and the commands of `tools/hosts_packages.txt`.
 
     with Hosts(2) as hosts:
         for host in hosts:
@@ -171,7 +171,7 @@ class Hosts(Sequence[Host]):
     def __init__(self, count: int, *, v6_only: bool = False) -> None:
         if not 1 <= count <= HOSTS_MAX:
             raise HostsError(f"{count} hosts; there can be 1 to {HOSTS_MAX}")
-        # A random name, so that several runs do not meet, and only our own hosts are removed.
+        # A random name, so that several runs do not collide, and only our own hosts are removed.
         self.network = f"fd{os.getpid()}-{secrets.token_hex(3)}"
         self._hosts = [Host(self.network, number, v6_only=v6_only) for number in range(count)]
 

@@ -26,7 +26,8 @@ LineCounts = dict[str, dict[int, Line]]
 
 def is_counted(path: str) -> bool:
     """Tell whether a file is counted. Tests, and files that only tests use, are not counted.
-    Neither are the command and the bindings: Python tests them, and does not run in this build."""
+    The command and the bindings are not counted either, because only tests in Python run them, and
+    this build runs no tests in Python."""
     shipped = path.startswith(("src/", "include/"))
     name = path.rsplit("/", 1)[-1]
     tests = ("_test.cc", "_in_test.h", "_in_test.cc")

@@ -26,7 +26,7 @@ def address_in(pyproject: str) -> str:
 
 def with_absolute_links(text: str, address: str) -> str:
     """Return the text with absolute links. In `address`, {kind} is raw for images and blob for
-    other files. If it is empty, leave only the texts of the links."""
+    other files. If `address` is empty, leave only the texts of the links."""
 
     def absolute(link: re.Match[str]) -> str:
         image, shown, path = link.groups()

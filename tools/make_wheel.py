@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make the wheel for all versions of Python, with its manylinux tag, and the sdist.
 
-The wheel contains the backends of nanobind for the versions of Python that are out. They come from
-the wheels of the package nanobind-backend (docs/decisions/0044).
+The wheel contains the backends of nanobind for the versions of Python that have been released. They
+come from the wheels of the package nanobind-backend (docs/decisions/0044).
 """
 
 from __future__ import annotations

@@ -36,8 +36,9 @@ def connect(address: str) -> socket.socket:
 
 
 class Pump:
-    """Plain TCP in a ring of one rank per host: each host sends to the next one and receives from
-    the previous one at once. No allreduce is faster than the pump that moves its bytes.
+    """Plain TCP in a ring of one rank per host: each host sends to the next one and, at the same
+    time, receives from the previous one. No allreduce is faster than a pump that moves the same
+    bytes.
 
     Each host must send and receive 2 (h - 1) / h of a tensor's bytes in a job of h hosts (Patarasuk
     and Yuan, 2009, with one sum per host).
@@ -76,7 +77,7 @@ class Pump:
 
 
 def own_address() -> str:
-    """Return the address of this host from which node 0 is reached; on node 0, its own."""
+    """Return the address from which this host connects to node 0; on node 0, its own address."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         probe.connect((os.environ["MASTER_ADDR"], GLOO_PORT))  # sends nothing
         return str(probe.getsockname()[0])

@@ -88,8 +88,8 @@ def network() -> nn.Module:
 
 
 def learning_rate_factor(epoch: float, options: argparse.Namespace) -> float:
-    """Return the factor of the learning rate: it rises from 1 to the number of workers and passes,
-    then falls to zero."""
+    """Return the factor of the learning rate: it rises from 1 to the number of workers times the
+    number of passes per step, then falls to zero."""
     largest: int = hvd.size() * options.passes_per_step
     if options.use_adasum:
         largest = options.passes_per_step  # Adasum needs no larger rate for more workers

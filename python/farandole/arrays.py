@@ -72,7 +72,7 @@ class Arrays(Protocol):
         """Return the bytes of the array's values, as an object with the buffer protocol."""
 
     def largest_difference(self, one: Array, other: Array, /) -> float:
-        """Return the largest difference of two elements with the same index, as float64."""
+        """Return the largest difference between two elements with the same index, in float64."""
 
 
 def can_be_sent(arrays: Arrays, value: object) -> bool:

@@ -18,17 +18,17 @@ class AgreedGradient(NamedTuple):
 
     kind: int
     on_all_ranks: bool  # whether all ranks have the gradient
-    place: tuple[int, int]  # a sort key; sorted gradients are in the order of member 0
+    place: tuple[int, int]  # a sort key: it puts gradients in the order of member 0
 
 
 def agree(
     kinds: Sequence[int], arrived: Sequence[int], name: str, group: Group
 ) -> list[AgreedGradient]:
-    """Return what the ranks have for each gradient, after one allreduce called `name`.
+    """Return the agreement of the ranks on each gradient, after one allreduce called `name`.
 
     `kinds` has this rank's kind of each gradient. `arrived` has the indices of the gradients that
     are complete on this rank, in the order of their completion. The returned places follow the
-    order of member 0.
+    order in which gradients became complete on member 0.
     """
     count = len(kinds)
     order = [-1] * count

@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 
 
 def run(call: core.Call, borrowed: object) -> None:
-    """Run a call on this thread until it is done. Raise its error if it fails. `borrowed` keeps the
-    memory alive that the engine works on."""
+    """Run a call on this thread until it is done. Raise its error if it fails. `borrowed` keeps
+    alive the memory that the engine works on."""
     engine = lifecycle.engine()
     release_orphans()
     try:
@@ -30,8 +30,9 @@ def start(
 ) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    `waits` says that the caller waits for the handle at once. Then the call runs on this thread if
-    possible, and no other thread is woken for it. `engine` is another one than that of the job.
+    If `waits` is True, the caller must wait for the handle at once. The call then runs on this
+    thread if possible, and no other thread is woken for it. `engine` is the engine to use, if it is
+    not the engine of the job.
     """
     engine = engine or lifecycle.engine()
     handle = Handle.of(engine, prepared)
@@ -74,7 +75,7 @@ def join(device: int = -1) -> int:
 
     Returns:
         The rank that made the most calls before its join, the same on all ranks. If several ranks
-        made as many, the highest of them.
+        made equally many calls, the highest of these ranks.
     """
     call = core.join("", arguments.group_number(global_process_set))
     last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
@@ -86,7 +87,7 @@ def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
     """Return whether the call is done. If it is, synchronize() returns at once.
 
     Args:
-        handle: What a call with _async has returned, or its number, int(handle).
+        handle: The handle that a call with _async has returned, or its number, int(handle).
     """
     found = handle_of(handle)
     if found is None:

@@ -21,7 +21,8 @@ _RANK_LIST_CHARACTERS_MAX = 60
 
 
 def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
-    """Return whether all members have the same text, by one allreduce of 32 bytes called `name`."""
+    """Return whether all members have the same text. This takes one allreduce of 32 bytes, which is
+    called `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The largest of the complements is the complement of the smallest.
@@ -30,7 +31,7 @@ def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
 
 
 def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
-    """Return, for each index, the largest number that a member has there."""
+    """Return, for each index, the largest number that any member has at this index."""
     memory = array("q", numbers)
     _reduce(memory, "int64", Max, name, process_set)
     return memory.tolist()

@@ -18,12 +18,13 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:
-        """Return the tensor to send, and what decompress() needs to know about the original."""
+        """Return the tensor to send, and what decompress() needs to know about the original
+        tensor."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Array, ctx: Any) -> Array:
-        """Return the result in the form of the original; `ctx` comes from compress()."""
+        """Return the result in the form of the original tensor; `ctx` comes from compress()."""
         raise NotImplementedError
 
 

@@ -176,7 +176,8 @@ class StateDictHandler(StateHandler):
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def saved(self) -> Any:
-        """Return a copy of the saved state: the value may change the objects that it loads."""
+        """Return a copy of the saved state, because the value may change the objects that it
+        loads."""
         return copy.deepcopy(self._saved)
 
     def restore(self) -> None:
@@ -256,6 +257,6 @@ def run_fn(func: Function, reset: Callable[[], None]) -> Function:
 
 
 def reset_job() -> None:
-    """Leave the job and join it again, together with all other ranks that do so."""
+    """Leave the job, and join it again with all other ranks that call reset_job()."""
     lifecycle.shutdown()
     lifecycle.init()

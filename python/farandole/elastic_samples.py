@@ -17,15 +17,15 @@ class ElasticSamples:
 
     The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
     process them in this order, batch by batch, so `processed_num`, a count for all ranks together,
-    says which ones are done.
+    says which samples are processed.
 
     All ranks get the same number of samples. If the division has a remainder, some samples are used
     twice.
 
     Args:
         dataset: Only its length is used.
-        shuffle: Whether each epoch has a different order of the samples. seed: The seed of the
-        random order. It must be the same on all ranks.
+        shuffle: Whether each epoch has a different order of the samples.
+        seed: The seed of the random order. It must be the same on all ranks.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:

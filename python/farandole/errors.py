@@ -24,7 +24,7 @@ class CallError(FarandoleError, ValueError):
 
 class MisuseError(CallError, AssertionError):
     """A call was made at the wrong time. The error is also an AssertionError, because Horovod
-    raises an AssertionError."""
+    raises an AssertionError in these cases."""
 
 
 class GroupLostError(FarandoleError):

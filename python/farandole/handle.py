@@ -1,4 +1,4 @@
-"""Handles of calls in flight. They keep the memory alive that the engine borrows for the calls."""
+"""Handles of calls in flight. They keep alive the memory that the engine borrows for the calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class PreparedCall(Generic[Result]):
-    """A call that is ready to be submitted. `borrowed` keeps the memory alive that the engine works
+    """A call that is ready to be submitted. `borrowed` keeps alive the memory that the engine works
     on. `finish` makes the result from the outcome. The handle sets `engine`. If the engine itself
     writes the result into an array of the program, that array is `in_place`."""
 
@@ -43,8 +43,8 @@ _orphans: dict[tuple[core.Engine, int], object] = {}
 _numbers = itertools.count(1)
 _new_number = int.__new__
 
-# The handles whose number the program has taken by int(handle), until it waits for the call. A
-# program may keep only the number and drop the handle, as it can with Horovod.
+# The handles whose number the program has taken by int(handle). They are kept until the program
+# waits for the call, because it may drop the handle and keep only the number, as with Horovod.
 _by_number: dict[int, Handle[Any] | BatchHandle[Any]] = {}
 
 
@@ -55,7 +55,7 @@ class _Number(int):
         return super().__int__()
 
     def _has_outcome(self) -> bool:
-        """Return whether there is or will be an outcome, which nobody has taken yet."""
+        """Return whether the program can still take an outcome, now or when the call is done."""
         raise NotImplementedError
 
     def __reduce__(self) -> Any:
@@ -84,7 +84,7 @@ class Handle(_Number, Generic[Result]):
     error. The name stays in use after an interrupted wait, after poll(), and after the program has
     dropped the handle. So automatic names depend only on the order of the program's own calls, and
     are the same on all ranks. Threads that run at the same time must give names to their calls. A
-    program that continues after only some ranks were interrupted must also do so.
+    program must also give names if it continues after only some ranks were interrupted.
     """
 
     # These are attributes of the class until they are set: setting them on each object costs time.
@@ -120,8 +120,8 @@ class Handle(_Number, Generic[Result]):
         return done
 
     def wait(self) -> Result:
-        """Wait for the call and return its result, or raise its error. A later call does the
-        same."""
+        """Wait for the call and return its result, or raise its error. A later wait() returns or
+        raises the same again."""
         if self._prepared is not None:
             self._complete()
         if self._unreleased is not None:
@@ -173,7 +173,7 @@ class Handle(_Number, Generic[Result]):
             except Exception as error:
                 self._error = _without_traceback(error)
             self._unreleased = engine, number
-            self._prepared = None  # last, because other threads then use the result
+            self._prepared = None  # set last, because from then on other threads use the result
             # An error's traceback may keep this frame, which must not keep the call and its memory.
             prepared = None
 

@@ -23,11 +23,13 @@ class _Process:
     groups: tuple[Group, ...] = ()
     joining = False  # True while init() runs
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
-    # different, because other launchers (mpirun, torchrun) provide the same variables for all.
+    # different, because other launchers (mpirun, torchrun) provide the same variables for all jobs
+    # of a process.
     rendezvous_count = 0
-    # Engines of some ranks, beside that of the whole job.
+    # The engines that join_some_ranks() has made, in addition to the engine of the whole job.
     beside: tuple[core.Engine, ...] = ()
-    # Engines whose shutdown() runs. If the process forks meanwhile, the child also abandons them.
+    # Engines whose shutdown() is running. If the process forks meanwhile, the child also abandons
+    # them.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
@@ -74,15 +76,16 @@ def init(
 
 
 def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
-    """Join a job on this host. All of its ranks pass this `rendezvous_id`; no other job does."""
+    """Join a job on this host. All ranks of the job pass this `rendezvous_id`, and no other job
+    uses it."""
     _check_not_forked()
     _join([], rendezvous_id, (rank, size))
 
 
 def join_some_ranks(rendezvous_id: str, rank: int, size: int) -> core.Engine:
     """Return an engine of some ranks on this host, which is independent of the job of all ranks.
-    Only these ranks call it, with the same `rendezvous_id`; no other call uses that. The launcher
-    does not see the calls of this engine. leave_some_ranks() ends it."""
+    Exactly these ranks must call it, with the same `rendezvous_id`, which no other call may use.
+    The launcher does not see the calls of this engine. leave_some_ranks() ends it."""
     _check_not_forked()
     _process.joining = True
     try:
@@ -291,7 +294,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this process among those of the job on this host."""
+    """Return the number of this process among the processes of the job on this host."""
     return engine().local_rank
 
 
@@ -301,7 +304,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return the number of this host among those that have a process with this local_rank()."""
+    """Return the number of this host among the hosts that have a process with this local_rank()."""
     return engine().cross_rank
 
 

@@ -1,7 +1,7 @@
 """The part of nanobind that depends on the version of Python; `farandole.core` imports it.
 
-The wheel contains this part for the versions of Python that are out. For later versions, pip
-installs the package nanobind-backend (docs/decisions/0044).
+The wheel contains this part for the versions of Python that have been released. For later versions,
+pip installs the package nanobind-backend (docs/decisions/0044).
 """
 
 try:

@@ -73,7 +73,7 @@ def allgather_object(
 ) -> list[Item]:
     """Return the list of the members' objects, in the order of their ranks.
 
-    A member that has joined has no object, so the list is shorter while join() waits.
+    A member that waits in join() has no object, so the list is shorter.
 
     The objects are pickled and travel only between the members of this job, which the launcher has
     started. Unpickling them runs code that the other ranks' objects choose.

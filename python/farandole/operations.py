@@ -20,7 +20,8 @@ from farandole.reduce_op import Average, ReduceOp, Sum, checked
 
 Result = TypeVar("Result")
 # Makes the result of a call from the received array. If the shape of the array depends on the other
-# members, the second argument has the number of rows from each member. Otherwise it is empty.
+# members, the second argument has the number of rows from each member. Otherwise the second
+# argument is empty.
 Finish = Callable[[Array, Sequence[int]], Result]
 
 
@@ -89,7 +90,7 @@ class _Reduction(Operation):
     ) -> None:
         self.group = group
         self.op = op if type(op) is ReduceOp else checked(op)
-        # Most factors are floats; asking here spares two calls.
+        # Most factors are floats. For a float, this test saves the call of scale_factor().
         self.prescale = prescale if type(prescale) is float else scale_factor(prescale)
         self.postscale = postscale if type(postscale) is float else scale_factor(postscale)
 

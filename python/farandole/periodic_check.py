@@ -29,8 +29,9 @@ class PeriodicCheck:
     def after_step(
         self, params: Callable[[], Mapping[str, Array]], options: Callable[[], str]
     ) -> None:
-        """Check if it is time. `options` returns the optimizer's class and options as a text. If
-        they differ, too, the error contains them as a likely cause."""
+        """Check the parameters if a check is due. `options` returns the optimizer's class and
+        options as a text. If the texts of the ranks differ, too, the error contains them as a
+        likely cause."""
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
             # all members count from 0 again.

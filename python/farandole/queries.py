@@ -16,7 +16,8 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Return True, although there is no MPI: scripts ask before they use Adasum, which works."""
+    """Return True, although there is no MPI: scripts ask this before they use Adasum, and Adasum
+    works here."""
     return True
 
 

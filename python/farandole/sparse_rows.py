@@ -51,7 +51,7 @@ def start_gather(
 
     def finish() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()
-        # A rank that has joined has no rows; any other one has at least the row of its sizes.
+        # A rank that has joined has no rows. Every other rank has at least one row, with its sizes.
         present = [count for count in counts if count > 0]
         ends = list(itertools.accumulate(present))
         begins = [0, *ends[:-1]]

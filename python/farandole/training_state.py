@@ -39,7 +39,7 @@ def broadcast_parameters(
             )
     present = [(name, array) for name, array in pairs if array is not None]
     handles = [broadcast(a, root_rank, f"parameters.{name}", process_set) for name, a in present]
-    # Wait for all calls, even if one has failed, so that the names of all become free.
+    # Wait for all calls, even if one has failed, so that the names of all calls become free.
     results = BatchHandle(handles).wait()
     return {name: result for (name, _), result in zip(present, results, strict=True)}
 
@@ -67,7 +67,8 @@ def broadcast_optimizer_state(
     process_set: Group,
 ) -> Any:
     """Give root_rank's state to all ranks and return it. root_rank reads it with read(), and the
-    others load it with load(). If one of these fails, raise CallError on all ranks."""
+    others load it with load(). If read() or load() fails on a rank, raise CallError on all
+    ranks."""
     state: list[Any] = []
     problem = ""
     if lifecycle.rank() == arguments.rank_number(root_rank):

@@ -53,9 +53,9 @@ def _report_a_job_within_a_worker() -> None:
     """Print a warning if a worker of `farandole run` has started this process as a rank of another
     job.
 
-    Such jobs train different models, even with another backend, and nothing else would report it.
-    One process of each such job prints the warning: the first rank that cannot be the worker
-    itself. Its children do not repeat it.
+    Such jobs train different models, also if they use another backend, and nothing else would
+    report that. One process of each such job prints the warning: the first rank that cannot be the
+    worker itself. The children of that process do not repeat the warning.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)

@@ -35,7 +35,8 @@ class GroupChecks(Suite):
                 self.api.barrier(process_set=group)
 
     def check_local_and_cross_ranks(self) -> None:
-        # The ranks find out by themselves what the launcher has told them, which may be nothing.
+        # The engine's answers must agree with the launcher's variables, if the launcher has set
+        # them.
         def given(name: str, otherwise: int) -> int:
             return int(os.environ.get(f"FARANDOLE_{name}", otherwise))
 

@@ -26,7 +26,8 @@ class Job:
 def command(size: int, *program: str | Path) -> list[str]:
     """Return `farandole run` as a list of words.
 
-    The command is FARANDOLE_COMMAND, or the one installed with this Python, or that in PATH.
+    The command is the value of FARANDOLE_COMMAND, or the command that was installed with this
+    Python, or the command in PATH.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     farandole = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)

@@ -7,8 +7,8 @@ import torch
 import farandole.torch as hvd
 
 LARGE = 2**31 + 99
-# A tensor consists of pieces, and all elements of a piece have the same value. No block size of
-# ours divides this length, so the pieces do not begin where blocks begin.
+# A tensor consists of pieces, and all elements of a piece have the same value. No block size of the
+# engine divides this length, so the pieces do not begin where blocks begin.
 PIECE = 100_000_007
 
 

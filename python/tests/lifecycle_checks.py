@@ -108,7 +108,8 @@ class LifecycleChecks(Suite):
             self.expect_sum_works()
             if 10 <= cycle < 20 or cycle >= 50:
                 found.append(resources())
-        # One more or less is possible at a time: a connection to another host may still be closing.
+        # A count may be one higher for a moment, because a connection to another host may still be
+        # closing.
         (*counts, maps), (*later_counts, later_maps) = (
             [choose(values) for values in zip(*some, strict=True)]
             for choose, some in ((max, found[:10]), (min, found[10:]))

@@ -38,7 +38,8 @@ class MismatchChecks(Suite):
         self.expect_sum_works()
 
     def check_a_mistake_of_one_rank_is_an_error_on_all(self) -> None:
-        """Only the last rank makes a mistake, and the text names it. Later calls still match."""
+        """Only the last rank makes a mistake, and the error names this rank. Later calls still
+        match."""
         api, right = self.api, self.tensor((self.size,))
         is_wrong, who = self.rank == self.size - 1, f"rank {self.size - 1}: "
         wrong = self.tensor(()) if is_wrong else right
@@ -86,7 +87,8 @@ class MismatchChecks(Suite):
         getattr(self.api, operation)(self.tensor(shape, dtype), name=name, **options)
 
     def grouped_call(self, call: Call, right: Call, name: str) -> None:
-        """Make the call as the second of three; the others have the shape and dtype of `right`."""
+        """Make a grouped call on three tensors. `call` gives the shape and dtype of the second
+        tensor, and `right` those of the others."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
         tensors = [self.tensor(*each) for each in (right_kind, kind, right_kind)]
         getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)

@@ -56,7 +56,7 @@ def allreduce(
 
 
 def adasum(level: Array) -> Array:
-    """Combine pairs of neighbours until one is left; a last one without a pair is kept."""
+    """Combine pairs of neighbours until one array is left. An array without a pair is kept."""
     while len(level) > 1:
         pairs = [adasum_of_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
         level = np.stack([*pairs, *level[len(pairs) * 2 :]])

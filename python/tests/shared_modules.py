@@ -48,7 +48,7 @@ class SharedModules(Suite):
         self.world = self.api.global_process_set
 
     def gradient(self, operation: Operation, array: Array) -> Array:
-        """Return the gradient of the input for a gradient of the output of rank + 1 everywhere."""
+        """Return the input's gradient, if each element of the output has the gradient rank + 1."""
         output, rows = start(ARRAYS, operation, array, None, with_rows).wait()
         backward = operation.backward(
             ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows

@@ -89,7 +89,7 @@ class Suite:
         return [input_of(rank, shape, dtype, seed) for rank in group.ranks]
 
     def groups_and_forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
-        """Yield the world with every form, and each other group with one, chosen by `turn`."""
+        """Yield the world with every form, and each other group with one form, chosen by `turn`."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (

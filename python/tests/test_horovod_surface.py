@@ -110,7 +110,7 @@ def test_arguments_are_those_of_horovod(module: str) -> None:
 
 @pytest.mark.parametrize("module", SURFACE["other_modules"])
 def test_other_modules_do_not_exist(module: str) -> None:
-    """If one of these existed here, horovod_surface.json would have to list its names."""
+    """If one of these modules existed here, horovod_surface.json would have to list its names."""
     with pytest.raises(ImportError):
         importlib.import_module(module)
     framework = ".".join(module.split(".")[:2])

@@ -65,7 +65,7 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def settings(*words: str) -> list[str]:
-    """Return the words for `farandole run`, without those that every job gets."""
+    """Return the words for `farandole run`, without the words that every job gets."""
     line = launch.run_arguments(2, values_of(*words)[0], with_time=False)
     assert line[: len(FIRST_WORDS)] == FIRST_WORDS
     variables = line[len(FIRST_WORDS) : len(FIRST_WORDS) + 6]

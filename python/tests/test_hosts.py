@@ -72,8 +72,9 @@ while hvd.allreduce(np.array([os.path.exists(sys.argv[1])], np.int32), op=hvd.Su
     calls += 1
 print(f"checked {calls} results", flush=True)
 """
-# Connects to all ports that listen on this host, at the address of its argument: idle, byte by
-# byte, and with messages that make no sense, some of them with a beginning that does.
+# Connects to the ports that are open on this host, at the address that its argument gives. Some
+# connections stay idle, some send one byte at a time, and the others send invalid messages, some of
+# which begin like valid ones.
 STRANGERS = """
 import random, socket, sys
 source = random.Random(7)
@@ -226,7 +227,7 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
 
 
 def test_strangers_disturb_no_job(tmp_path: Path) -> None:
-    """They attack the launcher of node 0 and all workers while the job runs."""
+    """Strangers attack the launcher of node 0 and all workers while the job runs."""
     end = tmp_path / "end"
     program = [sys.executable, "-c", CHECKING, str(end)]
     with Hosts(2) as hosts, job(hosts, (2, 1), tmp_path / "secret", *program) as launchers:

@@ -125,8 +125,8 @@ def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
 
 
 def test_a_job_that_a_worker_starts_is_reported() -> None:
-    """Each worker starts torchrun, so there are two jobs instead of one. One rank of each says so,
-    and not its children."""
+    """Each worker starts torchrun, so there are two jobs instead of one. One rank of each job
+    prints a warning; the children of that rank do not repeat it."""
     program = (
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
@@ -162,7 +162,7 @@ subprocess.run(
 
 
 def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
-    """The file identifies the job. RANK and WORLD_SIZE alone would not."""
+    """The file identifies the job. RANK and WORLD_SIZE alone would not identify it."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
         f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"

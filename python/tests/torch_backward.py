@@ -248,7 +248,8 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_several_losses(self) -> None:
-        """The losses have disjoint parameters; backward() of each combines its own gradients."""
+        """The losses have disjoint parameters. Each backward() combines the gradients of its
+        loss."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
@@ -352,7 +353,7 @@ class BackwardChecks(OptimizerFixture):
         """Rank 0 leaves out the branch, so it combines the branch's gradient in step().
 
         Until rank 0 calls step(), the other ranks wait in backward(). If rank 0 has written to
-        gradients before, all of them raise the same error.
+        gradients before its step(), all ranks raise the same error.
         """
         if self.size == 1:
             return

@@ -1,4 +1,4 @@
-"""Checks of SyncBatchNorm: each rank gets its part of what torch computes for all batches."""
+"""Checks of SyncBatchNorm: each rank gets its part of what torch computes for the whole batch."""
 
 from __future__ import annotations
 

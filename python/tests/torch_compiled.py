@@ -1,4 +1,4 @@
-"""Checks of torch.compile: the trained parameters are those of one process without it."""
+"""Checks of torch.compile: training gives the parameters of one process that does not compile."""
 
 import copy
 from collections.abc import Callable, Iterator

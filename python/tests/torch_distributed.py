@@ -427,7 +427,7 @@ class WithoutGloo:
     def check_what_a_group_tells_torch(self) -> None:
         """torch asks for these facts in batch_isend_irecv(), in meshes and for checkpoints.
 
-        From 2.14 on, it asks for more of them.
+        From version 2.14 on, torch asks for more facts.
         """
         init_process_group("farandole")
         group = dist.group.WORLD
@@ -593,7 +593,7 @@ class WithoutGloo:
         def backward(count: int, error: Exception | None) -> None:
             def hook(_gradient: torch.Tensor) -> None:
                 dist.all_reduce(torch.ones(count), async_op=True).get_future()
-                hvd.barrier()  # after this the other ranks make the call
+                hvd.barrier()  # after this barrier, the other ranks make the call
                 if error is not None:
                     raise error
 

@@ -13,7 +13,8 @@ import torch
 import farandole
 import farandole.torch as hvd
 
-# Arguments that Python itself explains, or that a docstring calls the others.
+# Arguments that need no explanation: those of Python itself, and those that a docstring describes
+# as "other arguments".
 SELF_EXPLANATORY = {"self", "args", "kwargs"}
 EXAMPLES_MIN = 10
 

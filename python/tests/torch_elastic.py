@@ -116,7 +116,7 @@ class ElasticChecks:
         assert sampler.processed_num == 0 and len(sampler) == count
 
     def check_a_batch_that_is_recorded_after_a_restore_counts(self) -> None:
-        """The program's loop goes on with the batches of its old division."""
+        """After the restore, the program's loop continues with the batches of the old division."""
         state = self.state()
         state.sampler.record_batch(0, 1)
         state.commit()
@@ -129,7 +129,7 @@ class ElasticChecks:
         assert set().union(*left) == set(range(2 * self.size, 10))
 
     def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
-        """The epoch is shuffled first. Then the processed samples are left out."""
+        """First the epoch is shuffled. Then the samples that were processed are left out."""
         sampler = elastic.ElasticSampler(range(23), seed=7)
         sampler.set_epoch(2)
 

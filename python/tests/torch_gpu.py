@@ -60,7 +60,7 @@ class GpuDevice(DeviceChecks):
             assert all(torch.equal(other, found) for other in hvd.allgather(found[None]))
 
     def check_streams(self) -> None:
-        """A call waits for what the current stream computes, and the stream for the call."""
+        """A call waits for what the current stream computes, and the stream waits for the call."""
         total = sum(range(self.size))
         for turn in range(10):
             stream = torch.cuda.Stream()
@@ -122,7 +122,7 @@ class GpuTraining(OptimizerFixture):
         self.expect_equal(model, self.trained_reference())
 
     def check_grad_scaler(self) -> None:
-        """One with clipping, as Horovod documents it, and one that leaves all to step()."""
+        """Train once with clipping, as Horovod documents it, and once without clipping."""
         for clips, dtype in ((True, torch.float16), (False, torch.bfloat16)):
             model = network().float()
             adam = torch.optim.Adam(model.parameters(), fused=True)

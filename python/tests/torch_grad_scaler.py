@@ -103,11 +103,11 @@ class GradScalerChecks(OptimizerFixture):
             self.compare_scaled(self.overflowing(uneven, 0), make)
             self.compare_scaled(self.overflowing(changing, self.size - 1), make)
             self.compare_scaled(self.overflowing(changing, 0), make)
-            if self.size > 1:  # one process must compute some gradient, or torch raises an error
+            if self.size > 1:  # one process must compute a gradient, or torch raises an error
                 self.compare_scaled(self.overflowing(without_a_batch, self.size - 1), make)
 
     def check_passes_within_no_sync(self) -> None:
-        """step() combines all gradients. After unscale_(), the ranks share what it has found."""
+        """step() combines all gradients. The ranks share the overflows that unscale_() finds."""
         for make in (single, fused):
             for unscales in (False, True):
                 self.compare_scaled(
@@ -141,7 +141,7 @@ class GradScalerChecks(OptimizerFixture):
 
     def check_unscaling_too_early_is_one_error(self) -> None:
         """If a program unscales or clips gradients that are not combined yet, all ranks get an
-        error, the rank that has not computed them and the ranks that wait for it, too."""
+        error: the rank that has not computed them, and the ranks that wait for that rank."""
         if self.size == 1:
             return
         for loss in (uneven, changing, without_a_batch, sparse):
@@ -175,7 +175,7 @@ class GradScalerChecks(OptimizerFixture):
         assert (hvd.allgather(torch.tensor([failed_at])) == failed_at).all()
         optimizer.zero_grad()
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-        for step in range(6):  # the lines that the error tells
+        for step in range(6):  # as the text of the error advises
             optimizer.zero_grad()
             scaler.scale(loss(model, self.rank, step)).backward()
             optimizer.synchronize()

@@ -27,7 +27,7 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """Its name in torch contains the number of groups of a rank, so it may differ."""
+        """torch's name for the group contains this rank's number of groups, so ranks may differ."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1

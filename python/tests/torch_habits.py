@@ -134,7 +134,7 @@ class HabitChecks(OptimizerFixture):
             self.compare_programs(program, groups=groups)
 
     def check_a_line_search(self) -> None:
-        """LBFGS chooses its steps by the loss, so the ranks must see the same one. The closure may
+        """LBFGS chooses its steps by the loss, so all ranks must see the same loss. The closure may
         combine the gradients itself."""
 
         def train(model: nn.Module, optimizer: Any, loss_of: Any, synchronizes: bool) -> None:
@@ -214,7 +214,8 @@ class HabitChecks(OptimizerFixture):
         self.compare_programs(program, backward_passes_per_step=2)
 
     def check_layers_that_each_rank_drops(self) -> None:
-        """Each rank leaves out another layer in each step, after a first step with all."""
+        """After a first step with all layers, each rank leaves out a layer that changes in each
+        step."""
         if self.size == 1:  # a gradient that no rank has stays None
             return
 
@@ -315,8 +316,9 @@ class HabitChecks(OptimizerFixture):
     def run_program(
         self, seed: int, kinds: list[str], model: nn.Module, optimizer: Any, rank: int | None
     ) -> None:
-        """Run the steps of a program on one rank, or with the batches of all ranks for None. Before
-        a rank changes or drops gradients that some rank lacks, it must call synchronize()."""
+        """Run the steps of a program with the batches of one rank or, if `rank` is None, of all
+        ranks. Before a rank changes or drops gradients that some rank lacks, it must call
+        synchronize()."""
         choices = random.Random(seed)
         layers = [model[0], model[2], model[4]]
 
@@ -366,7 +368,7 @@ class HabitChecks(OptimizerFixture):
             choices = random.Random(seed)
             model = network()
             optimizer = self.distributed(model, groups=choices.choice([None, 1, 3]))
-            # If the first step is skipped, the others wait in the check of the parameters.
+            # If the first step is skipped, the other ranks wait in the check of the parameters.
             skipped, skipper = choices.randrange(1, 4), choices.randrange(self.size)
             skips = (self.rank == skipper) == choices.choice([True, False])
             drop = choices.choice([drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer])
@@ -442,7 +444,8 @@ class HabitChecks(OptimizerFixture):
         model = network()
         optimizer = self.distributed(model)
         last = self.rank == self.size - 1
-        # One rank alone, two ranks differently, and one rank in addition to what all have frozen.
+        # One rank alone freezes, the ranks freeze different layers, or one rank freezes one more
+        # layer.
         for mine in ([0] if last else [], [0] if last else [2], [0, 2] if last else [0]):
             self.train(model, optimizer, range(2))
             for number in mine:
@@ -454,7 +457,7 @@ class HabitChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
 
     def check_optimizers_that_differ(self) -> None:
-        """The check of parameters names another class, and another option."""
+        """The error of the parameter check shows that the classes, or the options, differ."""
         if self.size == 1:
             return
         makers: list[Callable[[nn.Module], torch.optim.Optimizer]] = [
@@ -469,7 +472,8 @@ class HabitChecks(OptimizerFixture):
             assert options in text, text
 
     def check_parameters_in_another_order(self) -> None:
-        """Without names, equal shapes in another order are paired wrongly; their values tell."""
+        """Without names, parameters of equal shape in another order are paired wrongly. Their
+        values show the mistake."""
         if self.size == 1:
             return
         torch.manual_seed(5)

@@ -103,7 +103,7 @@ class InPlaceChecks(Suite):
             if self.rank == 0:
                 self.interrupt(lambda name=name, tensor=tensor: hvd.allreduce_(tensor, name=name))
         del tensor
-        others = [torch.full((5000,), -1.0) for _ in range(50)]  # would take freed memory
+        others = [torch.full((5000,), -1.0) for _ in range(50)]  # these would reuse freed memory
         hvd.barrier()
         if self.rank > 0:
             hvd.allreduce_(kept, name="kept")

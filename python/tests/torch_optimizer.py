@@ -203,7 +203,7 @@ class OptimizerChecks:
         self.expect_equal(model, reference)
 
     def check_gradients_stay_shared_in_a_new_job(self) -> None:
-        """Gradients keep their shared memory in a new job, also if a pass failed before it."""
+        """Gradients keep their shared memory in a new job, even if a pass failed in the old job."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -745,7 +745,7 @@ class OptimizerChecks:
                 self.expect_error("finite", hvd.synchronize, handle)
             wait(start("all"))
         self.expect_error("finite", wait, start("first", wrong))
-        hvd.barrier()  # after this the other calls, which have no handle any more, are done
+        hvd.barrier()  # after this, the calls whose handles were dropped are done
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
             self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")

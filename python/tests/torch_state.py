@@ -236,7 +236,7 @@ class StateChecks:
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
-        """A scheduler that was made for the wrapped optimizer knows only that one."""
+        """A scheduler that was made for the wrapped optimizer knows only the wrapped optimizer."""
         model = network()
         plain = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)

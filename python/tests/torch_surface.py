@@ -1,6 +1,6 @@
 """Checks of farandole.torch as scripts for Horovod use it: names, arguments and behaviour.
 
-The conformance suite, which all frontends share, does not check these.
+The conformance suite, which all frontends share, does not check these things.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class TorchSurface(Suite):
             assert hvd.synchronize(root).tolist() == [0.0, 0.0]
             assert hvd.synchronize(total).tolist() == [self.size] * 2
             assert len(every) == self.size
-        if self.size > 1:  # what no other call uses is matched by the name alone
+        if self.size > 1:  # no other call uses the name, so only the name pairs the calls
 
             def differs() -> None:
                 if self.rank == 0:
@@ -218,7 +218,7 @@ class TorchSurface(Suite):
         assert tensor.tolist() == [self.size] * 3, tensor
 
     def check_a_call_is_collected_twice(self) -> None:
-        """So it is if a signal handler raises between the two steps of synchronize()."""
+        """This happens if a signal handler raises between the two steps of synchronize()."""
         engine, tensor = lifecycle.engine(), torch.ones(2)
         for root_rank in (0, self.size):  # the second one fails
             call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)
@@ -232,7 +232,7 @@ class TorchSurface(Suite):
                     assert root_rank == 0
 
     def check_the_error_of_a_call_in_place(self) -> None:
-        """It does not keep the tensor alive, and the name is free."""
+        """The error does not keep the tensor alive, and the name of the call is free."""
         for _ in range(2):
             tensor = torch.ones(2)
             alive = weakref.ref(tensor)
@@ -433,7 +433,7 @@ class TorchSurface(Suite):
         self.init()
 
     def check_a_name_in_use_is_rejected_in_every_asynchronous_call(self) -> None:
-        """Scripts provoke this error. The call that was accepted may be in flight at the end."""
+        """Scripts provoke this error. The accepted call may still be in flight at shutdown()."""
         if self.size == 1:
             return
 

@@ -238,7 +238,7 @@ class TrainingChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_sparse_gradients(self) -> None:
-        """One rank at a time uses the second table, and no rank in the first step."""
+        """Only one rank at a time uses the second table. In the first step, no rank uses it."""
         for as_dense in (False, True):
             model, reference = EmbeddingModel(), EmbeddingModel()
             optimizer = hvd.DistributedOptimizer(

@@ -61,7 +61,7 @@ def calls_in_another_order() -> None:
 
 
 def starts_in_another_order_and_waits_later() -> None:
-    """No hang: asynchronous calls may come in any order."""
+    """This does not hang: asynchronous calls may come in any order."""
     train()
     names = ("ab", "ba")[farandole.rank() == 1]
     for handle in [allreduce_async(name) for name in names]:

@@ -21,7 +21,7 @@ HANG_SECONDS = 120  # only a guard against hanging: no test depends on a duratio
 
 
 def command() -> str:
-    """Return FARANDOLE_COMMAND, or the command installed with this Python, or that in PATH."""
+    """Return FARANDOLE_COMMAND, or the command installed with this Python, or the one in PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert found is not None, "the farandole command is not installed"
@@ -98,7 +98,7 @@ class Launched:
         raise TimeoutError(f"no end after {self.seconds} s; so far:\n{self.output}{self.errors}")
 
     def read_until(self, text: str, times: int = 1) -> None:
-        """Read the standard output until `text` has come `times` times."""
+        """Read the standard output until `text` has occurred `times` times."""
         assert self.process.stdout is not None
         while self.output.count(text) < times:
             line = self.process.stdout.readline()

@@ -1,6 +1,7 @@
 """Run the Python blocks of the pages, on this rank: `page_program.py FOLDER`.
 
-The pages show parts of programs. `names()` has what such a part takes from the rest of its program.
+The pages show parts of programs. `names()` defines what such a part uses from the rest of its
+program.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def names() -> dict[str, Any]:
 
 
 def run(block: Block) -> None:
-    # The empty lines give tracebacks the numbers of the lines in the page.
+    # The empty lines make the line numbers in tracebacks equal to those in the page.
     code = compile("\n" * (block.line - 1) + block.code, ROOT / block.page, "exec")
     exec(code, names())
     if dist.is_initialized():

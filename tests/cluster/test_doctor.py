@@ -72,7 +72,7 @@ def doctor(environment: dict[str, str] | None = None, program: str | None = None
 
 
 def lone_command(folder: Path) -> str:
-    """Copy the command to a folder without a Python, so that it examines the one in PATH."""
+    """Copy the command to a folder without a Python, so that it examines the Python in PATH."""
     alone = folder / "alone"
     alone.mkdir()
     return str(shutil.copy2(command(), alone))
@@ -92,7 +92,7 @@ def test_the_kernel_has_what_jobs_need() -> None:
 
 
 def huge_pages_work() -> bool:
-    """Return whether huge pages work the way we get them: by MADV_COLLAPSE (Linux 6.1)."""
+    """Return whether huge pages work as the engine requests them: by MADV_COLLAPSE (Linux 6.1)."""
     mode = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     version = tuple(int(number) for number in os.uname().release.split(".")[:2])
     return version >= (6, 1) and mode.exists() and "[deny]" not in mode.read_text()
@@ -241,7 +241,8 @@ SYSTEM_CALLS = {
 
 
 def block_system_call(number: int) -> None:
-    """Block a system call by a filter, as a container does whose seccomp profile lacks it."""
+    """Block a system call by a filter, as a container does if its seccomp profile lacks the
+    call."""
     load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
     rejected, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
     steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, rejected), (done, 0, 0, allowed)]
@@ -289,7 +290,7 @@ def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
         distribution = name.replace("_", "-")
         text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         (information / "METADATA").write_text(text)
-    script = f'exec {sys.executable} -S "$@"'  # it finds packages only in PYTHONPATH
+    script = f'exec {sys.executable} -S "$@"'  # this Python finds packages only in PYTHONPATH
     environment = {**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)}
     rows = doctor(environment, lone_command(tmp_path))
     version = ".".join(map(str, sys.version_info[:3]))

@@ -59,7 +59,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 class Job:
-    """The launchers of one job, by node. They are started by start() and ended with the block."""
+    """The launchers of one job, by node. start() starts them, and the end of the `with` block ends
+    them."""
 
     def __init__(self, hosts: Hosts, secret: Path, endpoint: str | None = None) -> None:
         self.hosts, self.secret = hosts, secret
@@ -69,7 +70,8 @@ class Job:
     def start(
         self, node: int, script: str, *options: str, workers: int = 1, host: Host | None = None
     ) -> Launched:
-        """Start the launcher of a node on its host, or on `host`. Later options win."""
+        """Start the launcher of a node on its host, or on `host`. `options` override the launcher's
+        options that start() gives."""
         place = host or self.hosts[node]
         words = place.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
         words += ["--node", str(node), "--secret", str(self.secret)]
@@ -302,8 +304,8 @@ def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> 
 
 
 def states_in_status(launched: Launched) -> dict[int, tuple[str, list[int]]]:
-    """Return the state of each rank that `farandole status` knows, and the ranks that it waits
-    for."""
+    """Return the state of each rank that `farandole status` knows, and the ranks that this rank
+    waits for."""
     told = run("status", str(launched.process.pid), "--json")
     (job,) = json.loads(told.output)
     assert job["size"] == 2

@@ -1,4 +1,4 @@
-"""The page about functions is correct: its cells, run in order, print what it shows."""
+"""The page about functions is correct: its cells, run in order, print what the page shows."""
 
 from __future__ import annotations
 

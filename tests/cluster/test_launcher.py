@@ -65,7 +65,7 @@ def test_workers_get_the_variables_of_torchrun() -> None:
 
 
 def test_a_job_within_a_job_has_variables_of_its_own() -> None:
-    """The outer job may also be one of torchrun, whose store is not ours."""
+    """The outer job may also be a job of torchrun, whose store the inner job must not use."""
     outer = {
         **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "5"),
         **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "7"),
@@ -115,8 +115,8 @@ def test_cores_are_divided_and_the_launcher_says_so() -> None:
 
 
 def test_freed_memory_is_kept_and_the_launcher_says_so() -> None:
-    """A block of 64 MiB that a worker frees and allocates again is the same memory: nearly no page
-    is new. With the C library's own settings, each page is."""
+    """If a worker frees a block of 64 MiB and allocates it again, it gets the same memory: nearly
+    no page is new. With the C library's own settings, every page would be new."""
     program = (
         "import ctypes, resource\n"
         "libc = ctypes.CDLL(None)\n"

@@ -1,4 +1,5 @@
-"""The code in README and docs works: each block is run, or says what runs it or why it is not."""
+"""The code in README and docs works: each block is run here, or a comment says what runs it, or why
+nothing runs it."""
 
 from __future__ import annotations
 

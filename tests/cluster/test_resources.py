@@ -137,7 +137,8 @@ def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup)
 @needs_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_a_low_process_limit_is_reported(control_group: ControlGroup) -> None:
-    """Foreground process, agent, and two workers with two further threads each make eight."""
+    """The limit counts threads: foreground process, agent, and two workers of three threads, eight
+    in all."""
     codes = []
     for limit in range(1, 10):
         control_group.set("pids.max", limit)
@@ -278,7 +279,7 @@ def test_one_rank_with_little_address_space_needs_small_heaps() -> None:
 
 
 def test_a_small_file_size_limit_is_no_obstacle() -> None:
-    """Allow 16 MiB: a group needs 4 MiB per rank and 2 MiB more; heaps become smaller."""
+    """Allow files of 16 MiB: a group needs 4 MiB per rank and 2 MiB more; heaps become smaller."""
     job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL_WORKER, "short")
     assert code_of(job) == 0, job.errors
     assert has_one_result(job, 2), job.output

@@ -1,6 +1,6 @@
 """A worker that waits for a rank that never comes: `waiting_worker.py init|call`.
 
-The worker prints "waiting" when its main thread waits there.
+The worker prints "waiting" when its main thread waits in init() or in the call.
 """
 
 from __future__ import annotations

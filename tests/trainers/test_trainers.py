@@ -1,7 +1,7 @@
 """Lightning, Accelerate and Transformers over Farandole: replicas are equal, and equal to Gloo's.
 
-The libraries are installed into build/trainers, beside the packages of .venv, so that PyTorch stays
-as it is.
+The libraries are installed into build/trainers, beside the packages of .venv, so that the PyTorch
+of .venv is used unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
     path = os.pathsep.join([str(environment), here, os.environ.get("PATH", "")])
     # Without a network, the libraries must not look for anything.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # `farandole run` would take the Python beside the command, which has no libraries.
+    # `farandole run` would take the Python beside the command, which lacks the libraries.
     python = str(environment / "python")
     return subprocess.run(
         [python if word == "python" else str(word) for word in words],

@@ -15,7 +15,8 @@ from pathlib import Path
 
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 NO_DEVICE = 100  # cudaErrorNoDevice
-# Symbols of the interpreter and of the libraries of a Linux system are left to them.
+# The interpreter and the libraries of a Linux system define their own symbols, so these get no
+# stubs.
 SYSTEM_LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util)|ld-linux.*)\.so\.\d+")
 PYTHON_NAME = re.compile(r"_?Py[A-Z_]")
 
@@ -30,7 +31,7 @@ def make(libraries: Path) -> list[str]:
     functions, versions = _undefined(present), _versions(present)
     for name in missing:
         # A function without a version is put into each library without versions, because only torch
-        # knows which of them has it.
+        # knows which library has the function.
         wanted = versions.get(name, {""})
         _compile(libraries / name, {version: _names(functions, version) for version in wanted})
     return missing

@@ -1,6 +1,7 @@
 """Farandole with each version of torch: version_checks.py in a job of two ranks.
 
-A test installs its version in build/versions, once. Of a minor version, the newest patch is tested.
+A test installs its version in build/versions, once. For each minor version, the newest patch
+release is tested.
 """
 
 from __future__ import annotations

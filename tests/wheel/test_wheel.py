@@ -158,7 +158,7 @@ def candidates(version: str) -> Iterator[Path]:
 
 
 def interpreter(version: str) -> Path | None:
-    """Find a Python that can make environments with pip; a name in PATH may not work."""
+    """Find a Python that can make environments with pip; a Python in PATH may be unable to."""
     for path in candidates(version):
         if path.is_file():
             question = (path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])")

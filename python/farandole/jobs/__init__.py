@@ -5,10 +5,10 @@
 defined anywhere, also interactively. The function and its results are pickled (by cloudpickle).
 
 Pickles are sent on socket pairs. Only this process, its launcher, its workers, and their forked
-children hold an end of a pair. There is no port, name or file, and no argument or environment
-variable contains any of the data. So a process that does not descend from this one cannot send a
-function or see a result. Unpickling runs code that the other side chooses; both sides belong to the
-same user.
+children hold an end of a pair. The sockets have no port, name or file, and no argument or
+environment variable contains any of the data. So a process that does not descend from this one
+cannot send a function or see a result. Unpickling runs code that the other side chooses; both sides
+belong to the same user.
 
 When this process ends for any reason, its workers are ended too.
 """
@@ -80,7 +80,7 @@ def run(
         WorkerError: A worker has failed, or its result cannot be pickled. The error names the
             rank that failed first, its exception and its traceback.
         CallError: An argument is wrong. CallError is also a ValueError.
-        FarandoleError: A limit of the system was reached. All these are RuntimeErrors.
+        FarandoleError: A limit of the system was reached. All these errors are RuntimeErrors.
     """
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
@@ -358,7 +358,8 @@ def _workers(n: int, runs_function: bool) -> list[Worker]:
 
 
 def _end_in_any_case(job: LaunchedJob, error: BaseException) -> None:
-    """End the job after an error. Another Ctrl-C makes the launcher kill what still runs."""
+    """End the job after an error. Another Ctrl-C makes the launcher kill the workers that still
+    run."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
     while job.is_alive():
         try:

@@ -23,14 +23,14 @@ def html_table(caption: str, workers: Iterable[Worker]) -> str:
 
 
 def _row(worker: Worker) -> str:
-    outcome = _outcome(worker)  # first: a result that cannot be unpickled changes the state
+    outcome = _outcome(worker)  # called first: a result that cannot be unpickled changes the state
     code = "" if worker.exit_code is None else worker.exit_code
     cells = (worker.rank, worker.pid or "", worker.state, code, outcome)
     return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
 
 
 def _outcome(worker: Worker) -> str:
-    """Return the result or the first line of the error. It is empty before the end."""
+    """Return the result or the first line of the error, as text; "" while the worker runs."""
     result, failure = worker.result, worker.failure
     if failure is None:
         if worker.state != "done":

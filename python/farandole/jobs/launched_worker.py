@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def failure(self) -> WorkerError | None:
-        """The error with which the worker has failed; None if it has not, or still runs."""
+        """The error with which the worker has failed; None if it has not failed, or still runs."""
         self._unpickle()
         if self.state not in ("failed", "stopped"):
             return None

@@ -63,13 +63,13 @@ class Combination:
 
 
 class Marks(NamedTuple):
-    """What a rank has done, which must be the same on all ranks that combine a bucket. The ranks
+    """What a rank has done before it combines a bucket; it must be the same on all ranks. The ranks
     compare the shapes of each call, so marks are dimensions of length 1 in the shape of the call:
     they cost nothing, and ranks with different marks all get an error."""
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
     changed: bool  # this rank has changed gradients before these were combined
-    frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is
+    frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is frozen
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.before() == self.frozen == 0:
@@ -77,7 +77,7 @@ class Marks(NamedTuple):
         return tensor.view((1,) * self.before() + tuple(tensor.shape) + (1,) * self.frozen)
 
     def before(self) -> int:
-        """Return the number of dimensions before the others."""
+        """Return the number of dimensions to insert before the tensor's own dimensions."""
         return self.dropped + 2 * self.changed
 
 
@@ -121,13 +121,13 @@ class Gradient:
         self.place: Any = None
         self.address = 0
         self.view: Any = None
-        # With sparse_as_dense: whether some rank has a sparse gradient here, because then the
-        # optimizer gets a sparse gradient on all ranks; and this sparse gradient, from backward()
-        # to step().
+        # Used only with sparse_as_dense. If some rank has a sparse gradient for this parameter,
+        # becomes_sparse is True, and the optimizer gets a sparse gradient on all ranks. From
+        # backward() to step(), sparse_result is this sparse gradient.
         self.becomes_sparse = False
         self.sparse_result: torch.Tensor | None = None
-        # Set only while the gradient has no place: its version after the last pass, and whether no
-        # rank had the gradient in an earlier step.
+        # Used only while the gradient has no place: last_version is its version after the last
+        # pass, and was_unused says whether no rank had the gradient in an earlier step.
         self.last_version: Version | None = None
         self.was_unused = False
 
@@ -276,7 +276,7 @@ class _AnyBucket:
 
 class Bucket(_AnyBucket):
     """Dense gradients of one dtype in shared memory. If one of the `former` buckets has the same
-    gradients in the same places, the new bucket reuses the memory of that one."""
+    gradients in the same places, the new bucket reuses the memory of that former bucket."""
 
     def __init__(
         self,
@@ -314,8 +314,8 @@ class Bucket(_AnyBucket):
         )
 
     def move_if_large(self, gradient: Gradient) -> None:
-        """Move a complete gradient into the bucket if it is large, so that autograd can use its
-        memory for the next gradient."""
+        """Move a complete gradient into the bucket if it is large, so that autograd can reuse the
+        gradient's old memory for the next gradient."""
         if gradient.parameter.numel() >= _LARGE_ELEMENTS:
             gradient.move_into_bucket()
 
@@ -377,8 +377,8 @@ class Bucket(_AnyBucket):
                 gradient.set_sparse_result()
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
-        """Return whether the program has kept the first trained gradient of the bucket unchanged;
-        False for the others."""
+        """Return whether this is the first trained gradient of the bucket, and the program has kept
+        it unchanged. For other gradients, return False."""
         if gradient is not self._first_trained():
             return False
         if gradient.sparse_result is not None:

@@ -1,7 +1,7 @@
 """Start operations on torch tensors: with a new result, in place, or with a gradient.
 
 One autograd function serves all operations. Its backward() runs the operations that
-farandole.operations names: as a batch if forward() ran a batch, otherwise a single one.
+Operation.backward() returns: as a batch if forward() ran a batch, otherwise a single one.
 """
 
 from __future__ import annotations
@@ -154,8 +154,9 @@ class _Operations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        # Every input that can have a gradient takes part, because another rank may need its
-        # gradient. The last of `gradients` belongs to the last output, ctx.received; it is unused.
+        # Every input that can have a gradient takes part, because another rank may need the
+        # gradient of the same input. The last of `gradients` belongs to the last output,
+        # ctx.received; it is unused.
         chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
         backwards = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])

@@ -1,11 +1,11 @@
 """Let a torch.amp.GradScaler step a DistributedOptimizer.
 
 After an overflow, GradScaler.step() does not call the optimizer's step(), and each rank decides by
-the gradients that it has. So all gradients must be combined before: otherwise a rank with an
-overflow of its own would skip the step while the others wait for it. Before it looks for an
+the gradients that it has. So all gradients must be combined before a rank decides: otherwise a rank
+with an overflow of its own would skip the step while the others wait for it. Before it looks for an
 overflow, GradScaler.step() asks the optimizer for its attribute `_step_supports_amp_scaling`, so
-the property of this name combines the gradients. Other code may read the property; then it does
-nothing else.
+the property of this name combines the gradients. If other code reads the property, nothing is
+combined.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def has_unscaled(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> bool:
 def share_overflow(
     scaler: GradScaler, optimizer: torch.optim.Optimizer, name: OptimizerName, group: Group
 ) -> None:
-    """If a rank has called unscale_() and found an overflow, let all ranks find one: gradients that
-    were combined later may have it on one rank only. All ranks call this function, because some may
-    call unscale_() that others do not call, for example to log the norm."""
+    """If a rank has called unscale_() and found an overflow, let all ranks find one, because
+    gradients that were combined after unscale_() may have the overflow on one rank only. All ranks
+    call this function, because some ranks may call unscale_() and others not, for example to log
+    the norm."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
     unscaled = has_unscaled(scaler, optimizer)
     overflow = unscaled and any(
@@ -51,7 +52,7 @@ def share_overflow(
     found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
     scale = scaler._scale
     assert scale is not None
-    if not found:  # this rank had no gradient; torch rejects a step without an answer
+    if not found:  # this rank had no gradient; torch rejects a step without an entry
         found[scale.device] = torch.zeros((), device=scale.device)
     if anywhere > overflow:
         for each in found.values():

@@ -4,14 +4,14 @@ backward().
 Autograd calls a hook when a gradient is complete. When the last gradient of a bucket is complete,
 the allreduce of the whole bucket starts. The end of the backward pass waits for all buckets that
 have started, so the program only sees gradients that are the same on all ranks. step() combines the
-remaining buckets, in which a gradient is not complete on this rank. Each bucket is combined once in
-a step, so the ranks always combine buckets of the same step.
+remaining buckets, in which at least one gradient is not complete on this rank. Each bucket is
+combined once in a step, so the ranks always combine buckets of the same step.
 
 At the end of the first backward pass, gradients get places in buckets, the same places on all
 ranks. They are placed in the order in which they became complete on member 0, so buckets become
-full one after another. All ranks then also know which gradients are sparse on any rank. A gradient
-that some rank did not have gets its place in step(), and its bucket is *late*: all ranks combine it
-in step().
+full one after another. All ranks then also know which gradients are sparse on at least one rank. A
+gradient that some rank did not have gets its place in step(), and its bucket is *late*: all ranks
+combine it in step().
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Gradients:
     """The gradients of one optimizer. Use it only from the thread that calls backward().
 
     A parameter belongs to the optimizer that was made last. An older optimizer may still exist, for
-    example in the traceback of an error that the program keeps. It must not combine the gradients a
-    second time.
+    example in the traceback of an error that the program keeps. The older optimizer must not
+    combine the gradients a second time.
     """
 
     _newest: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
@@ -276,11 +276,13 @@ class Gradients:
         changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
         for bucket in remaining:
             waits = bucket is remaining[-1] and not self._unplaced
-            # Ranks that have started a bucket in backward() must know of changes before it ends.
+            # Ranks that have started this bucket in backward() must learn of changes on this rank
+            # before the bucket's call ends.
             mark = (changed or unscaled) and not bucket.late
             start = functools.partial(bucket.start, self._combination, self._dropped, waits, mark)
             errors.attempt(start)
-        # If the first agreement fails, it fails on all ranks; on some, it fails in backward().
+        # If the first agreement fails, it fails on all ranks: on some of them in backward(), on the
+        # others here.
         placed = self._has_agreed or errors.attempt(self._place_common)
         first_late = len(self._buckets)
         if placed:
@@ -307,8 +309,9 @@ class Gradients:
         late: Sequence[Bucket | SparseBucket],
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
-        `changed` says whether this rank's program has. All ranks combine the late ones here, so
-        they all raise the error; for the others, marks have told the ranks."""
+        `changed` says whether the program of this rank has done so. All ranks combine the late
+        buckets in reduce(), so all ranks raise the error. For the other buckets, marks have already
+        told the ranks."""
         somewhere = changed
         if late:
             name = f"{self._name}.changed"
@@ -380,7 +383,7 @@ class Gradients:
         for gradient in trained:
             if agreed[gradient].kind != NOTHING:
                 continue
-            if gradient.was_unused:  # give it a place, or the ranks would agree in every step
+            if gradient.was_unused:  # give it a place, or the ranks would agree on it in every step
                 agreed[gradient] = agreed[gradient]._replace(kind=DENSE)
             else:
                 gradient.was_unused = True
@@ -519,7 +522,7 @@ def _kind(gradient: torch.Tensor | None) -> int:
 
 
 def _has_values(gradient: torch.Tensor | None, elements: int | None = None) -> bool:
-    """Return whether some of the first elements are not zero; without a number, any element."""
+    """Return whether any of the first `elements` elements is not zero. None means all elements."""
     if gradient is None:
         return False
     values = gradient._values() if gradient.is_sparse else gradient.detach()

@@ -10,8 +10,8 @@ is copied.
   record it.
 - A call with _async in its name returns a handle at once. Do not use the tensor until
   `synchronize(handle)` has returned the result. Autograd does not record the call.
-- A grouped call does the same to each tensor of a list, and returns the list of results. If one
-  tensor fails, the grouped call raises, but the other tensors have their results.
+- A grouped call runs the operation on each tensor of a list, and returns the list of results. If
+  one tensor fails, the grouped call raises, but the other tensors have their results.
 
 If the members disagree, or if the call is invalid on one of them, all members raise a CallError
 with the same text: in the plain call, or in `synchronize`. A malformed call raises a CallError at

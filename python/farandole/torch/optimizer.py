@@ -69,8 +69,8 @@ def DistributedOptimizer(  # noqa: N802
             not count.
         op: With Adasum, each rank makes its own step, and the changes of the parameters are
             combined.
-        gradient_predivide_factor: With Average, a factor f divides by f before the sum, and by
-            size / f after it.
+        gradient_predivide_factor: With Average and a factor f, each gradient is divided by f before
+        the sum, and the sum is divided by size / f.
         num_groups: Horovod's older argument for `groups` as a number.
         groups: The number of groups, or a list of groups, which are lists of parameters. The
             parameters of a group are sent together, in one bucket per dtype; a parameter in no

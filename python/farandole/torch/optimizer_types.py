@@ -1,8 +1,8 @@
 """What DistributedOptimizer() returns, for type checkers.
 
 The result has the class of the wrapped optimizer and also the methods of AnyDistributedOptimizer.
-Python's types cannot say "both" of a class that the function does not know. So there is one class
-here for each optimizer of torch (decision 48).
+Python has no type for "a subclass of both" if one of the two is a type variable. So there is one
+class here for each optimizer of torch (decision 48).
 """
 
 from __future__ import annotations

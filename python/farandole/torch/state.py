@@ -45,11 +45,11 @@ def broadcast_optimizer_state(
     """Give all ranks root_rank's optimizer state and options (learning rate, momentum ...), in
     place. Block until this rank has them.
 
-    If only the root has state, as after it has loaded a checkpoint, the other ranks get the same.
-    If the root has no state yet, all ranks create the state with which a first step begins. Trained
-    parameters without a gradient then get a gradient of zeros. Parameters do not change. The
-    objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because a
-    learning rate scheduler may hold them.
+    If only the root has state, as after it has loaded a checkpoint, the other ranks get the same
+    state. If the root has no state yet, all ranks create the state with which a first step begins.
+    Trained parameters without a gradient then get a gradient of zeros. Parameters do not change.
+    The objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because
+    a learning rate scheduler may hold them.
 
     Args:
         optimizer: A torch optimizer, distributed or not.

@@ -49,9 +49,9 @@ def run(
     """Call func(*args, **kwargs) on num_proc workers of this host, and return their results by
     rank. np, min_np and max_np are older names of num_proc, min_num_proc and max_num_proc. Block
     until all workers have ended. If a worker fails, raise a WorkerError, which is a RuntimeError.
-    Its text begins as Horovod's and goes on with the worker's exception. Raise a ValueError for
-    elastic jobs and for jobs over several hosts. Warn about other arguments that have no meaning
-    here.
+    Its text begins like the text of Horovod's error, and continues with the worker's exception.
+    Raise a ValueError for elastic jobs and for jobs over several hosts. Warn about other arguments
+    that have no meaning here.
     """
     given = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc

@@ -39,7 +39,8 @@ class _Parser(argparse.ArgumentParser):
         place = 0
         while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
             name, equals, _ = words[place].partition("=")
-            # Names may be shortened. argparse rejects names that match several flags, or none.
+            # Names of flags may be shortened. argparse rejects names that match several flags, or
+            # none.
             matches = [flag for flag in value_counts if flag.startswith(name)]
             place += 1
             if matches and not equals:

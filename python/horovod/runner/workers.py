@@ -9,6 +9,6 @@ PREFIX = "[{rank}]<{stream}>:"  # printed before each line of a worker's output
 
 def worker_variables() -> dict[str, str]:
     """Return the environment variables that Horovod sets for workers, except ranks and sizes. Some
-    scripts read the controller."""
+    scripts read HOROVOD_CONTROLLER."""
     transport = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
     return {"HOROVOD_HOSTNAME": socket.gethostname(), **transport}

@@ -1,7 +1,7 @@
 """The torch.distributed backend "farandole": `torch.distributed.init_process_group("farandole")`.
 
 `import torch` registers the backend, because torch loads the entry point farandole_torch_backend.
-So does importing this package, for a torch that loads no entry points.
+Importing this package also registers it, for versions of torch that load no entry points.
 
 - `process_group` has the operations, and `work` has what they return;
 - `rendezvous` lets the ranks find each other, under any launcher.

@@ -32,8 +32,9 @@ _OLDER_NAMES = {
 
 
 class Place(NamedTuple):
-    """Where a group of torch is made: its ranks in the default group, or none for the default group
-    itself; this rank in it; its size; the store; its name; and torch's timeout."""
+    """What torch needs to make a group: the ranks of its members in the default group (empty for
+    the default group itself), the rank of this process in the group, the group's size, the store,
+    the group's name, and torch's timeout."""
 
     ranks: Sequence[int]
     rank: int
@@ -51,7 +52,7 @@ def backends_in_helper() -> dict[str, str]:
 
 def backends_of_new_group(backend: object) -> dict[str, str]:
     """Return the backend of each kind of device for the group of new_group(). Before torch 2.14,
-    `backend` is None, because torch does not tell it."""
+    `backend` is None, because torch does not pass it."""
     backend = backend or _local(_NEW_GROUP, "backend")
     if backend is None:
         return {}
@@ -67,8 +68,8 @@ def _local(code: CodeType, name: str) -> Any:
 
 
 def torch_group(backends: Mapping[str, str], place: Place) -> dist.ProcessGroup:
-    """Make a group of torch with other backends. torch does not know it: it has no name there, and
-    destroy_process_group() does not end it."""
+    """Make a group of torch with other backends. The group is not in torch's list of groups: it has
+    no name there, and destroy_process_group() does not end it."""
     text = dist.Backend(",".join(f"{device}:{name}" for device, name in backends.items()))
     made, _ = c10d._new_process_group_helper(
         place.size,

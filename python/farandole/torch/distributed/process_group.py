@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 # Numbers the default groups of this process. torch gives the same names again after
 # destroy_process_group(), and messages of an older group must not match those of a newer one.
 _worlds = itertools.count()
-# How many groups of the same ranks only these ranks have made.
+# For each tuple of ranks, the number of groups that these ranks have made without the other ranks.
 _member_groups: Counter[tuple[int, ...]] = Counter()
 
 
@@ -79,8 +79,9 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
 
 
 def _among_members(place: Place) -> Place:
-    """Return the place with a name that is the same on all members. torch's name contains the
-    number of groups of this rank, if only the members make the group."""
+    """Return the place with a name that is the same on all members. If only the members make the
+    group, torch's name contains the number of groups of this rank, which may differ between the
+    members."""
     number = _member_groups[tuple(place.ranks)]
     _member_groups[tuple(place.ranks)] += 1
     key = f"{'-'.join(map(str, place.ranks))}.{number}"
@@ -89,8 +90,8 @@ def _among_members(place: Place) -> Place:
 
 
 def _group_of_members(place: Place, name: str, world: int = 0) -> ProcessGroup:
-    """Make a group of which torch tells only its ranks. If the program has made a group of them on
-    all ranks, use that one. Otherwise these ranks get an engine of their own."""
+    """Make a group for which torch calls only the members. If the program has made a group of the
+    same ranks on all ranks, use that group. Otherwise these ranks get an engine of their own."""
     group = lifecycle.group_of(place.ranks) if lifecycle.is_initialized() else None
     if group is not None and group.included() and group.rank() == place.rank:
         return ProcessGroup(group, name, world, place.name)
@@ -143,8 +144,9 @@ class ProcessGroup(dist.ProcessGroup):
         key: str = "",
         engine: core.Engine | None = None,
     ) -> None:
-        """Make a process group. `key` is its name in calls, if `name`, which is torch's, differs
-        between its ranks. `engine` is the engine of its ranks, if it is not that of the job."""
+        """Make a process group. `name` is torch's name of the group. If it differs between the
+        members, `key` is the group's name in calls. `engine` is the engine of the members, if it is
+        not the engine of the job."""
         super().__init__(group.rank(), group.size())
         self._name, self._description = name, "undefined"
         self._ranks = tuple(group.ranks or ())
@@ -158,7 +160,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._has_joined = False
         self._store: dist.Store | None = None
         self._others: OtherBackends | None = None
-        # The numbers of the messages, by source and destination, and tag.
+        # For each source, destination and tag, the numbers of the next messages.
         self._messages: dict[tuple[str, int], Iterator[int]] = {}
 
     # Properties of a group, under torch's names in C++ and in Python.
@@ -217,15 +219,16 @@ class ProcessGroup(dist.ProcessGroup):
         group_desc: str | None = None,
     ) -> dist.ProcessGroup | None:
         """Make a group. All ranks must call it; a rank outside of the group gets None. With
-        use_local_synchronization=True, only its members call it. From 2.13 on, torch calls it, also
-        for a group of another backend."""
+        use_local_synchronization=True, only its members call it. From version 2.13 on, torch calls
+        this method even for a group of another backend."""
         is_member, backends = self.rank() in ranks, backends_of_new_group(backend)
         assert self._store is not None
         store = dist.PrefixStore(f"{group_name}/", self._store)
         rank = list(ranks).index(self.rank()) if is_member else -1
         place = Place(ranks, rank, len(ranks), store, group_name, timeout)
-        # For a group that only its members make, torch makes a name of digests. The engine's groups
-        # have ascending ranks.
+        # If only the members make a group, torch's name of the group is a digest, not a number. If
+        # the ranks are not ascending, only the members make the group here, because the groups that
+        # the engine adds have ascending ranks.
         by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
         if by_members and is_member:
             place = _among_members(place)
@@ -404,8 +407,8 @@ class ProcessGroup(dist.ProcessGroup):
     # Sending and receiving.
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
-        """Send a tensor. The call is done when the other rank has taken it, or earlier if it has at
-        most 8 KiB."""
+        """Send a tensor. The call is done when the other rank has taken the tensor, or earlier if
+        the tensor has at most 8 KiB."""
         return self._message(core.send, tensors, destination, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
@@ -426,7 +429,7 @@ class ProcessGroup(dist.ProcessGroup):
             return work
         other = "any" if peer is None else str(peer)
         ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
-        # Several threads may send. setdefault() and next() are one step each.
+        # Several threads may send: setdefault() and next() are atomic.
         number = next(self._messages.setdefault((ends, tag), itertools.count()))
         name = f"{self._prefix}{ends}.tag{tag}.{number}"
         message = (-1 if peer is None else self._ranks[peer], tag, self._channel)
@@ -462,7 +465,7 @@ class ProcessGroup(dist.ProcessGroup):
         return Work(start_batch(calls, waits, self._engine), outputs)
 
     def _announce(self, invalid_call: core.Call) -> None:
-        """Submit a call that fails on all ranks that take part, with the error that it has."""
+        """Submit a call that fails on all ranks that take part, with the error that it contains."""
         start(PreparedCall(invalid_call, None, core.Engine.peek), engine=self._engine)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
@@ -517,7 +520,7 @@ class ProcessGroup(dist.ProcessGroup):
         writes: bool = True,
     ) -> PreparedCall[Result]:
         """Return the call that `make` makes for the tensor as input and output. `writes` says
-        whether the call writes to it."""
+        whether the call writes to the tensor."""
         check_memory(tensor)
         source = contiguous_on_host(tensor)
         memory = _in_known_dtype(source)

@@ -125,8 +125,8 @@ def _forget(work: Work) -> None:
 
 
 class _Future(torch.futures.Future[list[torch.Tensor]]):
-    """A future that a hook of backward() may wait for, and the futures of its then(). wait() first
-    waits for the call, because no other thread completes the future."""
+    """A future that a hook of backward() may wait for; its then() returns such a future, too.
+    wait() first waits for the call, because no other thread completes the future."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
