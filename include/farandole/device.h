@@ -27,7 +27,7 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kCuda, "cuda"},
     {DeviceType::kMetal, "mps"},
     {DeviceType::kRocm, "rocm"},
-    // The device of an extension of PyTorch. The extension may give it another name.
+    // A device that an extension of PyTorch adds. The extension may give the device another name.
     {DeviceType::kExtension, "privateuseone"},
     {DeviceType::kOneApi, "xpu"},
 }};

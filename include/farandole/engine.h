@@ -29,8 +29,8 @@ namespace farandole {
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
-// The knobs, and what only a program can give. A knob that only a launcher or a frontend uses has
-// no effect here.
+// The knobs, and the options that only a program can set. A knob that only a launcher or a frontend
+// uses has no effect here.
 struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
   // at the same time must share a context, because otherwise they would read each other's answers.
@@ -38,8 +38,8 @@ struct EngineOptions : Knobs {
   // For a job that `farandole run` has not started: a text by which the ranks find each other. It
   // must be the same on all ranks, and no other job on this host may use it. Each engine of a
   // process needs a new text. It may be empty only if size is 1, or if there is a
-  // rendezvous_descriptor or a job_store. Ranks with a job_store, but with neither a descriptor nor
-  // this text, are each on a host of their own.
+  // rendezvous_descriptor or a job_store. If a rank has a job_store, but neither a descriptor nor
+  // this text, it counts as the only rank of its host.
   std::string rendezvous_id;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
@@ -124,8 +124,8 @@ struct Submission {
   // the send was already done. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
-  // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages wait
-  // there for a receive.
+  // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages from
+  // this rank wait at that rank for a receive.
   int peer = 0;
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match

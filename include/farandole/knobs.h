@@ -25,7 +25,7 @@ struct RankTopology {
   int local_size = -1;
   int cross_rank = -1;  // rank among the workers with this local_rank on all hosts
   int cross_size = -1;
-  bool is_homogeneous = true;  // whether all hosts have equally many workers; only found, not given
+  bool is_homogeneous = true;  // whether all hosts have equally many workers; found by the ranks
 };
 
 // The values of all knobs. Each field has its default, and the help in its row says what it means.
@@ -41,11 +41,11 @@ struct Knobs {
   std::string ports;
   std::chrono::milliseconds start_timeout{120'000};
   std::chrono::seconds stall_warning{10};
-  std::chrono::seconds stall_limit{0};  // joins have no such limit
+  std::chrono::seconds stall_limit{0};  // does not apply to joins
   std::size_t bucket_bytes = std::size_t{16} << 20;
   std::int64_t check_parameters = 5000;
-  // If the process context already uses a smaller heap, this heap is kept; a larger one is
-  // replaced.
+  // If the process context already has a heap that is smaller than this, the engine uses that heap.
+  // A larger heap is replaced.
   std::size_t heap_bytes = 0;
   // If the file cannot be written, the log says so and the job goes on.
   std::string timeline_path;

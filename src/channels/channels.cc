@@ -181,8 +181,8 @@ bool Channels::accept(TimePoint now) {
     const int rank = static_cast<int>(party.number);
     if (party.role != Role::kWorker || rank < 0 || rank >= options_.rank)
       continue;  // such a party never dials
-    // A rank whose channel we do not need yet, such as of a group that we have not made yet, dials
-    // early. Both ranks make a group together, so our need follows.
+    // A rank may dial before we need its channel, for example for a group that we have not made
+    // yet. We will need the channel soon, because both ranks make the group.
     Entry& entry = entry_of(rank);
     if (entry.channel->connection() == nullptr && !entry.failed)
       attach(entry, *std::move(connection));
@@ -215,7 +215,8 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text)});
 }
 
-// A descriptor that is closed leaves the epoll by itself, so a new one may have its number.
+// The kernel removes a closed descriptor from the epoll. So a descriptor that is not in the epoll
+// may have the number of one that was in it.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};
@@ -263,7 +264,8 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
 }
 
 // Closes only the descriptors: Connection::close() would tell the peers of this process's parent
-// that the stream ends. While a child held a socket open, the peers would not see the parent's end.
+// that the stream ends. But the child must close its copies: while it holds a socket open, the
+// peers do not see that the parent has ended.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();

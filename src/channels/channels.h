@@ -1,8 +1,8 @@
 // Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
 // frames, and wakes this rank's sleeping thread when something arrives.
 //
-// Of two ranks, the lower one dials. Both need the channel, because lanes of a group join the same
-// members on both sides.
+// Of two ranks, the lower one dials. Both ranks need the channel, because a lane of a group
+// connects the same members on both sides.
 #pragma once
 
 #include <chrono>
@@ -51,13 +51,13 @@ class Channels {
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
   // Blocks until all channels so far are connected. Call it before another thread uses this object.
-  // Errors: kRebuildGroup if one cannot be connected; kRetry if interrupted, which is asked about
-  // every 100 ms and may be empty.
+  // Errors: kRebuildGroup if one cannot be connected; kRetry if `interrupted` returns true. It is
+  // called about every 100 ms, and may be empty.
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet. Then advance() must be called even if nothing is sent.
   bool is_connecting() const { return connecting_ > 0; }
-  // Ends the thread, and closes the connections. Before, sends everything and waits until the
-  // peers' hosts have it, but at most for `limit`.
+  // Ends the thread, and closes the connections. Before that, sends everything and waits until the
+  // peers' hosts have received it, but at most for `limit`.
   void stop(Duration limit);
   // For a forked child, which has no such thread: closes this object's descriptors. The object must
   // then be leaked.
@@ -78,8 +78,8 @@ class Channels {
     for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);
   }
 
-  // Before this rank sleeps: from now on, whatever makes advance() useful rings this rank's bell
-  // once. Call it after prepare_sleep() of the doorbells and a last advance().
+  // Prepares for sleep: from now on, the first event that gives advance() something to do rings
+  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance().
   void arm();
   // advance() must be called again at this time at the latest.
   TimePoint deadline() const;

@@ -15,9 +15,9 @@ namespace {
 
 // How many bytes a data frame has at most. Short frames wait for at most one data frame.
 constexpr std::size_t kDataBytesMax = 256 * 1024;
-// How many bytes of a group are kept before they are wanted, at most.
+// The most bytes of a group that are kept until a step wants them.
 constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
-// How many bytes one advance() moves in each direction, about.
+// About how many bytes one advance() moves in each direction.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
 // The reason is cut, because the payload of these frames has a limit.
@@ -319,7 +319,7 @@ Status PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes)
   return {};
 }
 
-// Gives early data to the steps that want it by now.
+// Gives early data to the steps that want it now.
 bool PeerChannel::take_early() {
   bool took = false;
   for (auto& [group, stream] : streams_) {

@@ -56,7 +56,7 @@ class PeerChannel {
 
   // Sends and receives what it can, but at most about 1 MiB. Returns whether it moved anything.
   // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
-  // without a goodbye; kStop if a frame makes no sense.
+  // without a goodbye; kStop if a frame is invalid.
   Result<bool> advance();
   bool wants_to_send() const;
   bool wants_to_receive() const { return connection_ && !is_over_; }
@@ -109,7 +109,7 @@ class PeerChannel {
     std::uint64_t received = 0;
     PeerEntries entries = {};
     std::deque<Bytes> messages = {};
-    StepIdentity early_step{.generation = 0};  // to which `early` belongs
+    StepIdentity early_step{.generation = 0};  // the step of `early`
     Bytes early = {};                          // data for which there was no memory yet
     std::size_t early_taken = 0;
     bool ended = false;

@@ -3,8 +3,9 @@
 // while we are in step k, the newest entry of another host is of step k + 1.
 //
 // After a replan, a sequence is entered again under a newer generation. The new entry may come
-// while we still expect the old one. Then it replaces the old one, because the members' reports
-// have shown that not all had entered alike, so the old step will be rolled back here, too.
+// while we still expect the old one. Then it replaces the old entry. That loses nothing: the
+// members' reports have shown that not all members had entered the same step, so the old step will
+// be rolled back here, too.
 #pragma once
 
 #include <array>

@@ -122,8 +122,8 @@ struct PreparedCall {
       reduce(call.reduction, pointers, outputs, rows * call.row_elements);
   }
 
-  // Whether the hosts round or wrap their sums. An Adasum, and an average that divides a wider sum,
-  // are computed from all inputs.
+  // Whether each host rounds or wraps its own sum. If not, the result is computed from all inputs,
+  // as for an Adasum, or for an average that divides a wider sum.
   bool sums_by_host() const {
     const ReduceOp op = call.reduction.op;
     const DTypeRow& row = row_of(call.reduction.dtype);

@@ -22,7 +22,7 @@
 namespace farandole {
 
 // A running step. All algorithms keep these promises:
-// - Universal entry: no user memory is written and no member is done before all have entered.
+// - Entry barrier: no user memory is written and no member is done before all have entered.
 // - When one member's step is kDone, all members have stored every flag that any member still
 //   needs. So that member may leave the group at once, and the others finish without waiting for
 //   it.

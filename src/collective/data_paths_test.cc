@@ -23,8 +23,8 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
   Operation operation() const { return std::get<0>(GetParam()).operation; }
   int members() const { return std::get<1>(GetParam()); }
 
-  // `bytes(member)` is how many bytes a member brings. Operations whose members all bring the same
-  // use bytes(0).
+  // `bytes(member)` is how many bytes a member brings. If all members of an operation must bring
+  // the same number of bytes, that number is bytes(0).
   PreparedCall call_of(const std::function<std::int64_t(int member)>& bytes,
                        std::vector<bool> in_heap) {
     CallInTest call = {.operation = operation(),

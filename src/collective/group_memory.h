@@ -1,8 +1,8 @@
 // GroupMemory: the layout of the shared segment of a group, or of its members on one host: the
-// costs, the end of the group on another host, the count of messages to the leader, the flag board,
-// two message rings (to the leader and back) for every other member, and the members' staging
-// memory. The leader is the lowest member on the host; in a group on one host, it is the
-// coordinator.
+// costs, the notice that the group has ended on another host, the count of messages to the leader,
+// the flag board, two message rings (to the leader and back) for every other member, and the
+// members' staging memory. The leader is the lowest member on the host; in a group on one host, it
+// is the coordinator.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class GroupMemory {
   // Says that the group has ended on another host. The leader writes it once, and `is_set` last.
   struct alignas(kFlagLineBytes) EndElsewhere {
     HardwareAtomics::Atomic<std::uint32_t> is_set;
-    std::int32_t rank;  // which has left
+    std::int32_t rank;  // the rank that has left
     std::uint32_t reason_bytes;
     std::array<char, kLeaveReasonBytesMax> reason;
   };

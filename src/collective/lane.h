@@ -3,11 +3,11 @@
 // are as many lanes as the smallest host part has members, so several processes drive the network.
 //
 // A step between hosts has two stages. First, member 0 of each host part tells the other hosts that
-// all members of its part have entered the step, and learns the same of them. An entry carries a
-// note: a few bytes that the algorithm chooses. Then the lanes move data. No lane moves data of a
-// step before its member knows that all members on all hosts have entered it. So a step that is
-// rolled back has moved no data, and data that arrives always belongs to a step that this member
-// runs or is about to run.
+// all members of its part have entered the step, and learns the same about the parts of the other
+// hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move data.
+// No lane moves data of a step before its member knows that all members on all hosts have entered
+// it. So a step that is rolled back has moved no data, and data that arrives always belongs to a
+// step that this member runs or is about to run.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ class Lane {
   // has not come.
   virtual std::optional<HostEntry> entry(int host, const StepIdentity& step) const = 0;
 
-  // Begins to move the data of a step that all members of all hosts have entered. Ends the step
-  // before it, of which all data must have been sent and received.
+  // Begins to move the data of a step that all members of all hosts have entered. Ends the previous
+  // step, whose data must all have been sent and received.
   virtual void begin(const StepIdentity& step) = 0;
   // Appends bytes to the stream of this step to another host. The memory is borrowed until sent()
   // has counted it.
@@ -49,8 +49,8 @@ class Lane {
   // Says where the next bytes of the stream from another host go. The memory is borrowed until
   // received() has counted it.
   virtual void receive(int host, std::span<std::byte> into) = 0;
-  // How many bytes of the step's streams have been sent or received since begin(). They grow only
-  // between two calls of advance() of a step.
+  // How many bytes of the step's streams have been sent or received since begin(). These counts
+  // grow only between two calls of a step's advance().
   virtual std::uint64_t sent(int host) const = 0;
   virtual std::uint64_t received(int host) const = 0;
 };

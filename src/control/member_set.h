@@ -35,7 +35,8 @@ class MemberSet {
 
   std::size_t bytes() const;  // how many bytes write() adds
   void write(ByteWriter& writer) const;
-  // Reads what write() has written. If it is not a set, the reader fails or the set is empty.
+  // Reads what write() has written. If the bytes are not a set, the reader fails or the result is
+  // empty.
   static MemberSet read(ByteReader& reader);
 
   friend bool operator==(const MemberSet&, const MemberSet&) = default;

@@ -83,7 +83,7 @@ struct Report {  // how far a member had come when it was stopped
 };
 using Announcement =
     std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin, Raise, Report>;
-// The announcements of a message. Each of these members has made each of them.
+// The announcements of a message. Each member of `from` has made each of these announcements.
 struct Announcements {
   MemberSet from;
   std::vector<Announcement> items;

@@ -11,8 +11,9 @@
 namespace farandole {
 namespace {
 
-// With one, a leader whose own announcements go first would always wait for the acknowledgement
-// before it sends those of the members below it.
+// How many messages to the parent may be unacknowledged. If this were 1, a leader would send its
+// own announcements first, and would then always wait for their acknowledgement before it sends the
+// announcements of the members below it.
 constexpr std::size_t kUnacknowledgedMax = 2;
 
 // A digest of the call that is announced. Empty for the other announcements: they depend on what

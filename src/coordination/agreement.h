@@ -57,12 +57,14 @@ class Agreement {
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
   // the bytes are not a valid message; after that, the group must not be used any more.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);
-  // Advances the time. If there is a deadline(), the caller must call tick() then at the latest.
+  // Advances the time. If there is a deadline(), the caller must call tick() at that time at the
+  // latest.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, call it after a round of other calls, until it returns none.
+  // this order. To send few messages, first make all other calls of a round, and then call this
+  // function until it returns none.
   std::optional<OutgoingMessage> next_message();
 
   // Returns the decision that this member must enter now. Null if there is none, or if the last

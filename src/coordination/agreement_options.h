@@ -16,7 +16,7 @@ struct AgreementOptions {
   // Must be equal on all members.
   std::int64_t fusion_bytes = 0;
   // How long a planned submission waits for the predicted step before this member raises a replan.
-  // Needless raises double the time, up to 16 times this value; a needed raise sets it back.
+  // Needless raises double the time, up to 16 times this value; a needed raise resets the time.
   Duration grace = std::chrono::milliseconds(10);
 };
 

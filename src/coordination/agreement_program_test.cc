@@ -222,7 +222,8 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// A training loop with regular evaluation has such supersteps if both use some of the same names.
+// A training loop that evaluates regularly has such supersteps if training and evaluation share
+// some names.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = programs_in_supersteps(
       members(), 120, 80,

@@ -37,7 +37,8 @@ Status Coordinator::receive(const MemberSet& from, const Announcement& item) {
     return Status::stop("it goes on after its report");
   if (announces && mode_ == Mode::kQueue)
     return Status::stop("it announces something in generation 1");
-  // An announcement of the old generation. The sender repeats it after the answer if needed.
+  // This announcement belongs to the old generation, so it is dropped. The sender repeats it after
+  // the answer if needed.
   if (announces && replan_) return {};
   bool any_joined = false;
   from.for_each([&](int one) { any_joined |= member(one).joined; });

@@ -108,7 +108,7 @@ class Follower {
   InFlight in_flight_;
   // in plan mode: how many submissions in flight are planned and not entered
   std::size_t planned_queued_ = 0;
-  std::uint32_t quiescent_points_last_ = 0;  // the highest among the entered submissions
+  std::uint32_t quiescent_points_last_ = 0;  // the highest count of the entered submissions
   std::uint32_t waits_last_ = 0;             // `waits` of the last submission
   std::optional<Join> join_;
   std::uint32_t calls_since_release_ = 0;  // AnnounceJoin::calls

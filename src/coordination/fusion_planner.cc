@@ -45,7 +45,7 @@ class FusionPlanner {
   }
 
   // Whether `next` fits into the bucket, which has `bytes` bytes so far. A batch must not begin in
-  // a bucket that cannot hold all of it, unless no bucket could.
+  // a bucket that cannot hold the whole batch, unless the batch is larger than any bucket.
   bool fits(const std::vector<std::size_t>& bucket, std::size_t next, std::int64_t bytes) const {
     if (bytes + items_[next].bytes > fusion_bytes_) return false;
     const auto batch = items_[next].batch;

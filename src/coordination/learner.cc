@@ -11,9 +11,9 @@
 namespace farandole {
 namespace {
 
-// How often a sequence must come in a row until it is learned without a synchronization point.
+// Without a synchronization point, a sequence is learned when it has come this many times in a row.
 constexpr int kRoundsAlike = 3;
-// How often members must raise the same wait until the learner changes the plan.
+// The learner changes the plan when members have raised the same wait this many times.
 constexpr int kWaitsAlike = 2;
 
 std::uint64_t digest_of_set(std::vector<std::uint32_t> ids) {
@@ -341,9 +341,9 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
   replace(fragment, before, predecessors(fragment), successors(fragment));
 }
 
-// From now on the fragment follows other fragments only inside a superstep: the ready ones, and
-// those that it followed there before. It no longer follows itself, and the ready fragments follow
-// it only after a synchronization point.
+// From now on the fragment follows other fragments only inside a superstep: the ready fragments,
+// and those that it has already followed inside a superstep. It no longer follows itself, and the
+// ready fragments follow it only after a synchronization point.
 void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
   const auto* found = plan_.find(fragment);
   if (found == nullptr) return;

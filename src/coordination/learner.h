@@ -41,20 +41,22 @@ class Learner {
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
-  // Chooses the fragment with which a plan begins at this id; 0 if none can. This may also be the
-  // fragment of another id, one that members have `announced`, if that fragment comes first.
+  // Chooses the fragment with which a plan begins at this id; 0 if no plan can begin. The result is
+  // the fragment of this id, or of another id that members have `announced`, if that fragment comes
+  // first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
   // Learns from a raise that one of the fragments `to` may follow `from`. Returns that one, or 0.
   std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                    EdgeKind kind);
-  // Learns from a raise that only the `ready` ids of this bucket and of later ones became ready in
-  // the grace time. The second time, these ids get their own buckets before the other ids.
+  // Learns from a raise that, of the ids of this bucket and of later buckets, only the `ready` ids
+  // became ready in the grace time. The second time, the `ready` ids get their own buckets before
+  // the other ids.
   void learn_wait(std::uint32_t fragment, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
   // Learns from a raise at the beginning of this fragment that no id of it became ready in the
   // grace time, but ids of the `ready` fragments did. Every second time, the fragment is put after
-  // these.
+  // the `ready` fragments.
   void learn_order(std::uint32_t fragment, const std::vector<std::uint32_t>& ready);
   // Drops the fragment of this id, because the id loses its signature.
   void forget(std::uint32_t id);

@@ -171,8 +171,8 @@ TEST_F(LearnerOfTwo, SuccessiveFragmentsBecomeEdges) {
   EXPECT_THAT(successors(1, EdgeKind::kSameSuperstep), IsEmpty());
 }
 
-// The shared part comes first, because before it the learner cannot know which superstep
-// begins.
+// The shared part comes first, because the group cannot know before the shared part which of the
+// supersteps begins.
 TEST_F(LearnerOfTwo, OverlappingSuperstepsAreCut) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
@@ -278,7 +278,7 @@ TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
   learner_.forget(1);
   EXPECT_THAT(fragments(), IsEmpty());
   learner_.forget(8);
-  EXPECT_FALSE(issue_superstep({1}));  // the learner has forgotten the steps before
+  EXPECT_FALSE(issue_superstep({1}));  // the learner has forgotten the earlier steps
 }
 
 }  // namespace

@@ -16,8 +16,9 @@
 
 namespace farandole {
 
-// Computes a step's identity: 64 bits from the digests of its signatures, in their order. It
-// depends only on these, so all members compute the same identity for the same step.
+// Computes a step's identity: 64 bits from the digests of its signatures, in their order. The
+// identity depends only on these digests, so all members compute the same identity for the same
+// step.
 class ContentIdentity {
  public:
   void add(const InternedSignature& interned) {

@@ -41,9 +41,9 @@ class JobSnapshot {
   const RecordedCall* blocking_call(int rank) const;
   // Whether the rank has called join in this group.
   bool has_joined(int rank, GroupId group) const;
-  // This rank's call with the same group and name as `call`, which is a call of this snapshot; for
-  // a message also the other half of it, but not another message. Null if the rank has no such call
-  // in flight.
+  // This rank's call with the same group and name as `call`, which is a call of this snapshot. For
+  // a message, it is `call` itself or the other half of that message: the receive of a send, or the
+  // send of a receive. Null if the rank has no such call in flight.
   const RecordedCall* same_call(int rank, const RecordedCall& call) const;
   // callers() returns the ranks that have made this call; missing() returns those that must still
   // make it before it can run.

@@ -167,7 +167,7 @@ Result<Surroundings> find_surroundings(const EngineOptions& options) {
       found.stores.job,
       RemoteStore::connect(
           {.places = options.job_store, .context = tls, .self = {Role::kWorker, rank}}, limit));
-  // So that ranks of two jobs with the same secret cannot connect to each other.
+  // The job number prevents connections between ranks of two jobs that have the same secret.
   FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
   Digest digest;
   digest.add(name);

@@ -116,7 +116,7 @@ void Groups::end_change() {
   changing_.notify_one();
 }
 
-// Waits until no other thread makes a change, in slices, to notice interruptions.
+// Waits until no other thread makes a change. Waits in short slices, to notice interruptions.
 Status Groups::begin_change() {
   for (bool ours = false; !ours;) {
     {

@@ -136,7 +136,6 @@ TEST_P(EngineOnHosts, MessagesArriveOnTheirHostAndAreAnErrorBetweenHosts) {
   });
 }
 
-// Groups that are made later connect their members then.
 TEST(EngineWithoutASecret, DoesNotConnectToOtherHosts) {
   const JobOnHosts job({0, 1});
   std::vector<std::thread> threads;
@@ -151,6 +150,7 @@ TEST(EngineWithoutASecret, DoesNotConnectToOtherHosts) {
   for (auto& thread : threads) thread.join();
 }
 
+// The members of a group that is added later connect when the group is added.
 TEST(EngineWithGroupsOnHosts, AGroupIsAddedLater) {
   run_job(HostOfRank{0, 0, 1, 2}, {}, [&](Engine& engine) {
     for (int round = 0; round < 3; ++round) {

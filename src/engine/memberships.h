@@ -59,8 +59,8 @@ class Memberships {
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
-  // Before this rank sleeps: whatever comes from other hosts will ring this rank's bell. Call it
-  // after Doorbells::prepare_sleep() and a last advance().
+  // Prepares for sleep: from now on, anything that comes from other hosts rings this rank's bell.
+  // Call it after Doorbells::prepare_sleep() and a last advance().
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }

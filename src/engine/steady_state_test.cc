@@ -213,8 +213,8 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   });
 }
 
-// Ranks have different amounts of data and join, first before the group has learned a plan, then
-// after.
+// Ranks have different amounts of data and join: once before the group has learned a plan, and once
+// after it has.
 TEST(Replan, RanksJoinInAnyMode) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kSmallBucketBytes, [](Engine& engine, const GroupSpy&) {

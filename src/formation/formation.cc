@@ -188,8 +188,9 @@ class FormationProtocol {
   }
 
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
-  // Each Store keeps its first value, so all ranks read the first reason. If this rank has read it
-  // in one Store, it passes it on to the other. On one host, both may be the same Store.
+  // Each Store keeps its first value, so all ranks read the first reason. If this rank has read a
+  // reason in one Store, it copies that reason to the other Store. On one host, both may be the
+  // same Store.
   void announce_failure(const Status& status) {
     const Bytes failure =
         bytes_of_text(first_failure_.empty()
@@ -269,8 +270,8 @@ class FormationProtocol {
     return keys;
   }
 
-  // Returns by rank what is known about it. A rank that has not come has the host −1. Errors:
-  // kFixCall for the first rank that differs from this one.
+  // Returns what is known about each rank, by rank. A rank that has not come has the host −1.
+  // Errors: kFixCall for the first rank that differs from this one.
   Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
     std::vector<RankInfo> ranks(members.size());
     std::vector<std::string> tokens;
@@ -322,7 +323,8 @@ class FormationProtocol {
                     rank(), size()));
   }
 
-  // Another rank of this host has failed.
+  // Returns the error if the wait for the memory has ended because the formation is over. Then
+  // another rank of this host has usually failed.
   Status ended_without_memory() {
     FARANDOLE_TRY_ASSIGN(const auto result, local_store_.wait(keys::complete(epoch_), limit_));
     FARANDOLE_TRY(read_result(result));

@@ -2,8 +2,8 @@
 // its member record in the job's Store; so all find out which ranks are on which host. Then the
 // ranks of each host share memory through their LocalStore: each rank its heap, the lowest rank the
 // doorbells, and the first member of every group on the host the group's memory. Each rank waits
-// until all ranks of the job have mapped what concerns them. Then the keys are removed. The number
-// of a rank's requests does not grow with the size of the job, except by one per 64 ranks.
+// until all ranks of the job have mapped the memory that they need. Then the keys are removed. The
+// number of a rank's requests does not grow with the size of the job, except by one per 64 ranks.
 #pragma once
 
 #include <cstdint>

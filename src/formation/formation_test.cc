@@ -130,7 +130,8 @@ TEST(Formation, OneHostIsFoundWithoutAnyVariable) {
 }
 
 TEST(Formation, EveryHostHasItsPartOfAGroup) {
-  // Group 1 has a part on both hosts, group 2 only on the second one, and group 3 two on the first.
+  // Group 1 has two members on each host. Group 2 has members on the second host only. Group 3 has
+  // two members on the first host and one on the second.
   const auto formed = JobOfHosts({0, 1, 0, 1, 0}).form_all({{0, 1, 3, 4}, {1, 3}, {1, 2, 4}});
   const auto group = [&](std::size_t rank, GroupId id) -> const FormedGroup* {
     for (const FormedGroup& one : formed[rank]->groups)
@@ -196,8 +197,8 @@ TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
   EXPECT_EQ(formed[3].status(), Status::fix_call(why));
 }
 
-// The lowest rank of a host fails after all records are there. Its host waits for the memory, and
-// the other host for the end.
+// The lowest rank of a host fails after all records are there. The other rank of its host waits for
+// the memory, and the ranks of the other host wait for the end of the formation.
 TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
   const JobOfHosts job({0, 0, 1, 1});
   std::vector<Status> ends(4);

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// Returns by number of the host the ranks that have come.
+// Returns the ranks that have come, by the number of their host.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<RankInfo>& ranks) {
   std::vector<std::vector<int>> hosts;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

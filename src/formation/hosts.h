@@ -20,7 +20,8 @@ struct RankInfo {
   std::vector<std::string> addresses;  // where other hosts reach it; empty in a job on one host
 };
 
-// Returns by rank the number of its host. `tokens` has by rank the token of its LocalStore.
+// Returns the number of each rank's host, by rank. `tokens` has the token of each rank's
+// LocalStore, by rank.
 std::vector<int> host_numbers(const std::vector<std::string>& tokens);
 
 // Returns the position of a rank, with all fields set.
@@ -30,8 +31,8 @@ RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
 std::string hosts_text(const std::vector<RankInfo>& ranks);
 
 // Compares the topology that a launcher has given a rank with the one that follows from the
-// records of all ranks. `given` may lack local and
-// cross ranks and sizes (−1). Errors: kFixCall, with both and the hosts.
+// records of all ranks. `given` may lack local and cross ranks and sizes (−1). Errors: kFixCall,
+// with both topologies and the hosts.
 Status check_found(const RankTopology& given, const std::vector<RankInfo>& ranks);
 
 }  // namespace farandole

@@ -14,7 +14,8 @@
 namespace farandole {
 namespace {
 
-// The same on all ranks of the job, so that the times in the files of several hosts agree.
+// Returns the time from which the timelines count. It is the same on all ranks of the job, so that
+// the times in the files of several hosts agree.
 Result<TimePoint> timeline_zero(Store& store) {
   FARANDOLE_TRY_ASSIGN(const TimePoint now, store.clock());
   ByteWriter writer;

@@ -1,10 +1,10 @@
 // HostsAllgather: the all-gather of a group that has members on several hosts. The notes carry how
-// many rows each member brings. The stream of a host is the rows of its members in rank order, the
-// same for all other hosts.
+// many rows each member brings. A host sends the same stream to all other hosts: the rows of its
+// members in rank order.
 //
-// Cost on h hosts, if the members of a host bring s bytes: it sends (h − 1) s bytes; two one-way
-// latencies, and the waits of HostCopies. A member that brings n bytes of a result of N bytes moves
-// 2 (n + N) bytes.
+// Cost on h hosts, if the members of a host together bring s bytes: the host sends (h − 1) s bytes;
+// two one-way latencies, and the waits of HostCopies. A member that brings n bytes of a result of N
+// bytes moves 2 (n + N) bytes.
 #pragma once
 
 #include <cstddef>

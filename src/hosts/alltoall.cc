@@ -23,7 +23,8 @@ std::int64_t number_at(const std::byte* numbers, std::int64_t index) {
 
 }  // namespace
 
-// All hosts keep as much as the largest one, so that all have the same windows.
+// Every host keeps as many bytes of each note as the host with the most members needs, so that all
+// hosts have the same windows.
 NoteSizes HostsAlltoall::note_sizes(const HostParts& hosts) {
   std::int64_t largest = 0;
   for (int host = 0; host < hosts.hosts(); ++host)
@@ -148,7 +149,7 @@ std::optional<HostCopies::Streams> HostsAlltoall::streams() const {
   return streams;
 }
 
-// Where a block begins in the input counts only for ours.
+// The field `input` matters only in the blocks that this member sends.
 HostStream HostsAlltoall::outgoing_to(int host) const {
   std::vector<std::int64_t> begins;  // of our rows for each member of the group
   std::int64_t rows = 0;
@@ -170,7 +171,7 @@ HostStream HostsAlltoall::outgoing_to(int host) const {
   return stream;
 }
 
-// Where a block begins in the output counts only for ours.
+// The field `output` matters only in the blocks that this member gets.
 HostStream HostsAlltoall::incoming_from(int host) const {
   HostStream stream;
   for (int from = 0; from < hosts().members_on(host); ++from) {

@@ -1,6 +1,6 @@
 // HostsBroadcast: the broadcast of a group that has members on several hosts. The note of the
-// root's host carries a small tensor. The streams of a larger one are the tensor, from the root's
-// host to each other host.
+// root's host carries a small tensor. If the tensor is larger, the root's host sends it as a stream
+// to each other host.
 //
 // Cost for n bytes on h hosts with p members each: the root's host sends (h − 1) n bytes. A small
 // tensor takes 2 waits and one one-way latency; a larger one takes one latency more, and the waits

@@ -1,10 +1,10 @@
 // HostCopies: the windows of the operations that only copy: broadcast, all-gather and all-to-all.
 //
-// In a window, each member stages what it brings to the chunks of its host's streams, at the place
-// that it has in the chunk. Lane k sends slice k of each chunk straight out of the staging memory
-// of the members that have it, and receives its slices of the other hosts' chunks into its own
-// staging memory. The members copy from the staging memory of the others what stays on the host
-// when it is staged, and what came from other hosts when it is complete.
+// In a window, each member stages what it brings to the chunks of its host's streams, at the
+// position of this data in the chunk. Lane k sends slice k of each chunk straight out of the
+// staging memory of the members that have it, and receives its slices of the other hosts' chunks
+// into its own staging memory. The members copy data that stays on the host from the staging memory
+// of the others as soon as it is staged. They copy data from other hosts as soon as it is complete.
 //
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and one one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
@@ -32,7 +32,7 @@ class HostCopies {
     std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
     std::vector<HostStream> incoming = {};  // by source host; ours is not used
     std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
-    std::int64_t windows = 0;               // instead, if the streams say where their chunks end
+    std::int64_t windows = 0;               // used instead if the streams say where chunks end
   };
 
   // `outgoing_count` is how many streams a host sends: one per host, or one for all. `notes` is

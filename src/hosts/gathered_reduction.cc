@@ -91,8 +91,8 @@ std::optional<std::int64_t> GatheredReduction::all_arrived() {
   return 0;
 }
 
-// Puts the inputs into the scratch list in rank order. An Adasum also has the places of the members
-// that have joined.
+// Puts the inputs into the scratch list in rank order. In an Adasum, a member that has joined also
+// has an entry, which is null.
 template <class InputOf>
 void GatheredReduction::collect_inputs(InputOf input_of) {
   scratch_->inputs.clear();

@@ -3,10 +3,10 @@
 // order. The Adasum needs the dot products of all inputs. The average of integers of less than 64
 // bits divides a 64-bit sum, and the sum of one host may not fit into their type.
 //
-// A window has the same segment of every input. It is copied into a buffer, which has two halves
-// because the members of our host bring a segment while the one before it is not complete. An
-// Adasum makes two passes over the segments: the first adds up the dot products, the second adds
-// the weighted inputs.
+// A window has the same segment of every input. These segments are copied into a buffer. The buffer
+// has two halves, because the members of our host already bring the next segment while the previous
+// one is not complete. An Adasum makes two passes over the segments: the first adds up the dot
+// products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
 // small, which takes 2 waits and one one-way latency. Otherwise a host sends (h − 1) pn bytes per

@@ -21,7 +21,7 @@ namespace farandole {
 
 struct NetworkOptions {
   std::size_t bytes_at_once = 1 << 20;  // the most bytes of a stream that one move() moves
-  std::size_t wire_bytes = 1 << 20;     // how many bytes of a stream may be sent and not received
+  std::size_t wire_bytes = 1 << 20;     // the most bytes of a stream that are sent but not received
 };
 
 class LanesInTest {
@@ -189,7 +189,7 @@ class LanesInTest {
 
   NetworkOptions options_;
   std::vector<std::vector<std::unique_ptr<LaneInTest>>> lanes_;  // by host and index
-  std::deque<Entry> entries_;                                    // sent and not yet there
+  std::deque<Entry> entries_;                                    // sent, but not received yet
   std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, Note> notes_;
   std::map<int, std::uint64_t> bytes_sent_;  // by host
   std::size_t entries_sent_ = 0;

@@ -119,7 +119,7 @@ class HostNotes {
   std::vector<std::int64_t> begins_;  // by host: what is kept of its note
   std::int64_t own_begin_ = 0;        // the note that our host sends
   std::int64_t end_;
-  int collected_ = 0;  // local member 0: the notes of so many hosts are there
+  int collected_ = 0;  // local member 0: how many hosts' notes have arrived
   bool same_step_ = true;
   State state_ = State::kEnter;
 };

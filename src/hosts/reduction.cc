@@ -114,7 +114,7 @@ std::optional<std::int64_t> HostsReduction::all_arrived() {
   return window_count_;
 }
 
-// Every member reduces the host sums of what it gets.
+// Every member reduces the host sums of the blocks that it gets.
 void HostsReduction::reduce_notes() const {
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (!wants(host)) continue;
@@ -150,8 +150,8 @@ const std::byte* HostsReduction::input_at(const Block& block, StreamRange range)
   return options_.tensor.input + block.input + (range.begin - block.begin);
 }
 
-// Reduces our lane's slice of the members' inputs into what we show ourselves, where no other
-// member reads this slice.
+// Reduces our lane's slice of the members' inputs. Writes the result to the place of this slice in
+// the chunk that we show. No other member reads that place.
 void HostsReduction::reduce_slice(std::int64_t window, int host) const {
   const EntryBarrier& entry_barrier = notes_.entry_barrier();
   const StreamRange all = slice(host, window);
@@ -192,7 +192,8 @@ void HostsReduction::receive_results(std::int64_t window) {
   complete(window).received = lane_.mark().received;
 }
 
-// In an allreduce, the results of a window follow the host sums of the next one.
+// In the streams of an allreduce, the results of a window come after the host sums of the next
+// window.
 bool HostsReduction::drive() {
   const std::int64_t last = options_.is_allreduce && begun_ < window_count_ ? begun_ - 1 : begun_;
   if (combined_ >= last || !lane_.have_received(contributed(combined_))) return false;

@@ -26,7 +26,7 @@ bool is_narrow_integer(DType dtype) {
          (row.dlpack_code == DLPackCode::kInt || row.dlpack_code == DLPackCode::kUInt);
 }
 
-// Whether the result does not follow from the host sums.
+// Whether the result cannot be computed from the host sums.
 bool needs_all_inputs(DType dtype, ReduceOp op) {
   const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
   return op == ReduceOp::kAdasum || (is_average && is_narrow_integer(dtype));
@@ -122,8 +122,8 @@ std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& i
 
 namespace {
 
-// Whether the notes and the windows fit into the staging memory. Only the splits of an all-to-all
-// become too many in groups of a realistic size.
+// Whether the notes and the windows fit into the staging memory. In groups of a realistic size,
+// only the splits of an all-to-all can be too large.
 bool fits(const HostParts& hosts, Operation operation) {
   const bool is_alltoall = operation == Operation::kAlltoall;
   NoteSizes notes = {.payloads = std::vector<std::int64_t>(hosts.members.size(),

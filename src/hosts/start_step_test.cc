@@ -97,8 +97,8 @@ TEST_P(HostsPromises, hosts_in_different_steps_mispredict_and_may_enter_again) {
   }
 }
 
-// Member 2 enters another step than the other members of its host, which never tell the other
-// hosts.
+// Member 2 enters another step than the other members of its host, so this host never tells the
+// other hosts that it has entered the step.
 TEST_P(HostsPromises, a_misprediction_on_one_host_leaves_the_others_waiting) {
   std::vector<StepIdentity> identities(kMembers, step_identity(1));
   identities[2].id = 8;

@@ -15,8 +15,8 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
   CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
 }
 
-// A slice has at most chunk / lanes + kPieceAlignment bytes. The result is not positive if they do
-// not fit.
+// A slice has at most chunk / lanes + kPieceAlignment bytes. The result is not positive if the
+// chunks and slices do not fit.
 std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
                                            std::int64_t chunks, std::int64_t slices) {
   const std::int64_t room = half_bytes - slices * kPieceAlignment;
@@ -41,7 +41,7 @@ void LaneStreams::receive(int host, std::byte* into, std::int64_t bytes) {
   passed_.received[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
 }
 
-// A lane has no stream to its own host, where nothing was passed.
+// A lane has no stream to its own host, so the mark of that host is 0.
 bool LaneStreams::have_sent(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.sent.size(); ++host)
     if (mark.sent[host] > 0 && lane_->sent(static_cast<int>(host)) < mark.sent[host]) return false;

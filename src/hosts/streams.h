@@ -133,7 +133,8 @@ class WindowLayout {
 // The streams of our lane. It does nothing on a member that has no lane.
 class LaneStreams {
  public:
-  // The bytes of each stream, for each other host, up to a position.
+  // A position in the streams to and from each other host, in bytes since the beginning of the
+  // step.
   struct Mark {
     std::vector<std::uint64_t> sent;
     std::vector<std::uint64_t> received;
@@ -145,7 +146,7 @@ class LaneStreams {
   void begin(const StepIdentity& identity) { lane_->begin(identity); }
   void send(int host, const std::byte* from, std::int64_t bytes);
   void receive(int host, std::byte* into, std::int64_t bytes);
-  // After all that has been passed to send() and receive() up to now.
+  // The position after all bytes that have been passed to send() and receive() so far.
   const Mark& mark() const { return passed_; }
   bool have_sent(const Mark& mark) const;
   bool have_received(const Mark& mark) const;

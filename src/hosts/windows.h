@@ -13,17 +13,17 @@
 // send and receive nothing. Members publish only A and B, as growing phases.
 //
 // Even and odd windows each have one half of the staging memory. Nothing is overwritten too early:
-// - What a member stages in A(w + 2) was read by others in K(w), and sent until B(w). The member
-// has
-//   done C(w) before, so all have published B(w), and each did so after its K(w) and its sends.
+// - What a member stages in A(w + 2) overwrites what others read in K(w) and sent until B(w). The
+//   member has done C(w) before, so all have published B(w), and each did so after its K(w) and its
+//   sends.
 // - What a lane receives in window w + 2 overwrites results that others fetched in C(w). The lane
 //   has waited in K(w + 2) until all have done A(w + 2), which they do after C(w).
 // - The slot is used again in the step after the next one, which no member enters before all have
 //   completed this step.
 //
-// The waits form no cycle between hosts: a lane waits only for data that the others send in K(w),
-// or when they have received the data of such a K(w), and K(w) needs no more than C(w − 2) of the
-// members of its host.
+// The waits form no cycle between hosts. A lane waits only for data that the other lanes send in
+// K(w), or that they send after they have received the data of K(w). Before a lane can do K(w),
+// only the members of its own host must have done C(w − 2).
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ class BasicHostWindows {
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): A;
   //   void begin(window): K;
-  //   bool drive(): advances the exchanges of our lane, for example sends on what has come. Returns
-  //     whether it did anything. Called before all else, so that the wire does not idle;
+  //   bool drive(): advances the exchanges of our lane, for example forwards data that has arrived.
+  //     Returns whether it did anything. Called before all else, so that the wire does not idle;
   //   bool is_complete(window): whether our lane has sent all data and has all results;
   //   void fetch(window): C.
   template <class Algorithm>
@@ -60,7 +60,7 @@ class BasicHostWindows {
  private:
   enum class State : std::uint8_t { kStage, kBegin, kComplete, kFetch, kOver };
 
-  // In the order in which members publish them. HostNotes has phase 1.
+  // The phases, in the order in which members publish them. HostNotes uses phase 1.
   static std::uint32_t staged_phase(std::int64_t window) {
     return window == 0 ? 2 : static_cast<std::uint32_t>(2 * window + 1);
   }
@@ -117,9 +117,9 @@ using HostWindows = BasicHostWindows<FlagBoard>;
 
 // Runs a step between hosts: its notes, then its windows. `operation` has the functions that
 // HostNotes needs, and std::optional<std::int64_t> all_arrived(): called when the notes are there
-// and valid. Returns the number of windows, which is the same on all members of all hosts. If it is
-// 0, the outputs are complete. Empty if the notes make no sense. `mover` has the functions that
-// HostWindows needs.
+// and valid. all_arrived() returns the number of windows, which is the same on all members of all
+// hosts. If that number is 0, the outputs are complete. The result is empty if the notes are
+// invalid. `mover` has the functions that HostWindows needs.
 template <class Operation, class Mover>
 Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation& operation,
                                Mover& mover) {

@@ -39,8 +39,8 @@ class WorkerReports {
   int size_;
 };
 
-// The reading side: the worker with this rank. Empty if there is no report of it, or if it is
-// written just now.
+// The reading side: the worker with this rank. Empty if there is no report of this worker, or if
+// its report is being written at this moment.
 std::optional<WatchedWorker> read_worker_report(std::span<const std::byte> memory, int rank);
 
 }  // namespace farandole

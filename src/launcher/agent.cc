@@ -258,7 +258,8 @@ void Agent::serve_nodes() {
   }
 }
 
-// Tells them once that this node's part of the job fails, so that they need not wait for it.
+// Tells the other nodes once that this node's part of the job fails, so that they need not wait for
+// it.
 void Agent::tell_other_nodes() {
   if (!nodes_ || told_own_failure_) return;
   const std::string failure = supervision_->own_failure();

@@ -21,7 +21,7 @@ struct WorkerDescriptors {
   int secret = -1;         // the job's secret; −1: the job is on one host
 };
 
-// Where the ranks of a job find the job's Store, and where torch.distributed's own may be.
+// Where the ranks of a job find the job's Store, and where torch.distributed may put its own store.
 struct MeetingPlaces {
   std::string job_store{};  // empty: the job is on one host
   std::string master_address = "127.0.0.1";

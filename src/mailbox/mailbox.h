@@ -38,12 +38,12 @@ class Mailbox {
   bool advance(std::vector<Record*>& finished);
   // Whether something waits for room in a ring.
   bool has_unsent() const { return unsent_ > 0; }
-  // Whether data or answers still move between this rank and one that is in the job.
+  // Whether data or answers still move between this rank and another rank that is still in the job.
   bool is_moving_data() const;
 
   // The rank is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
-  // message that has come as a whole can still be received. Call advance() until it makes no
-  // progress before, because the peer may have sent something at last.
+  // message that has come as a whole can still be received. Before that, call advance() until it
+  // makes no progress, because the peer may have sent something just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
   // The group was removed, so nothing matches its messages any more. Its sends were done early.
   void forget_group(GroupId group);
@@ -101,7 +101,8 @@ class Mailbox {
     std::string call_error;
 
     bool matches(const Offer& offer, int source) const;
-    // The rank whose end ends this receive; empty while a rank is there that may still send.
+    // Empty while a rank that may still send the message is in the job. Otherwise the rank whose
+    // end ends this receive.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 

@@ -12,10 +12,10 @@ namespace farandole {
 
 // One thread at a time may use a connection. Its destructor closes it.
 //
-// Errors of try_send() and try_receive(): kRebuildGroup if the peer has closed the connection, is
-// gone, or sent bytes that are not from the peer; kStop if a system call fails for another reason.
-// The text has both addresses and the error of the system. An error in one direction is final for
-// that direction: a peer that only stopped sending can still receive.
+// Errors of try_send() and try_receive(): kRebuildGroup if the peer has closed the connection or is
+// gone, or if received bytes are not from the peer; kStop if a system call fails for another
+// reason. The text has both addresses and the error of the system. An error in one direction is
+// final for that direction: a peer that only stopped sending can still receive.
 //
 // To sleep, poll descriptor() for POLLIN to receive, and for POLLOUT if there are bytes to send or
 // if has_unsent(). Do not sleep while has_received(), because then the bytes have left the kernel.
@@ -25,8 +25,8 @@ class Connection {
 
   // Sends a beginning of `first` and then `second`, as much as fits now, and returns how many bytes
   // it has taken: 0 if none fit. Bytes that were taken need not be offered again, but some may wait
-  // inside until the next call (has_unsent()); with no bytes, the call only sends those. `first` is
-  // for a short header: it travels together with the payload in `second`.
+  // inside until the next call (has_unsent()); a call with no bytes only sends the bytes that wait
+  // inside. `first` is for a short header: it travels together with the payload in `second`.
   virtual Result<std::size_t> try_send(std::span<const std::byte> first,
                                        std::span<const std::byte> second) = 0;
   // Receives into the caller's memory what is there, and returns how many bytes: 0 if none are.

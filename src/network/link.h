@@ -37,7 +37,8 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-// The other end of a connection. Unless its role is kUnknown, it has proven all this.
+// The other end of a connection. Unless its role is kUnknown, it has proven its party and its
+// epoch.
 struct OtherEnd {
   Party party;
   std::uint64_t epoch = 0;

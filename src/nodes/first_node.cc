@@ -40,7 +40,7 @@ Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
   return std::unique_ptr<FirstNode>(new FirstNode(context, options, std::move(events), now));
 }
 
-// Until the name of the endpoint is known, this is tried again.
+// If the name of the endpoint is not known yet, a later call tries again.
 Status FirstNode::listen(TimePoint now, NodeNews& news) {
   if (listener_ != nullptr || now < next_look_up_) return {};
   next_look_up_ = now + kLookUpPause;

@@ -37,7 +37,7 @@ class FirstNode final : public NodeLink {
   // A launcher that has connected.
   struct Guest {
     NodeChannel channel;
-    TimePoint leave_by;  // until it has said who it is, or after it was rejected
+    TimePoint leave_by;  // applies until it has said who it is, and after a rejection
     int node = -1;       // −1: it has not said it, or it was rejected
     bool rejected = false;
     bool waits_to_send = false;

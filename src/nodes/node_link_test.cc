@@ -315,7 +315,7 @@ TEST_F(NodeLinks, TheStartOfAnotherJobIsAnError) {
   }
 }
 
-// Its messages may have another form.
+// The messages of another version may have another form.
 TEST(NodeChannels, AnotherVersionAtTheOtherEndIsAnError) {
   const auto wire = std::make_shared<SimulatedWire>(1);
   NodeChannel channel(std::make_unique<SimulatedConnection>(wire, 1));

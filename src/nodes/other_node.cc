@@ -17,7 +17,7 @@ namespace {
 constexpr auto kDialPause = std::chrono::milliseconds(500);
 constexpr auto kDialTime = std::chrono::seconds(15);  // for all addresses of the endpoint
 // A process at the endpoint that turns us away has another secret, or is about to end: an earlier
-// job may still use the port. After this time, it counts as another secret.
+// job may still use the port. After this time, we conclude that it has another secret.
 constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
 // After the start timeout, node 0 says which nodes are missing.
 constexpr auto kLastWordTime = std::chrono::seconds(5);

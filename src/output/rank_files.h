@@ -25,8 +25,8 @@ class RankFiles {
   }
 
   // `worker` counts from 0. `stream` is 0 for standard output and 1 for standard error. If a write
-  // fails, nothing more is
-  // written to this file. Only the first failure of all files returns a text for the user.
+  // fails, nothing more is written to that file. Only the first failure of all files returns a text
+  // for the user.
   std::optional<std::string> write(int worker, std::size_t stream, std::string_view bytes);
 
  private:

@@ -15,7 +15,8 @@ namespace farandole {
 
 Bytes new_host_token() {
   std::array<std::uint64_t, 2> random{};
-  // The kernel returns so few bytes at once, or waits for its random numbers after the boot.
+  // The kernel returns so few bytes all at once. Shortly after the boot, the call may wait until
+  // the kernel has random numbers.
   while (::getrandom(random.data(), sizeof(random), 0) != sizeof(random))
     CHECK(errno == EINTR, "the kernel has random numbers");
   ByteWriter writer;

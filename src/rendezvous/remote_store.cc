@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-// The limits of the pause between two attempts at all places.
+// The limits of the pause between two rounds of attempts. A round tries all places.
 constexpr std::chrono::milliseconds kRoundPauseMin{50};
 constexpr std::chrono::milliseconds kRoundPauseMax{1000};
 

@@ -206,7 +206,7 @@ TEST(RemoteStore, AMemberThatMisbehavesIsCutOffAlone) {
                   AllOf(HasSubstr("worker 6 ("), HasSubstr("a malformed message of 1 bytes"))));
 }
 
-// Its answers fill all buffers, and then 4 MiB of the server.
+// The answers to this member fill all buffers, and then the 4 MiB that the server keeps for it.
 TEST(RemoteStore, AMemberThatReadsNoAnswersIsCutOff) {
   ServingThread serving(0, context().get());
   const auto good = store_at(serving.place(), 1);

@@ -26,8 +26,9 @@ constexpr std::size_t kValueHeadBytesMax = 16;
 // How many bytes of answers may wait for a client of another host.
 constexpr std::size_t kOutboxBytesMax = std::size_t{4} << 20;
 
-// What epoll waits for. While answers are unsent, no requests are read. A socket nearly always has
-// room, so a client whose next request has left the kernel gets its next turn at once.
+// What epoll waits for. While answers are unsent, no requests are read. If a client's next request
+// has already left the kernel, also waits for room to send. A socket nearly always has room, so
+// this client gets its next turn at once.
 std::uint32_t interest_in(bool all_sent, bool has_received) {
   if (!all_sent) return EPOLLOUT;
   return has_received ? EPOLLIN | EPOLLOUT : EPOLLIN;

@@ -42,7 +42,7 @@ void Submissions::forget_group(GroupId group) {
 
 void Submissions::set_open(GroupId group, bool open) {
   const auto found = open_.find(group);
-  if (found != open_.end()) found->second = open;  // this rank may not be a member
+  if (found != open_.end()) found->second = open;  // not found if this rank is not a member
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
@@ -54,7 +54,7 @@ Status Submissions::add(std::span<const Submission> batch, std::span<Handle> han
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Record* const record = table_.find(handles[i]);
     record->submitted = now;
-    // Ranks send and receive different messages, so these must not influence predictions.
+    // Ranks send and receive different messages, so messages must not influence predictions.
     const bool is_message = row_of(record->submission.operation).is_message;
     if (!is_message) record->context = contexts_.submitted(record->submission.group, number);
     record->observed = is_message;

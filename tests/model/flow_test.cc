@@ -81,7 +81,8 @@ void expect_to_hold(const NamedFlow& kind, const Options& options, Limits limits
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
-// In a job that is too large, depth first reaches some ends; breadth first reaches only beginnings.
+// In a job that is too large to be explored to its end, a depth-first search reaches the end of
+// some runs. A breadth-first search reaches only their beginnings.
 void expect_to_hold_up_to_the_bound(const NamedFlow& kind, const Options& options) {
   const char* const states = std::getenv("FARANDOLE_MODEL_STATES");
   for (const bool depth_first : {true, false}) {

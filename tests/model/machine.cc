@@ -197,8 +197,8 @@ void Machine::die(std::size_t member, MachineState& state) {
 
 void Machine::reap(std::size_t member, MachineState& state) {
   state.reaped |= bit(member);
-  // The model executes a store early and shows it late. Dropping it here means that the member died
-  // before it stored.
+  // The model executes a store early and shows it late. Dropping the store here means that the
+  // member died before it stored.
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
     if (!alive(state, who)) state.threads[who] = {};
   state.memory[scenario_.reaped[member].word()] = number_of(1);
@@ -209,7 +209,7 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
   // A thread that is woken early may still run late, so the time of a wake-up makes no difference,
-  // unless the waker may die before it.
+  // unless the waker may die before the wake-up.
   if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Protocol, WholeJob, testing::ValuesIn(whole_jobs()), pr
 
 class LargeJob : public testing::TestWithParam<Case> {};
 
-// In such a job, depth first reaches some ends; breadth first reaches only beginnings.
+// In such a job, a depth-first search reaches the end of some runs. A breadth-first search reaches
+// only their beginnings.
 TEST_P(LargeJob, HoldsUpToTheBound) {
   for (const bool depth_first : {false, true}) {
     Job job(GetParam().options);

@@ -1,5 +1,5 @@
-// The frames that lane 0 of one host part sends to lane 0 of the others. In the product, they
-// travel in a PeerChannel; these have no data.
+// The frames that lane 0 of one host part sends to lane 0 of the others. In the product, such
+// frames travel in a PeerChannel. The frames here have no data.
 #pragma once
 
 #include <functional>

@@ -55,7 +55,7 @@ Frames lose_every_tenth(Count& count, const RoutedFrame& frame) {
   return {frame};
 }
 
-// From the fifth entry on, a channel that goes up is cut for ever.
+// From the fifth entry on, every channel to a host part with a higher index is cut for ever.
 Frames cut_for_ever(Count& count, const RoutedFrame& frame) {
   if (++count.entries >= 5 && frame.from < frame.to) return {};
   return {frame};

@@ -30,7 +30,7 @@ void LaneZero::take_entry(Part& part, const EntryFrame& frame) {
 }
 
 // Only a host part that has not sent an entry of the sender's last step answers: the sender, and
-// every other host that has entered that step, waits for it.
+// every other host that has entered that step, waits for this answer.
 void LaneZero::take_end(Part& part, const EndFrame& frame) {
   part.end = frame;
   if (closed_by_) return;

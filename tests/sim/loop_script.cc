@@ -271,7 +271,8 @@ class LoopWriter {
     // If calls are made in turn and in a different order each time, each call is a stage of its
     // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
-    // A poll that returns true counts as a wait. Which poll does so depends on the random times.
+    // A poll that returns true counts as a wait. Which poll returns true depends on the random
+    // times.
     const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
@@ -322,7 +323,7 @@ class LoopWriter {
   std::vector<int> pattern_;
   int interruptions_percent_ = 0;
   int disturbed_iterations_ =
-      0;  // so many iterations, the first ones, may have unpredictable calls
+      0;  // how many iterations at the beginning may have unpredictable calls
   bool is_disturbed_ = false;
   bool has_polls_ = false;
   // These members concern only the program that is being written.

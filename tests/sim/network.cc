@@ -43,7 +43,8 @@ void Network::send(Envelope envelope) {
   for (auto& instead : taps_.messages(std::move(envelope))) enqueue(std::move(instead));
 }
 
-// When something that is sent now arrives. What is on its way when a cut begins arrives after it.
+// Returns the time at which something that is sent now arrives. What is on its way when a cut
+// begins arrives after the cut.
 Time Network::arrival(int from_host, int to_host, Traffic traffic) {
   const auto& script = hosts_.script();
   Time sent = timeline_.now();

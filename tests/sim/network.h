@@ -97,8 +97,8 @@ struct Taps {
 };
 
 // Control messages, entries and ends of groups travel in channels of their own, in order. So no
-// rule may depend on the order between two of them, although the product sends them on one
-// connection.
+// rule may depend on the order between two of these channels, although the product sends them on
+// one connection.
 class Network {
  public:
   Network(const Hosts& hosts, Timeline& timeline, Random& random, Referee& referee, Taps taps);

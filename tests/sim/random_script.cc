@@ -57,7 +57,8 @@ void add_cuts(Random& random, Script& script) {
   std::ranges::sort(script.cuts, {}, &Cut::begin);
 }
 
-// Not in loops that must fall silent: a member that was stopped between two submissions may raise.
+// Adds no pauses to loops that must fall silent: a member that was stopped between two submissions
+// may raise.
 void add_host_pauses(Random& random, Script& script) {
   if (script.must_fall_silent) return;
   for (int count = random.between(1, 3); count > 0; --count) {

@@ -83,7 +83,7 @@ class Referee {
   void answered_an_end() { ++across_hosts_.ends_answered; }
   // A host part gives up a step that its members have all entered, because other hosts will not.
   void ended_in_a_step() { ++across_hosts_.steps_given_up; }
-  // An answer rolls back while entries are on their way.
+  // An answer makes members roll back while entries are on their way.
   void rolls_back_with_entries_in_flight(int group, std::uint32_t generation);
 
   // Checks that all calls are done. Call it when no events are left, if no worker has died.

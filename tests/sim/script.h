@@ -89,7 +89,8 @@ struct Begin {  // begin an iteration of a loop
   int iteration;
 };
 struct Leave {  // leave the job without an error; always the last action
-  // Leave although others may wait for this worker; otherwise leave when its calls have ended.
+  // If true, the worker leaves although others may wait for it. If false, it leaves when its calls
+  // have ended.
   bool in_the_middle;
 };
 using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait,
@@ -100,8 +101,9 @@ struct Death {
   Time time;
 };
 
-// What travels between two hosts, each in its own channels. Ends of groups and news of deaths have
-// channels of their own, too, but they share the cuts and delays of the control messages.
+// The kinds of traffic between two hosts. Each kind has its own channels. Ends of groups and news
+// of deaths have channels of their own, too, but they share the cuts and delays of the control
+// messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
 // While two hosts are cut off in one direction, what one sends to the other does not arrive. It
@@ -130,7 +132,7 @@ struct Script {
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
   std::vector<Cut> cuts;
-  // Between hosts, how many times delay_max the traffic takes at most.
+  // The longest delay of each kind of traffic between hosts, as a multiple of delay_max.
   std::array<int, 2> slowness = {1, 1};
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag

@@ -92,7 +92,7 @@ Status Dialer::begin_next(TimePoint now) {
   return {};
 }
 
-// Returns null unless the connection stands.
+// Returns null unless the connection is established.
 Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, TimePoint now) {
   TlsSession& session = *attempt->session;
   const auto progress = session.try_handshake();

@@ -41,9 +41,9 @@ class Dialer {
                                                const DialOptions& options, TimePoint now,
                                                TimePoint deadline);
 
-  // Does all that can be done now. Returns the connection when it stands, and null before. Errors,
-  // which are final: kRebuildGroup if no address works, or at the deadline; the text has the last
-  // error of each address.
+  // Does all that can be done now. Returns the connection once it is established, and null until
+  // then. Errors, which are final: kRebuildGroup if no address works, or at the deadline; the text
+  // has the last error of each address.
   Result<std::unique_ptr<Connection>> try_connect(TimePoint now);
 
   // Whether a process at one of the addresses has closed a connection in the handshake.

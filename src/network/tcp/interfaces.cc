@@ -18,8 +18,8 @@
 namespace farandole {
 namespace {
 
-// How names of interfaces begin that containers and virtual machines of this host use. Their
-// addresses are the same on many hosts, or reach this host only.
+// The prefixes of the names of interfaces for containers and virtual machines of this host. The
+// addresses of these interfaces are the same on many hosts, or reach this host only.
 constexpr std::array<std::string_view, 14> kVirtualNames{
     "docker", "br-",   "virbr",  "veth", "cni", "flannel", "cali",
     "lxc",    "lxdbr", "podman", "vnet", "tun", "tap",     "kube"};

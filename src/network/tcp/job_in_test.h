@@ -133,7 +133,7 @@ inline SocketAddress address_of(const std::string& text) {
   return *address;
 }
 
-// Sleeps until one of the descriptors is ready or the time has come. Not for long.
+// Sleeps until one of the descriptors is ready or the time has come, but not for long.
 inline void sleep_for(std::initializer_list<int> descriptors, TimePoint until) {
   std::vector<pollfd> entries;
   for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});

@@ -14,7 +14,7 @@
 namespace farandole {
 
 struct TcpOptions {
-  // The connection fails if the peer's host has not answered for so long (TCP_USER_TIMEOUT, and
+  // The connection fails if the peer's host has not answered for this time (TCP_USER_TIMEOUT, and
   // keepalive while nothing is sent). A peer that lives but does not receive counts as silent, too:
   // its window is then closed, and the kernel counts that time.
   std::chrono::milliseconds silence_max{30'000};
@@ -23,8 +23,8 @@ struct TcpOptions {
 // Has TCP_NODELAY: bytes are sent at once.
 class TcpConnection final : public Connection {
  public:
-  // Begins to connect, and does not wait: until the connection stands, no bytes can be sent or
-  // received, and the descriptor is not writable. `from` is an own address to use (port 0: any).
+  // Begins to connect, and does not wait: until the connection is established, no bytes can be sent
+  // or received, and the descriptor is not writable. `from` is an own address to use (port 0: any).
   // Errors: kRebuildGroup if that address cannot be reached; kStop if a system call fails.
   static Result<std::unique_ptr<TcpConnection>> dial(const SocketAddress& to,
                                                      const std::optional<SocketAddress>& from,

@@ -42,7 +42,7 @@ struct TcpPair {
   std::unique_ptr<TcpConnection> accepted;
 };
 
-// The error that a connection that is not needed any more ends with.
+// Receives until the connection ends, and returns the error with which it ends.
 Status final_error(Connection& connection) {
   Bytes into(1 << 16);
   for (;;) {

@@ -2,8 +2,9 @@
 // hands out a connection only after its peer has proven who it is.
 //
 // Strangers cost a bounded amount: at most `handshakes_max` connections are in a handshake, each up
-// to a deadline and 4 KiB. If they are too many, the oldest one of the source with the most of them
-// is closed. So idle strangers from a few addresses push out each other, not a member.
+// to a deadline and 4 KiB. If there are too many handshakes, the oldest connection of the source
+// with the most handshakes is closed. So idle strangers from a few addresses push out each other,
+// not a member.
 #pragma once
 
 #include <chrono>

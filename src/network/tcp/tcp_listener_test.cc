@@ -168,7 +168,8 @@ TEST(TcpListener, GivesUpOnSlowStrangers) {
   }
   try_at(now);
   EXPECT_EQ(job.listener->next_deadline(), now + std::chrono::seconds(5));
-  // Each byte of the dribbling one comes in time, but the handshake as a whole has a deadline.
+  // Each byte of the dribbling connection comes in time, but the handshake as a whole has a
+  // deadline.
   ASSERT_EQ(::send(dribbling.get(), "\x01", 1, MSG_NOSIGNAL), 1);
   try_at(now + std::chrono::seconds(4));
   EXPECT_EQ(job.listener->counts().expired, 0u);
@@ -192,7 +193,7 @@ TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
   EXPECT_EQ(job.listener->counts().rejected, 0u);
 }
 
-// Strangers of one source are pushed out before a member that has only begun.
+// Strangers of one source are pushed out before a member whose handshake has only begun.
 TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
   ListeningJob job;
   job.options.handshakes_max = 4;
@@ -282,7 +283,7 @@ TEST(TcpListener, RejectsWhatItCannotListenAt) {
   Descriptor last_free(::dup(0));
   const NoFreeDescriptors none;
   EXPECT_EQ(error_of(usual).code(), StatusCode::kStop);
-  last_free.reset();  // for the epoll, but not for the socket
+  last_free.reset();  // a descriptor for the epoll, but none for the socket
   EXPECT_THAT(error_of(usual).message(),
               HasSubstr("cannot listen at 127.0.0.1:0: socket: Too many"));
 }

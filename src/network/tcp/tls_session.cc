@@ -18,8 +18,8 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that TLS seals at once
-// So many bytes travel in one system call. 64 KiB cost about 10 % less processor time than a record
-// at a time (docs/decisions/0050).
+// How many bytes are sent or received in one system call. 64 KiB cost about 10 % less processor
+// time than a record at a time (docs/decisions/0050).
 constexpr std::size_t kGatheredBytes = 64 * 1024;
 // A handshake has about 400 bytes. The limit bounds the memory that a stranger can make us use.
 constexpr std::size_t kHandshakeBytesMax = 4096;
@@ -202,8 +202,8 @@ int TlsSession::read_wire(std::span<std::byte> into) {
   return length_of(count);
 }
 
-// During the handshake, takes only what OpenSSL asks for: what follows an open link's handshake
-// belongs to the caller.
+// During the handshake, takes only the bytes that OpenSSL asks for: on an open link, the bytes
+// after the handshake belong to the caller.
 Status TlsSession::receive_from_wire(std::size_t wanted) {
   std::size_t limit = kGatheredBytes;
   if (progress_ != Progress::kDone) {
@@ -333,7 +333,7 @@ void TlsSession::finish_handshake() {
 }
 
 bool TlsSession::has_unsent() const {
-  // Until the peer is proven, the listening end keeps what it has to say.
+  // Until the peer is proven, the listening end sends nothing.
   const bool sealed_waits = may_write_ && !unsent_.empty();
   return sealed_waits || wire_->has_unsent();
 }
@@ -343,7 +343,7 @@ bool TlsSession::has_received() const {
   return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
 }
 
-// A key must not seal without end. Making the next one costs a few microseconds.
+// One key must not seal an unlimited number of bytes. Making the next one costs a few microseconds.
 Status TlsSession::change_key_if_due() {
   if (sealed_bytes_ < bytes_per_key_) return {};
   sealed_bytes_ = 0;

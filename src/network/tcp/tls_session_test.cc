@@ -205,7 +205,7 @@ TEST(TlsSession, RefusesAnyOtherLink) {
   }
 }
 
-// The other end has the secret, but a name that it was not given a key for.
+// A stream with a valid proof for one link must not be accepted under the name of another link.
 TEST(TlsSession, AProofIsForOneLinkOnly) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, bytes_of("payload"));
@@ -285,7 +285,7 @@ Bytes hello_of_a_browser(const char* groups) {
 
 TEST(TlsSession, AnswersNoOrdinaryTlsClient) {
   const auto context = context_of('s');
-  // The key share of the second one is for a group that we do not use.
+  // The key share of the second hello is for a group that we do not use.
   for (const char* groups : {"X25519", "P-256:X25519"}) {
     const Outcome outcome = send_as_stranger(*context, hello_of_a_browser(groups), false);
     EXPECT_EQ(outcome.error.code(), StatusCode::kRebuildGroup);

@@ -124,7 +124,8 @@ class BasicFlagBoard {
   // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase);
-  // The same for one member. Like the other checks, it publishes for whom we wait.
+  // Whether one member has reached the phase. Like the other checks, this function publishes for
+  // which member we wait.
   bool has_reached(int member, std::uint32_t phase);
 
   // True if a member has left the job or a rank has died, so that the group ends. If false, the
