@@ -1,7 +1,6 @@
 #include "formation/timeline_job.h"
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -20,11 +19,7 @@ Result<TimePoint> timeline_zero(Store& store) {
   FARANDOLE_TRY_ASSIGN(const TimePoint now, store.clock());
   ByteWriter writer;
   writer.put(nanoseconds_of(now));
-  // The error is ignored: either another rank was first, or the error occurs again in the wait
-  // below.
-  static_cast<void>(store.set(keys::timeline_zero(), writer.take()));
-  const std::function<bool()> never;
-  FARANDOLE_TRY_ASSIGN(const Bytes value, store.wait(keys::timeline_zero(), {TimePoint{}, never}));
+  FARANDOLE_TRY_ASSIGN(const Bytes value, store.set_if_new(keys::timeline_zero(), writer.take()));
   return TimePoint(std::chrono::nanoseconds(ByteReader(value).get<std::int64_t>()));
 }
 

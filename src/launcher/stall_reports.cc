@@ -116,14 +116,10 @@ void StallReports::judge(const std::vector<WatchedWorker>& workers, TimePoint no
 }
 
 void StallReports::request_stacks(const std::vector<int>& ranks) {
-  std::vector<int> own;
+  request_own_stacks(ranks);
   StacksWanted others;
   for (const int rank : ranks)
-    if (rank < layout_.local_size())
-      own.push_back(rank);
-    else
-      others.ranks.push_back(static_cast<std::uint32_t>(rank));
-  request_own_stacks(own);
+    if (rank >= layout_.local_size()) others.ranks.push_back(static_cast<std::uint32_t>(rank));
   if (!others.ranks.empty()) others_.link->tell(others);
 }
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <functional>
 #include <utility>
 
 #include "base/bytes.h"
@@ -17,11 +16,7 @@ Result<std::string> job_name(Store& store) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   ByteWriter writer;
   writer.put_text(format_text("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
-  // The error is ignored: either another rank was first, or the error occurs again in the wait
-  // below.
-  static_cast<void>(store.set(keys::job_name(), writer.take()));
-  const std::function<bool()> never;
-  FARANDOLE_TRY_ASSIGN(const Bytes value, store.wait(keys::job_name(), {TimePoint{}, never}));
+  FARANDOLE_TRY_ASSIGN(const Bytes value, store.set_if_new(keys::job_name(), writer.take()));
   return ByteReader(value).get_text();
 }
 

@@ -11,4 +11,11 @@ Result<Bytes> Store::wait(const std::string& key, const WaitLimit& limit) {
   return *std::move(values.front());
 }
 
+Result<Bytes> Store::set_if_new(const std::string& key, Bytes value) {
+  // The error is ignored: either another rank was first, or the error occurs again in the wait.
+  static_cast<void>(set(key, std::move(value)));
+  const std::function<bool()> never;
+  return wait(key, {TimePoint{}, never});
+}
+
 }  // namespace farandole
