@@ -79,21 +79,24 @@ void Channels::run() {
     }
     if (ready.data.fd == stop_event_.get()) return;
     doorbells_.ring_self();
+    if (ready.data.fd != listener_->descriptor()) continue;
+    if (auto called = called_.lock(); *called) (*called)();
   }
 }
 
 void Channels::stop(Duration limit) {
   const TimePoint deadline = time_now() + limit;
   const auto is_busy = [](const Entry& entry) {
-    if (entry.failed || entry.channel->connection() == nullptr) return false;
+    if (entry.failed) return false;
     if (entry.channel->wants_to_send()) return true;
+    if (entry.channel->connection() == nullptr) return false;
     return !entry.channel->peer_said_goodbye() && has_unacknowledged(*entry.channel->connection());
   };
   while (std::ranges::any_of(entries_ | std::views::values, is_busy) && time_now() < deadline) {
     if (advance()) continue;
     std::vector<pollfd> sockets;
     for (const auto& [rank, entry] : entries_)
-      if (is_busy(entry))
+      if (is_busy(entry) && entry.channel->connection() != nullptr)
         sockets.push_back(
             {.fd = entry.channel->connection()->descriptor(), .events = POLLIN, .revents = 0});
     ::poll(sockets.data(), sockets.size(), static_cast<int>(kStopPause.count()));
@@ -107,16 +110,38 @@ void Channels::stop(Duration limit) {
   thread_.join();
 }
 
-PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now) {
+void Channels::serve(std::function<void()> called) {
+  *called_.lock() = std::move(called);
+  watch_once(listener_->descriptor(), EPOLLIN);
+}
+
+PeerChannel& Channels::to(int rank, TimePoint now) {
+  const bool is_known = entries_.contains(rank);
+  Entry& entry = entry_of(rank);
+  const bool failed_before = entry.failed && entry.only_messages;
+  entry.only_messages = false;
+  if (failed_before) failures_.push_back({rank, "it could not be reached before"});
+  if (is_known) return *entry.channel;
+  entry.connect_deadline = now + options_.connect_timeout;
+  if (options_.rank < rank) dial(rank, entry, now);
+  return *entry.channel;
+}
+
+PeerChannel& Channels::for_messages(int rank, TimePoint now) {
   const bool is_known = entries_.contains(rank);
   Entry& entry = entry_of(rank);
   if (is_known) return *entry.channel;
+  entry.only_messages = true;
   entry.connect_deadline = now + options_.connect_timeout;
-  if (options_.rank > rank) return *entry.channel;
+  dial(rank, entry, now);
+  return *entry.channel;
+}
+
+void Channels::dial(int rank, Entry& entry, TimePoint now) {
   const auto party = [](int of_rank) {
     return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
   };
-  const DialOptions dial{.addresses = addresses,
+  const DialOptions dial{.addresses = options_.addresses_of(rank),
                          .link = {.job = options_.job,
                                   .epoch = options_.epoch,
                                   .dialer = party(options_.rank),
@@ -127,7 +152,6 @@ PeerChannel& Channels::to(int rank, const std::vector<SocketAddress>& addresses,
     entry.dialer = *std::move(dialer);
   else
     fail(rank, entry, dialer.status().message());
-  return *entry.channel;
 }
 
 Channels::Entry& Channels::entry_of(int rank) {
@@ -140,7 +164,7 @@ Channels::Entry& Channels::entry_of(int rank) {
 }
 
 bool Channels::advance() {
-  bool progress = is_connecting() && connect(time_now());
+  bool progress = (is_connecting() || is_serving_) && connect(time_now());
   for (auto& [rank, entry] : entries_) {
     if (entry.failed) continue;
     const auto moved = entry.channel->advance();
@@ -160,7 +184,7 @@ bool Channels::connect(TimePoint now) {
   bool progress = accept(now);
   for (auto& [rank, entry] : entries_) {
     if (entry.failed || entry.channel->connection() != nullptr) continue;
-    progress |= dial(rank, entry, now);
+    progress |= advance_dialer(rank, entry, now);
     if (!entry.failed && entry.channel->connection() == nullptr && !entry.dialer &&
         now >= entry.connect_deadline)
       fail(rank, entry,
@@ -175,21 +199,31 @@ bool Channels::accept(TimePoint now) {
   bool progress = false;
   for (;;) {
     auto connection = listener_->try_accept(now);
-    if (!connection.ok() || *connection == nullptr) return progress;
+    if (!connection.ok() || *connection == nullptr) break;
     progress = true;
     const Party& party = (*connection)->peer().party;
     const int rank = static_cast<int>(party.number);
-    if (party.role != Role::kWorker || rank < 0 || rank >= options_.rank)
+    if (party.role != Role::kWorker || rank < 0 || rank >= doorbells_.size() ||
+        rank == options_.rank)
       continue;  // such a party never dials
+    if (rank > options_.rank) {
+      for_messages(rank, now);
+      continue;
+    }
     // A rank may dial before we need its channel, for example for a group that we have not made
     // yet. We will need the channel soon, because both ranks make the group.
     Entry& entry = entry_of(rank);
     if (entry.channel->connection() == nullptr && !entry.failed)
       attach(entry, *std::move(connection));
   }
+  if (is_serving_ && listener_->next_deadline() == TimePoint::max()) {
+    is_serving_ = false;
+    watch_once(listener_->descriptor(), EPOLLIN);
+  }
+  return progress;
 }
 
-bool Channels::dial(int rank, Entry& entry, TimePoint now) {
+bool Channels::advance_dialer(int rank, Entry& entry, TimePoint now) {
   if (!entry.dialer) return false;
   auto connection = entry.dialer->try_connect(now);
   if (!connection.ok()) {
@@ -197,6 +231,10 @@ bool Channels::dial(int rank, Entry& entry, TimePoint now) {
     return true;
   }
   if (*connection == nullptr) return false;
+  if (options_.rank > rank) {  // the call has come; now that rank dials back
+    entry.dialer.reset();
+    return true;
+  }
   attach(entry, *std::move(connection));
   return true;
 }
@@ -208,11 +246,12 @@ void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
 }
 
 void Channels::fail(int rank, Entry& entry, std::string text) {
-  if (entry.channel->connection() == nullptr) --connecting_;
+  const bool was_connected = entry.channel->connection() != nullptr;
+  if (!was_connected) --connecting_;
   entry.failed = true;
   entry.channel->give_up();
   entry.dialer.reset();
-  failures_.push_back({rank, std::move(text)});
+  failures_.push_back({rank, std::move(text), entry.only_messages && !was_connected});
 }
 
 // The kernel removes a closed descriptor from the epoll. So a descriptor that is not in the epoll
@@ -225,7 +264,7 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::arm() {
-  if (is_connecting()) watch_once(listener_->descriptor(), EPOLLIN);
+  if (is_connecting() || is_serving_) watch_once(listener_->descriptor(), EPOLLIN);
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed) continue;
     if (entry.dialer) watch_once(entry.dialer->descriptor(), EPOLLIN);
@@ -238,7 +277,7 @@ void Channels::arm() {
 
 TimePoint Channels::deadline() const {
   TimePoint earliest = TimePoint::max();
-  if (!is_connecting()) return earliest;
+  if (!is_connecting() && !is_serving_) return earliest;
   earliest = listener_->next_deadline();
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed || entry.channel->connection() != nullptr) continue;

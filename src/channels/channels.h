@@ -1,8 +1,10 @@
 // Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
 // frames, and wakes this rank's sleeping thread when something arrives.
 //
-// Of two ranks, the lower one dials. Both ranks need the channel, because a lane of a group
-// connects the same members on both sides.
+// Of two ranks, the lower one dials. Both ranks know that a lane needs a channel, because it
+// connects the same members on both sides. But a rank that wants to send messages may be the higher
+// one. Then it calls the lower one: it makes a connection that carries nothing, and the lower rank
+// dials back. A rank is called at any time, also when it has no call in flight.
 #pragma once
 
 #include <chrono>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/guarded.h"
 #include "base/time_point.h"
 #include "channels/peer_channel.h"
 #include "network/tcp/dialer.h"
@@ -34,11 +37,14 @@ class Channels {
     // How long connecting to a rank may take.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
+    std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.
   struct Failure {
     int rank = 0;
     std::string text = {};
+    // The rank could not be reached. The channel was only for messages, and has carried none.
+    bool only_messages = false;
   };
 
   // `context` and `doorbells` are borrowed. The listener accepts this rank's links of the epoch.
@@ -54,8 +60,14 @@ class Channels {
   // Errors: kRebuildGroup if one cannot be connected; kRetry if `interrupted` returns true. It is
   // called about every 100 ms, and may be empty.
   Status wait_until_connected(const std::function<bool()>& interrupted);
-  // Whether a channel is not connected yet. Then advance() must be called even if nothing is sent.
+  // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
+  // From now on, `called` is called on the thread "farandole-net" when another process wants to
+  // connect. Then advance() must be called soon. It must not block or allocate memory.
+  void serve(std::function<void()> called);
+  // Call it after `called` was called, before advance().
+  void begin_serving() { is_serving_ = true; }
+
   // Ends the thread, and closes the connections. Before that, sends everything and waits until the
   // peers' hosts have received it, but at most for `limit`.
   void stop(Duration limit);
@@ -64,10 +76,15 @@ class Channels {
   void abandon_after_fork();
 
   // The functions from here to arm() are for the holder of the progress lock.
-  // Returns the channel to a rank at these addresses. Begins to connect if it is new.
-  PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses, TimePoint now);
+  // Returns the channel to a rank, for a lane. Begins to connect if it is new.
+  PeerChannel& to(int rank, TimePoint now);
+  // The same, for messages. The other rank need not know that this rank wants the channel.
+  PeerChannel& for_messages(int rank, TimePoint now);
   // Moves what it can. Returns whether it moved anything. Never blocks.
   bool advance();
+  // Whether advance() must be called even if this rank waits for nothing: something is to be sent,
+  // or a connection is being made.
+  bool has_work() const { return is_connecting() || is_serving_ || wants_to_send(); }
   // Whether a channel has something to send, also if it is not connected yet.
   bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
@@ -87,16 +104,18 @@ class Channels {
  private:
   struct Entry {
     std::unique_ptr<PeerChannel> channel;
-    std::unique_ptr<Dialer> dialer = {};
-    TimePoint connect_deadline{};  // for a channel that waits to be dialed
+    std::unique_ptr<Dialer> dialer = {};  // of the lower rank, or the call of the higher one
+    TimePoint connect_deadline{};         // for a channel that waits to be dialed
     bool failed = false;
+    bool only_messages = false;
   };
 
   // Makes the entry if it is new. Its channel then counts as connecting.
   Entry& entry_of(int rank);
+  void dial(int rank, Entry& entry, TimePoint now);
   bool connect(TimePoint now);
   bool accept(TimePoint now);
-  bool dial(int rank, Entry& entry, TimePoint now);
+  bool advance_dialer(int rank, Entry& entry, TimePoint now);
   void attach(Entry& entry, std::unique_ptr<Connection> connection);
   void fail(int rank, Entry& entry, std::string text);
   void watch_once(int descriptor, std::uint32_t events) const;
@@ -111,6 +130,8 @@ class Channels {
   std::vector<Failure> failures_;
   Descriptor epoll_;  // the sockets, each armed for one event
   Descriptor stop_event_;
+  bool is_serving_ = false;
+  Guarded<std::function<void()>> called_;
   std::thread thread_;
 };
 

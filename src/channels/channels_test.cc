@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <functional>
-#include <latch>
+#include <map>
+#include <semaphore>
 #include <thread>
 
 #include "base/no_descriptors_in_test.h"
@@ -24,6 +25,7 @@ class Rank {
  public:
   Rank(const TlsContext& context, int rank)
       : doorbells_(memory_.data(), rank, kSize), options_{.rank = rank, .job = 7, .epoch = 3} {
+    options_.addresses_of = [this](int of) { return known_[of]; };
     ListenOptions listen{
         .addresses = {address_of("127.0.0.1:0")},
         .acceptance = {
@@ -38,8 +40,15 @@ class Rank {
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   Channels& channels() { return *channels_; }
   PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses) {
-    return channels_->to(rank, addresses, std::chrono::steady_clock::now());
+    known_[rank] = addresses;
+    return channels_->to(rank, std::chrono::steady_clock::now());
   }
+  PeerChannel& for_messages(int rank, const std::vector<SocketAddress>& addresses) {
+    known_[rank] = addresses;
+    return channels_->for_messages(rank, std::chrono::steady_clock::now());
+  }
+  // The other rank may dial us.
+  void know(int rank, const std::vector<SocketAddress>& addresses) { known_[rank] = addresses; }
   void end() { channels_.reset(); }
 
   // Drives the channels until `done`, and sleeps in between as the engine does.
@@ -62,8 +71,9 @@ class Rank {
  private:
   alignas(kFlagLineBytes) std::array<std::byte, 4096> memory_{};
   Doorbells doorbells_;
-  Channels::Options options_;
+  Channels::Options options_{};
   std::vector<SocketAddress> addresses_;
+  std::map<int, std::vector<SocketAddress>> known_;  // by rank
   std::optional<Channels> channels_;
 };
 
@@ -80,7 +90,7 @@ TEST(Channels, ASleepingRankWakesForItsSockets) {
       second.drive([&] { return (message = channel.next_message(0)).has_value(); });
       channel.send_message(0, *message);
     }
-    channel.say_goodbye();
+    channel.say_goodbye("");
     second.channels().stop(kHangGuard);
   });
   auto& channel = first.to(1, second.addresses());
@@ -91,7 +101,7 @@ TEST(Channels, ASleepingRankWakesForItsSockets) {
     first.drive([&] { return (message = channel.next_message(0)).has_value(); });
     EXPECT_EQ(message, sent);
   }
-  channel.say_goodbye();
+  channel.say_goodbye("");
   first.channels().stop(kHangGuard);
   EXPECT_THAT(first.channels().take_failures(), IsEmpty());
 }
@@ -111,7 +121,7 @@ TEST(Channels, MovesDataBothWays) {
     self.drive([&] {
       return channel.sent(0) == data[number].size() && channel.received(0) == target[number].size();
     });
-    channel.say_goodbye();
+    channel.say_goodbye("");
     self.channels().stop(kHangGuard);
   };
   {
@@ -155,6 +165,78 @@ TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
   std::vector<Channels::Failure> failures;
   first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
   EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
+}
+
+TEST(Channels, ARankThatIsCalledDialsBack) {
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  first.know(1, second.addresses());
+  std::binary_semaphore called(0);
+  first.channels().serve([&] { called.release(); });
+  const Bytes envelope = random_bytes(100, 1);
+  std::jthread other([&] {
+    auto& channel = second.for_messages(0, first.addresses());
+    EXPECT_TRUE(channel.try_send_envelope(envelope, {}));
+    EXPECT_TRUE(second.channels().has_work());
+    channel.say_goodbye("done");
+    second.channels().stop(kHangGuard);
+    EXPECT_FALSE(channel.wants_to_send());
+  });
+  ASSERT_TRUE(called.try_acquire_for(kHangGuard));
+  first.channels().begin_serving();
+  EXPECT_TRUE(first.channels().has_work());
+  PeerChannel* channel = nullptr;
+  first.drive([&] {
+    first.channels().for_each([&](int, PeerChannel& one) { channel = &one; });
+    return channel != nullptr && channel->has_envelope();
+  });
+  EXPECT_EQ(channel->next_envelope(), envelope);
+  first.drive([&] { return channel->peer_said_goodbye() && !first.channels().has_work(); });
+  EXPECT_EQ(&first.for_messages(1, second.addresses()), channel);
+}
+
+TEST(Channels, AStrangerIsServedAndForgotten) {
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  std::binary_semaphore called(0);
+  first.channels().serve([&] { called.release(); });
+  for (int stranger = 0; stranger < 2; ++stranger) {
+    {
+      const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const auto address = kernel_address_of(first.addresses().front());
+      ASSERT_EQ(::connect(socket.get(), address.get(), address.bytes), 0);
+      ASSERT_TRUE(called.try_acquire_for(kHangGuard));
+      first.channels().begin_serving();
+      ASSERT_GT(::send(socket.get(), "GET /", 5, MSG_NOSIGNAL), 0);
+    }
+    first.drive([&] { return !first.channels().has_work(); });
+  }
+  first.channels().for_each([](int, PeerChannel&) { ADD_FAILURE() << "a stranger has a channel"; });
+}
+
+TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
+  const auto context = context_of('a');
+  std::vector<SocketAddress> nobody;
+  {
+    Rank ended(*context, 1);
+    nobody = ended.addresses();
+  }
+  for (const int peer : {0, 2}) {
+    Rank self(*context, 1);
+    auto& channel = self.for_messages(peer, nobody);
+    EXPECT_TRUE(channel.try_send_envelope({}, {}));
+    std::vector<Channels::Failure> failures;
+    self.drive([&] { return !(failures = self.channels().take_failures()).empty(); });
+    EXPECT_EQ(failures.front().rank, peer);
+    EXPECT_TRUE(failures.front().only_messages);
+    EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
+    EXPECT_FALSE(self.channels().has_work());
+    self.to(peer, nobody);
+    failures = self.channels().take_failures();
+    ASSERT_EQ(failures.size(), 1U) << "a lane cannot use this channel";
+    EXPECT_FALSE(failures.front().only_messages);
+  }
 }
 
 TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {

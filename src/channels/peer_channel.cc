@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kDataBytesMax = 256 * 1024;
 // The most bytes of a group that are kept until a step wants them.
 constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
+// How many envelopes wait at most for the connection. This bounds the memory of their copies.
+constexpr std::size_t kEnvelopesMax = 16;
 // About how many bytes one advance() moves in each direction.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
@@ -37,14 +39,16 @@ std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
 
 }  // namespace
 
+FrameHeader PeerChannel::header_of(FrameType type, const Bytes& payload) const {
+  return {.type = type, .epoch = epoch_, .length = static_cast<std::uint32_t>(payload.size())};
+}
+
 void PeerChannel::queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload) {
   if (said_goodbye_ || is_over_) return;
-  FrameHeader header{.type = type,
-                     .epoch = epoch_,
-                     .group = group,
-                     .generation = step.generation,
-                     .step = step.sequence,
-                     .length = static_cast<std::uint32_t>(payload.size())};
+  FrameHeader header = header_of(type, payload);
+  header.group = group;
+  header.generation = step.generation;
+  header.step = step.sequence;
   short_frames_.push_back({header, std::move(payload)});
 }
 
@@ -58,6 +62,24 @@ std::optional<Bytes> PeerChannel::next_message(GroupId group) {
   auto message = std::move(messages.front());
   messages.pop_front();
   return message;
+}
+
+bool PeerChannel::try_send_envelope(std::span<const std::byte> first,
+                                    std::span<const std::byte> rest) {
+  if (said_goodbye_ || is_over_ || envelopes_.size() >= kEnvelopesMax) return false;
+  Bytes payload;
+  payload.reserve(first.size() + rest.size());
+  payload.insert(payload.end(), first.begin(), first.end());
+  payload.insert(payload.end(), rest.begin(), rest.end());
+  envelopes_.push_back({header_of(FrameType::kEnvelope, payload), std::move(payload)});
+  return true;
+}
+
+std::optional<Bytes> PeerChannel::next_envelope() {
+  if (received_envelopes_.empty()) return std::nullopt;
+  auto envelope = std::move(received_envelopes_.front());
+  received_envelopes_.pop_front();
+  return envelope;
 }
 
 void PeerChannel::send_entry(GroupId group, const StepIdentity& step,
@@ -146,15 +168,20 @@ std::optional<Death> PeerChannel::next_death() {
   return death;
 }
 
-void PeerChannel::say_goodbye() {
+void PeerChannel::say_goodbye(const std::string& reason) {
   if (said_goodbye_) return;
-  queue(FrameType::kGoodbye, 0, {.generation = 0}, {});
+  ByteWriter writer;
+  writer.put_text(reason.substr(0, kLeaveReasonBytesMax));
+  Bytes payload = writer.take();
+  if (!is_over_)
+    envelopes_.push_back({header_of(FrameType::kGoodbye, payload), std::move(payload)});
   said_goodbye_ = true;
 }
 
 bool PeerChannel::wants_to_send() const {
   if (is_over_) return false;
-  if (outgoing_ || !short_frames_.empty() || (connection_ && connection_->has_unsent()))
+  if (outgoing_ || !short_frames_.empty() || !envelopes_.empty() ||
+      (connection_ && connection_->has_unsent()))
     return true;
   return std::ranges::any_of(streams_, [](const auto& one) { return !one.second.to_send.empty(); });
 }
@@ -168,7 +195,7 @@ Result<bool> PeerChannel::advance() {
   auto sent = send_some();
   // The peer has closed the connection. What it sent before may still be there, such as its
   // goodbye.
-  if (!sent.ok() && peer_said_goodbye_) {
+  if (!sent.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;
   }
@@ -176,28 +203,37 @@ Result<bool> PeerChannel::advance() {
   return received || *sent;
 }
 
-// Chooses the next frame to send; false if there is none. Groups with data take turns.
+// Chooses the next data frame; false if there is none. Groups with data take turns.
+bool PeerChannel::choose_data() {
+  const auto has_data = [](const auto& one) { return !one.second.to_send.empty(); };
+  auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
+  if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
+  if (next == streams_.end()) return false;
+  auto& [group, stream] = *next;
+  last_group_sent_ = group;
+  const auto bytes =
+      stream.to_send.front().first(std::min(kDataBytesMax, stream.to_send.front().size()));
+  FrameHeader header{.type = FrameType::kData,
+                     .epoch = epoch_,
+                     .group = group,
+                     .generation = stream.step.generation,
+                     .step = stream.step.sequence,
+                     .length = static_cast<std::uint32_t>(bytes.size())};
+  outgoing_ = Outgoing{header, {}, bytes};
+  return true;
+}
+
+// Chooses the next frame to send; false if there is none.
 bool PeerChannel::choose_outgoing() {
   outgoing_done_ = 0;
-  if (!short_frames_.empty()) {
-    outgoing_ = std::move(short_frames_.front());
-    short_frames_.pop_front();
+  if (short_frames_.empty() && (envelopes_.empty() || envelope_was_last_) && choose_data()) {
+    envelope_was_last_ = false;
   } else {
-    const auto has_data = [](const auto& one) { return !one.second.to_send.empty(); };
-    auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
-    if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
-    if (next == streams_.end()) return false;
-    auto& [group, stream] = *next;
-    last_group_sent_ = group;
-    const auto bytes =
-        stream.to_send.front().first(std::min(kDataBytesMax, stream.to_send.front().size()));
-    FrameHeader header{.type = FrameType::kData,
-                       .epoch = epoch_,
-                       .group = group,
-                       .generation = stream.step.generation,
-                       .step = stream.step.sequence,
-                       .length = static_cast<std::uint32_t>(bytes.size())};
-    outgoing_ = Outgoing{header, {}, bytes};
+    auto& frames = short_frames_.empty() ? envelopes_ : short_frames_;
+    if (frames.empty()) return false;
+    envelope_was_last_ = short_frames_.empty();
+    outgoing_ = std::move(frames.front());
+    frames.pop_front();
   }
   outgoing_->header.sequence = frames_sent_ + 1;
   outgoing_header_ = encode_frame_header(outgoing_->header);
@@ -244,7 +280,7 @@ Result<bool> PeerChannel::receive_some() {
   std::size_t moved = 0;
   while (moved < kBytesPerRound) {
     auto count = incoming_ ? receive_payload() : receive_header();
-    if (!count.ok() && peer_said_goodbye_) {
+    if (!count.ok() && peer_said_goodbye()) {
       is_over_ = true;
       return true;
     }
@@ -378,7 +414,10 @@ Status PeerChannel::finish_frame() {
       return reader.ok() ? Status() : Status::stop("the report of a death is too short");
     }
     case FrameType::kGoodbye:
-      peer_said_goodbye_ = true;
+      peer_goodbye_ = reader.get_text();
+      return reader.ok() ? Status() : Status::stop("a goodbye is too short");
+    case FrameType::kEnvelope:
+      received_envelopes_.push_back(std::exchange(payload_, {}));
       return {};
     case FrameType::kStore:
       break;

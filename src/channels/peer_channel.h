@@ -1,9 +1,11 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
-// the entries of lanes, the control messages of groups, and the end of groups.
+// the entries of lanes, the control messages of groups, the end of groups, and the envelopes of
+// sends and receives.
 //
-// Short frames go before data that has not begun. Data for which there is no memory yet is kept
-// here, so that it does not hold up the frames of other groups. There is little of it: a member
-// sends at most two windows of a step before it needs an answer.
+// Short frames go before data and envelopes that have not begun; these two take turns. Data for
+// which there is no memory yet is kept here, so that it does not hold up the frames of other
+// groups. There is little of it: a member sends at most two windows of a step before it needs an
+// answer.
 #pragma once
 
 #include <array>
@@ -65,6 +67,12 @@ class PeerChannel {
   void send_message(GroupId group, Bytes message);
   std::optional<Bytes> next_message(GroupId group);
 
+  // Appends an envelope, which consists of `first` and `rest`, of at most 64 KiB together. Returns
+  // false if too many envelopes wait, or if the connection is over.
+  bool try_send_envelope(std::span<const std::byte> first, std::span<const std::byte> rest);
+  bool has_envelope() const { return !received_envelopes_.empty(); }
+  std::optional<Bytes> next_envelope();
+
   // What Lane does; see collective/lane.h. entry() is empty unless the peer's entry has exactly
   // this generation and sequence.
   void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
@@ -93,9 +101,12 @@ class PeerChannel {
   std::optional<GroupEnd> next_group_end();
   std::optional<Death> next_death();
 
-  // Says that this rank sends nothing more, because it leaves in an orderly way.
-  void say_goodbye();
-  bool peer_said_goodbye() const { return peer_said_goodbye_; }
+  // Says that this rank sends nothing more, because it leaves in an orderly way. The peer hears it
+  // after all envelopes.
+  void say_goodbye(const std::string& reason);
+  bool peer_said_goodbye() const { return peer_goodbye_.has_value(); }
+  // Why the peer leaves; empty until it has said goodbye.
+  const std::optional<std::string>& peer_goodbye() const { return peer_goodbye_; }
   // Whether the connection is over: the peer has closed it after its goodbye, or end_group() has,
   // or it has failed.
   bool is_over() const { return is_over_; }
@@ -120,8 +131,10 @@ class PeerChannel {
     std::span<const std::byte> borrowed = {};  // of a data frame
   };
 
+  FrameHeader header_of(FrameType type, const Bytes& payload) const;
   void queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload);
   bool choose_outgoing();
+  bool choose_data();
   Result<bool> send_some();
   Result<bool> receive_some();
   Result<std::size_t> receive_header();
@@ -137,13 +150,16 @@ class PeerChannel {
   std::map<GroupId, Stream> streams_;
   std::deque<GroupEnd> group_ends_;
   std::deque<Death> deaths_;
+  std::deque<Bytes> received_envelopes_;
 
   std::deque<Outgoing> short_frames_;  // not begun
+  std::deque<Outgoing> envelopes_;     // not begun; the goodbye is the last one
   std::optional<Outgoing> outgoing_;   // begun, or about to begin
   FrameHeaderBytes outgoing_header_{};
   std::size_t outgoing_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
-  GroupId last_group_sent_ = 0;  // of a data frame
+  GroupId last_group_sent_ = 0;     // of a data frame
+  bool envelope_was_last_ = false;  // rather than data
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_;
@@ -151,7 +167,7 @@ class PeerChannel {
   std::size_t incoming_done_ = 0;  // bytes of the payload
   std::uint64_t frames_received_ = 0;
   bool said_goodbye_ = false;
-  bool peer_said_goodbye_ = false;
+  std::optional<std::string> peer_goodbye_;
   bool is_over_ = false;
 };
 

@@ -228,10 +228,52 @@ TEST(PeerChannel, TellsAboutEndsAndDeaths) {
   EXPECT_EQ(pair.right.next_death(), std::nullopt);
 }
 
+TEST(PeerChannel, EnvelopesTakeTurnsWithDataAndComeBeforeTheGoodbye) {
+  ChannelPair pair(11);
+  std::mt19937 random(1);
+  const Bytes data = random_bytes(random, 2'000'000);
+  Bytes target(data.size());
+  for (auto* const end : {&pair.left, &pair.right}) end->begin(0, kStep);
+  pair.right.receive(0, target);
+  pair.left.send(0, data);
+  std::vector<Bytes> sent;
+  for (;;) {
+    const Bytes first = random_bytes(random, 3);
+    const Bytes rest = random_bytes(random, 16'000);
+    if (!pair.left.try_send_envelope(first, rest)) break;
+    sent.push_back(first);
+    sent.back().insert(sent.back().end(), rest.begin(), rest.end());
+  }
+  EXPECT_EQ(sent.size(), 16U) << "further ones must wait";
+  pair.left.say_goodbye("it is done");
+  EXPECT_FALSE(pair.left.try_send_envelope({}, {}));
+  std::vector<Bytes> received;
+  std::uint64_t data_at_first_envelope = 0;
+  std::uint64_t data_at_last_envelope = 0;
+  while (!pair.right.peer_said_goodbye() || pair.right.has_envelope()) {
+    ASSERT_EQ(pair.left.advance().status(), Status());
+    ASSERT_EQ(pair.right.advance().status(), Status());
+    while (auto envelope = pair.right.next_envelope()) {
+      if (received.empty()) data_at_first_envelope = pair.right.received(0);
+      received.push_back(*std::move(envelope));
+      data_at_last_envelope = pair.right.received(0);
+    }
+    if (pair.right.peer_said_goodbye()) {
+      EXPECT_EQ(received.size(), sent.size());
+    }
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(pair.right.peer_goodbye(), "it is done");
+  EXPECT_LT(data_at_first_envelope, data.size());
+  EXPECT_GT(data_at_last_envelope, 0U);
+  pair.run();
+  EXPECT_EQ(target, data);
+}
+
 TEST(PeerChannel, AnEndWithoutAGoodbyeIsAnError) {
   for (const bool polite : {false, true}) {
     ChannelPair pair(9);
-    if (polite) pair.left.say_goodbye();
+    if (polite) pair.left.say_goodbye("done");
     pair.left.send_message(0, Bytes(1));  // dropped after a goodbye
     pair.run();
     pair.wire->directions[0].ended = true;

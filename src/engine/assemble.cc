@@ -74,14 +74,12 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
   ProgressThreads::Dependencies dependencies{.doorbells = *formation.doorbells,
                                              .recorder = *parts.recorder,
                                              .clock = *parts.clock,
-                                             .mailbox_memory = formation.mailbox_memory,
-                                             .pids = {},
-                                             .hosts = {},
-                                             .channels = parts.channels.get()};
-  for (const RankInfo& rank : formation.ranks) {
-    dependencies.pids.push_back(rank.pid);
-    dependencies.hosts.push_back(rank.host);
-  }
+                                             .ways = {.memory = formation.mailbox_memory,
+                                                      .local_ranks = {},
+                                                      .channels = parts.channels.get()},
+                                             .pids = {}};
+  for (const Peer& peer : formation.peers) dependencies.ways.local_ranks.push_back(peer.rank);
+  for (const RankInfo& rank : formation.ranks) dependencies.pids.push_back(rank.pid);
   return std::make_unique<ProgressThreads>(
       std::move(dependencies), std::move(members),
       Loop::Options{.policy = WaitPolicy(parts.formation.topology.local_size, usable_cores()),

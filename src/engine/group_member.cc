@@ -158,7 +158,7 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
   open_rings(memory);
-  if (!OtherHosts::has(formed)) return;
+  if (!formed.is_on_several_hosts()) return;
   CHECK(channels != nullptr, "a job on several hosts has channels");
   other_hosts_ = std::make_unique<OtherHosts>(formed, formation, *channels, memory);
 }

@@ -6,6 +6,17 @@
 #include "base/try.h"
 
 namespace farandole {
+namespace {
+
+std::vector<SocketAddress> addresses_of(const RankInfo& info) {
+  std::vector<SocketAddress> addresses;
+  for (const auto& text : info.addresses)
+    if (const auto address = SocketAddress::parse(text); address.ok())
+      addresses.push_back(*address);
+  return addresses;
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoch) {
   ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};
@@ -28,7 +39,11 @@ Result<std::unique_ptr<Channels>> HostNetwork::make_channels(
       Channels::Options{.rank = formation.doorbells->rank(),
                         .job = options_.job,
                         .epoch = static_cast<std::uint64_t>(formation.epoch),
-                        .connect_timeout = start_timeout});
+                        .connect_timeout = start_timeout,
+                        .tcp = {},
+                        .addresses_of = [&formation](int rank) {
+                          return addresses_of(formation.ranks[static_cast<std::size_t>(rank)]);
+                        }});
   FARANDOLE_TRY(channels->start());
   return channels;
 }

@@ -30,7 +30,8 @@ class HostNetwork {
   // Begins to listen, for links of this epoch only. Returns the addresses, with ports, at which the
   // other ranks reach this one. Errors: kFixCall for a wrong choice of interfaces; kStop.
   Result<std::vector<std::string>> listen(int rank, std::int64_t epoch);
-  // Makes the channels of a formation for which listen() was called. `start_timeout` is the limit
+  // Makes the channels of a formation for which listen() was called, and which must outlive them.
+  // `start_timeout` is the limit
   // for each connection. Errors: kStop.
   Result<std::unique_ptr<Channels>> make_channels(const Formation& formation,
                                                   std::chrono::milliseconds start_timeout);

@@ -1,7 +1,13 @@
 // Engines of jobs on several hosts.
 #include <gmock/gmock.h>
 
+#include <deque>
+#include <latch>
+#include <map>
 #include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
 
 #include "engine/hosts_in_test.h"
 
@@ -102,37 +108,152 @@ TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
 
 // Every rank sends to every other rank, and receives from it. Messages between hosts are an error
 // on both ranks, however late the other one is.
-TEST_P(EngineOnHosts, MessagesArriveOnTheirHostAndAreAnErrorBetweenHosts) {
-  const HostOfRank& hosts = GetParam();
-  run_job(hosts, {}, [&](Engine& engine) {
+// A send of this operation's element count, or a receive.
+Submission message(Operation operation, int peer, std::vector<float>& memory) {
+  Submission submission;
+  submission.operation = operation;
+  submission.name = (operation == Operation::kSend ? "to " : "from ") + std::to_string(peer);
+  submission.dtype = DType::kFloat32;
+  submission.shape = {static_cast<std::int64_t>(memory.size())};
+  submission.input = submission.output = memory.data();
+  submission.peer = peer;
+  return submission;
+}
+
+TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
+  constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};  // in floats; 2048 are sent early
+  run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
-    const auto host_of = [&](int of) { return hosts[static_cast<std::size_t>(of)]; };
-    for (int peer = 0; peer < engine.topology().size; ++peer) {
-      if (peer == rank) continue;
-      std::vector<float> sent(5, static_cast<float>(rank));
-      std::vector<float> received(5, -1.0F);
-      Submission send;
-      send.operation = Operation::kSend;
-      send.name = "send";
-      send.dtype = DType::kFloat32;
-      send.shape = {5};
-      send.input = sent.data();
-      send.peer = peer;
-      Submission receive = send;
-      receive.operation = Operation::kReceive;
-      receive.name = "receive";
-      receive.input = receive.output = received.data();
-      const auto sending = engine.submit(send);
-      const Status receiving = finish(engine, engine.submit(receive)).status;
-      const bool is_here = host_of(peer) == host_of(rank);
-      for (const Status& status : {finish(engine, sending).status, receiving}) {
-        EXPECT_EQ(status.code(), is_here ? StatusCode::kOk : StatusCode::kFixCall);
-        EXPECT_THAT(status.message(),
-                    testing::HasSubstr(is_here ? "" : "only between ranks on one host so far"));
+    const int size = engine.topology().size;
+    for (const std::size_t count : kSizes) {
+      std::vector<std::vector<float>> sent(static_cast<std::size_t>(size));
+      std::vector<std::vector<float>> received(static_cast<std::size_t>(size));
+      std::vector<Handle> handles;
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        auto& out = sent[static_cast<std::size_t>(peer)];
+        auto& in = received[static_cast<std::size_t>(peer)];
+        out.assign(count, static_cast<float>(100 * rank + peer));
+        in.assign(count, -1.0F);
+        handles.push_back(engine.submit(message(Operation::kSend, peer, out)).value());
+        handles.push_back(engine.submit(message(Operation::kReceive, peer, in)).value());
       }
-      EXPECT_THAT(received, testing::Each(is_here ? static_cast<float>(peer) : -1.0F));
+      for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
+      for (int peer = 0; peer < size; ++peer)
+        EXPECT_THAT(received[static_cast<std::size_t>(peer)],
+                    testing::Each(static_cast<float>(100 * peer + rank)));
     }
     ASSERT_EQ(barrier(engine), Status());
+  });
+}
+
+// Each rank submits its sends and receives of a common list in an order of its own. Messages
+// between two ranks with the same tag arrive in the order of the list.
+TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
+  struct Sent {
+    int from;
+    int to;
+    int tag;
+    std::vector<float> data;
+  };
+  const int size = static_cast<int>(GetParam().size());
+  std::mt19937 random(7);
+  const auto below = [](std::mt19937& source, int limit) {
+    return static_cast<int>(source() % static_cast<unsigned>(limit));
+  };
+  std::vector<Sent> list;
+  for (int number = 0; number < 200; ++number) {
+    const int from = below(random, size);
+    const int to = (from + 1 + below(random, size - 1)) % size;
+    const int most = below(random, 4) == 0 ? 50'000 : 3'000;
+    const auto count = static_cast<std::size_t>(below(random, most));
+    list.push_back({from, to, below(random, 3), std::vector<float>(count)});
+    for (float& element : list.back().data) element = static_cast<float>(random() % 1000);
+  }
+  run_job(GetParam(), {}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    std::mt19937 own(static_cast<unsigned>(rank));
+    std::vector<std::vector<float>> memory(list.size());
+    // By peer, tag and direction: the numbers of the messages, in order.
+    std::map<std::tuple<int, int, bool>, std::deque<std::size_t>> queues;
+    for (std::size_t number = 0; number < list.size(); ++number) {
+      if (list[number].from == rank)
+        queues[{list[number].to, list[number].tag, true}].push_back(number);
+      if (list[number].to == rank)
+        queues[{list[number].from, list[number].tag, false}].push_back(number);
+    }
+    std::vector<Handle> handles;
+    while (!queues.empty()) {
+      const auto queue = std::next(queues.begin(), below(own, static_cast<int>(queues.size())));
+      const auto [peer, tag, sends] = queue->first;
+      const std::size_t number = queue->second.front();
+      queue->second.pop_front();
+      if (queue->second.empty()) queues.erase(queue);
+      memory[number] = list[number].data;
+      if (!sends) std::ranges::fill(memory[number], -1.0F);
+      Submission submission =
+          message(sends ? Operation::kSend : Operation::kReceive, peer, memory[number]);
+      submission.tag = tag;
+      submission.name += " number " + std::to_string(number);
+      handles.push_back(engine.submit(submission).value());
+      if (below(own, 20) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
+    for (std::size_t number = 0; number < list.size(); ++number) {
+      if (list[number].to != rank) continue;
+      EXPECT_EQ(memory[number], list[number].data) << number;
+    }
+    ASSERT_EQ(barrier(engine), Status());
+  });
+}
+
+// Rank 0 names no source, so it does not know who will want a channel. The others end at once:
+// their messages must arrive all the same.
+TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
+  run_job(GetParam(), {}, [&](Engine& engine) {
+    const int size = engine.topology().size;
+    std::vector<float> memory(3, static_cast<float>(engine.topology().rank));
+    if (engine.topology().rank != 0) {
+      const auto handle = engine.submit(message(Operation::kSend, 0, memory));
+      EXPECT_EQ(finish(engine, handle).status, Status());
+      ASSERT_EQ(engine.shutdown("it has sent its message"), Status());
+      return;
+    }
+    std::set<int> sources;
+    for (int count = 1; count < size; ++count) {
+      const auto handle = engine.submit(message(Operation::kReceive, kAnyRank, memory));
+      const Outcome outcome = finish(engine, handle);
+      ASSERT_EQ(outcome.status, Status());
+      EXPECT_THAT(memory, testing::Each(static_cast<float>(outcome.source)));
+      sources.insert(outcome.source);
+    }
+    EXPECT_EQ(sources.size(), static_cast<std::size_t>(size - 1));
+    const auto handle = engine.submit(message(Operation::kReceive, kAnyRank, memory));
+    const Status nobody = finish(engine, handle).status;
+    EXPECT_EQ(nobody.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(nobody.message(), testing::HasSubstr("has left the job"));
+  });
+}
+
+// The last rank wants a channel while rank 0 makes no call: rank 0 connects all the same, so that
+// the message is on its way before the last rank ends.
+TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
+  std::latch has_left(1);
+  run_job(GetParam(), {}, [&](Engine& engine) {
+    const int last = engine.topology().size - 1;
+    std::vector<float> memory(100, 7.0F);
+    if (engine.topology().rank == last) {
+      const auto handle = engine.submit(message(Operation::kSend, 0, memory));
+      EXPECT_EQ(finish(engine, handle).status, Status());
+      ASSERT_EQ(engine.shutdown("it has sent its message"), Status());
+      has_left.count_down();
+    }
+    has_left.wait();
+    if (engine.topology().rank != 0) return;
+    memory.assign(100, 0.0F);
+    const auto handle = engine.submit(message(Operation::kReceive, last, memory));
+    EXPECT_EQ(finish(engine, handle).status, Status());
+    EXPECT_THAT(memory, testing::Each(7.0F));
   });
 }
 

@@ -49,7 +49,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
       member == members_.end()
           ? Status::fix_call(format_text("group {} was removed before {} could begin", group,
                                          call_title(record.submission)))
-      : row_of(operation).is_message ? check_message(record.submission, (*member)->ranks())
+      : row_of(operation).is_message ? Status()
       : (*member)->ended()           ? *(*member)->ended()
                                      : (*member)->supports(operation);
   if (status.ok() && row_of(operation).is_message)
@@ -59,31 +59,27 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-Status Memberships::check_message(const Submission& submission,
-                                  const std::vector<int>& ranks) const {
-  const auto host_of = [this](int rank) { return hosts_[static_cast<std::size_t>(rank)]; };
-  const auto is_here = [&](int rank) { return host_of(rank) == host_of(doorbells_.rank()); };
-  const bool possible =
-      channels_ == nullptr || (submission.peer != kAnyRank ? is_here(submission.peer)
-                                                           : std::ranges::all_of(ranks, is_here));
-  if (possible) return {};
-  return Status::fix_call(
-      format_text("{} is not possible: send and recv work only between ranks on one host so far; "
-                  "use a broadcast in a group of the two ranks",
-                  call_title(submission)));
-}
-
 // What a rank has said before its connection broke comes before the failure.
-bool Memberships::advance_channels() {
-  const bool progress = channels_->advance();
+bool Memberships::advance_channels(std::vector<Record*>& finished) {
+  bool progress = channels_->advance();
   channels_->for_each([&](int sender, PeerChannel& channel) {
     while (auto end = channel.next_group_end()) take_group_end(sender, *std::move(end));
     while (const auto death = channel.next_death())
       if (check_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
+    if (!channel.peer_said_goodbye() || channel.has_envelope() || mailbox_.is_gone(sender)) return;
+    const auto left = failure_of_leave(sender, *channel.peer_goodbye(), pids_);
+    mailbox_.end_peer(sender, left.status, finished);
+    progress = true;
   });
-  for (const auto& failure : channels_->take_failures())
-    close_epoch(failure.rank, format_text("rank {} has lost the connection to it: {}",
-                                          doorbells_.rank(), failure.text));
+  for (const auto& [rank, text, only_messages] : channels_->take_failures()) {
+    if (only_messages)
+      mailbox_.end_peer(rank, Status::rebuild_group(format_text("no connection to it: {}", text)),
+                        finished);
+    else
+      close_epoch(
+          rank, format_text("rank {} has lost the connection to it: {}", doorbells_.rank(), text));
+    progress = true;
+  }
   return progress;
 }
 
@@ -121,11 +117,11 @@ void Memberships::pass_on_death() {
 }
 
 bool Memberships::advance_all(std::vector<Record*>& finished) {
-  bool progress = channels_ != nullptr && advance_channels();
+  bool progress = channels_ != nullptr && advance_channels(finished);
   progress |= mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
   // What the members have sent leaves now, because this rank may drive no further round for long.
-  if (channels_ != nullptr && channels_->wants_to_send()) progress |= advance_channels();
+  if (channels_ != nullptr && channels_->wants_to_send()) progress |= advance_channels(finished);
   return progress;
 }
 
@@ -140,8 +136,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
     progress = true;  // the driving thread must run another round before it sleeps
   }
   has_unsent_ =
-      mailbox_.has_unsent() ||
-      (channels_ != nullptr && (channels_->wants_to_send() || channels_->is_connecting())) ||
+      mailbox_.has_unsent() || (channels_ != nullptr && channels_->has_work()) ||
       std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
   return progress;
 }
@@ -303,7 +298,8 @@ void Memberships::leave(std::string_view reason) {
   doorbells_.leave(reason);
   pass_on_death();
   if (channels_ != nullptr)
-    channels_->for_each([](int, PeerChannel& channel) { channel.say_goodbye(); });
+    channels_->for_each(
+        [&](int, PeerChannel& channel) { channel.say_goodbye(std::string(reason)); });
 }
 
 void Memberships::abort_out_of_memory() {

@@ -3,6 +3,7 @@
 // blocks while the groups go on. Only the holder of the progress lock may call it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,19 +30,16 @@ class Memberships {
     Doorbells& doorbells;
     FlightRecorder& recorder;
     const Clock& clock;
-    std::byte* mailbox_memory;       // of Mailbox::bytes_needed() bytes
+    Mailbox::Ways ways;              // its channels are null if all ranks are on this host
     std::vector<std::int64_t> pids;  // by rank, for texts
-    std::vector<int> hosts;          // by rank: the number of its host
-    Channels* channels;              // null if all ranks are on this host
   };
   explicit Memberships(Dependencies dependencies)
       : doorbells_(dependencies.doorbells),
         recorder_(dependencies.recorder),
         clock_(dependencies.clock),
         pids_(std::move(dependencies.pids)),
-        hosts_(std::move(dependencies.hosts)),
-        channels_(dependencies.channels),
-        mailbox_(dependencies.mailbox_memory, doorbells_, recorder_, clock_),
+        channels_(dependencies.ways.channels),
+        mailbox_(dependencies.ways, doorbells_, recorder_, clock_),
         failure_watch_(doorbells_) {}
   Memberships(const Memberships&) = delete;
   Memberships& operator=(const Memberships&) = delete;
@@ -64,7 +62,13 @@ class Memberships {
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }
-  // Whether messages waited for room after the last advance(), even with no call in flight.
+  // See Channels; for processes that want to connect to this rank.
+  void serve(std::function<void()> called) {
+    if (channels_ != nullptr) channels_->serve(std::move(called));
+  }
+  void begin_serving() { channels_->begin_serving(); }
+  // Whether messages waited for room after the last advance(), or a connection was being made, even
+  // with no call in flight.
   bool has_unsent() const { return has_unsent_; }
 
   // Ends all groups, and this rank leaves the job. Before that, it drives the steps that all
@@ -91,14 +95,13 @@ class Memberships {
     bool from_elsewhere;  // another host has told us
   };
 
-  bool advance_channels();
+  bool advance_channels(std::vector<Record*>& finished);
   void take_group_end(int sender, GroupEnd end);
   bool has_news();
   void close_epoch(int dead_rank, const std::string& reason);
   void pass_on_death();
   bool check_exists(int rank, int sender);
   std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
-  Status check_message(const Submission& submission, const std::vector<int>& ranks) const;
   void end_failed_groups(std::vector<Record*>& finished);
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
@@ -117,7 +120,6 @@ class Memberships {
   FlightRecorder& recorder_;
   const Clock& clock_;
   const std::vector<std::int64_t> pids_;
-  const std::vector<int> hosts_;
   Channels* const channels_;
   std::vector<std::unique_ptr<GroupMember>> members_;
   Mailbox mailbox_;

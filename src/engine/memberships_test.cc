@@ -23,10 +23,8 @@ class MembershipsTest : public testing::Test {
   Memberships memberships_{{.doorbells = doorbells_,
                             .recorder = recorder_,
                             .clock = clock_,
-                            .mailbox_memory = aligned(mailbox_),
-                            .pids = {100, 101},
-                            .hosts = {0, 0},
-                            .channels = nullptr}};
+                            .ways = {.memory = aligned(mailbox_), .local_ranks = {0, 1}},
+                            .pids = {100, 101}}};
   std::vector<Record*> finished_;
 
  private:

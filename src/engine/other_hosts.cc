@@ -7,45 +7,16 @@
 #include "hosts/start_step.h"
 
 namespace farandole {
-namespace {
-
-// The members of each host part, as indices in the group, and the index of our host part.
-HostParts parts_of(const FormedGroup& formed, int own_rank) {
-  HostParts parts;
-  std::map<int, std::size_t> places;  // by host number
-  for (std::size_t member = 0; member < formed.ranks.size(); ++member) {
-    const auto [place, is_new] = places.emplace(formed.hosts[member], parts.members.size());
-    if (is_new) parts.members.emplace_back();
-    parts.members[place->second].push_back(static_cast<int>(member));
-    if (formed.ranks[member] == own_rank) parts.host = static_cast<int>(place->second);
-  }
-  parts.start_step = start_step;
-  return parts;
-}
-
-std::vector<SocketAddress> addresses_of(const RankInfo& info) {
-  std::vector<SocketAddress> addresses;
-  for (const auto& text : info.addresses)
-    if (const auto address = SocketAddress::parse(text); address.ok())
-      addresses.push_back(*address);
-  return addresses;
-}
-
-}  // namespace
-
-bool OtherHosts::has(const FormedGroup& formed) {
-  return std::ranges::any_of(formed.hosts, [&](int host) { return host != formed.hosts.front(); });
-}
 
 OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
                        const GroupMemory& memory)
     : id_(formed.id),
-      formation_(formation),
       channels_(channels),
       ranks_(formed.ranks),
-      parts_(parts_of(formed, formation.doorbells->rank())),
+      parts_(formed.parts(formation.doorbells->rank())),
       doorbells_(*formation.doorbells),
       memory_(memory) {
+  parts_.start_step = start_step;
   const auto& own_part = parts_.members[static_cast<std::size_t>(parts_.host)];
   for (const int member : own_part)
     local_ranks_.push_back(formed.ranks[static_cast<std::size_t>(member)]);
@@ -61,9 +32,7 @@ void OtherHosts::connect(TimePoint now) {
     const int member =
         parts_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(local_member_)];
     const int rank = ranks_[static_cast<std::size_t>(member)];
-    const auto& info = formation_.ranks[static_cast<std::size_t>(rank)];
-    PeerChannel* const channel =
-        host == parts_.host ? nullptr : &channels_.to(rank, addresses_of(info), now);
+    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.to(rank, now);
     if (channel != nullptr) channel->begin_group(id_);
     if (channel != nullptr && is_leader()) leaders_.emplace(member, channel);
     of_lane.push_back(channel);

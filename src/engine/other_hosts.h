@@ -24,11 +24,9 @@ namespace farandole {
 // Only the holder of the progress lock may use it.
 class OtherHosts {
  public:
-  // Whether a group has members on several hosts. Only then it needs an object of this class.
-  static bool has(const FormedGroup& formed);
-
-  // `channels`, `formation` and the group's memory must outlive this object. `memory` is that of
-  // the members on this host. Any thread may call this constructor.
+  // For a group that has members on several hosts. `channels`, `formation` and the group's memory
+  // must outlive this object. `memory` is that of the members on this host. Any thread may call
+  // this constructor.
   OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
              const GroupMemory& memory);
 
@@ -63,7 +61,6 @@ class OtherHosts {
 
  private:
   GroupId id_;
-  const Formation& formation_;
   Channels& channels_;
   std::vector<int> ranks_;  // of all members, on all hosts
   HostParts parts_;

@@ -68,6 +68,9 @@ class ProgressLock {
     return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNoThread;
   }
 
+  // Call it when there is work although no thread has called: another process wants to connect.
+  [[nodiscard]] Wake work_came() const { return next(true); }
+
   // Begins a claim. Returns true if a thread holds the lock. Then ring the rank's bell, so that the
   // holder wakes up and releases the lock.
   bool begin_claim();

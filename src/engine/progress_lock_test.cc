@@ -79,6 +79,17 @@ TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {
   EXPECT_FALSE(lock.end_nap(kWork));
 }
 
+TEST(ProgressLock, WorkThatNoThreadBringsWakesWhoCanDoIt) {
+  ProgressLock lock;
+  EXPECT_EQ(lock.work_came(), Wake::kProgress);
+  lock.arrive(true);
+  EXPECT_EQ(lock.work_came(), Wake::kCallers);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_EQ(lock.work_came(), Wake::kNoThread) << "the holder's bell rings";
+  EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
+  EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
+}
+
 TEST(ProgressLock, AfterStopOnlyAClaimTakesIt) {
   ProgressLock lock;
   lock.arrive(true);

@@ -35,6 +35,15 @@ ProgressThreads::ProgressThreads(Dependencies dependencies,
 ProgressThreads::~ProgressThreads() { stop(); }
 
 Status ProgressThreads::start() {
+  memberships_.serve([this] {
+    state_.is_called = true;
+    auto to_wake = ProgressLock::Wake::kNoThread;
+    {
+      auto state = state_.guarded.lock();
+      to_wake = state->progress_lock.work_came();
+    }
+    state_.wake(to_wake);
+  });
   try {
     thread_ = std::thread(&ProgressThreads::run, this);
   } catch (const std::system_error& error) {

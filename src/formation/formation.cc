@@ -33,12 +33,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// The size of the segment that all ranks of a host share: the doorbells and the memory of the
-// mailboxes.
-std::size_t bytes_for_all(int size) {
-  return Doorbells::bytes_needed(size) + Mailbox::bytes_needed(size);
-}
-
 // How many descriptors a rank may have open at once: its own heap, a pidfd of every process of its
 // host, two for the watch and, for a short time, the heaps of all these ranks and a segment with
 // its duplicate. Adding a group later also opens a segment and its duplicate.
@@ -334,9 +328,16 @@ class FormationProtocol {
         rank()));
   }
 
+  // The size of the segment that all ranks of a host share: the doorbells and the memory of the
+  // mailboxes.
+  std::size_t bytes_for_host() const {
+    return Doorbells::bytes_needed(size()) +
+           Mailbox::bytes_needed(static_cast<int>(local_ranks_.size()));
+  }
+
   Status share_doorbells() {
     FARANDOLE_TRY_ASSIGN(const auto segment,
-                         Segment::create("farandole-doorbells", bytes_for_all(size())));
+                         Segment::create("farandole-doorbells", bytes_for_host()));
     return share_segment(local_store_, shared(keys::doorbells(epoch_)), *segment);
   }
 
@@ -353,7 +354,7 @@ class FormationProtocol {
 
   Status attach_doorbells(Formation& formation, const LocalValue& value) const {
     FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
-                         attach_segment(keys::doorbells(epoch_), value, bytes_for_all(size())));
+                         attach_segment(keys::doorbells(epoch_), value, bytes_for_host()));
     std::byte* const memory = formation.doorbells_segment->data();
     formation.doorbells = std::make_unique<Doorbells>(memory, rank(), size());
     formation.mailbox_memory = memory + Doorbells::bytes_needed(size());
@@ -430,6 +431,22 @@ std::vector<int> Formation::hosts_of(const std::vector<int>& members) const {
   std::vector<int> hosts;
   for (const int member : members) hosts.push_back(host_of(member));
   return hosts;
+}
+
+bool FormedGroup::is_on_several_hosts() const {
+  return std::ranges::any_of(hosts, [this](int host) { return host != hosts.front(); });
+}
+
+HostParts FormedGroup::parts(int own_rank) const {
+  HostParts parts;
+  std::map<int, std::size_t> places;  // by host number
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    const auto [place, is_new] = places.emplace(hosts[member], parts.members.size());
+    if (is_new) parts.members.emplace_back();
+    parts.members[place->second].push_back(static_cast<int>(member));
+    if (ranks[member] == own_rank) parts.host = static_cast<int>(place->second);
+  }
+  return parts;
 }
 
 std::vector<int> Formation::on_this_host(const std::vector<int>& members) const {

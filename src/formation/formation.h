@@ -39,6 +39,11 @@ struct FormedGroup {
   std::vector<int> hosts;  // by member: the number of its host
   // The GroupMemory of the members on this host. Engines of one process may share it.
   std::shared_ptr<Segment> segment;
+
+  bool is_on_several_hosts() const;
+  // The members of each host part, and the host part of this rank, a member. Sets only `members`
+  // and `host`.
+  HostParts parts(int own_rank) const;
 };
 
 struct Formation {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/signature.h"
 #include "base/try.h"
@@ -63,34 +64,46 @@ std::string mismatch(const Offer& offer, int from, const Submission& receive, in
 
 }  // namespace
 
-std::size_t Mailbox::bytes_needed(int size) {
-  const auto ranks = static_cast<std::size_t>(size);
+std::size_t Mailbox::bytes_needed(int local_size) {
+  const auto ranks = static_cast<std::size_t>(local_size);
   return ranks * sizeof(MessageRing::Counter) + ranks * ranks * MessageRing::bytes_needed();
 }
 
-Mailbox::Peer::Peer(Mailbox& mailbox, std::byte* memory, int peer_rank)
-    : rank(peer_rank),
-      out(mailbox.ring(memory, mailbox.doorbells_.rank(), peer_rank, peer_rank)),
-      in(mailbox.ring(memory, peer_rank, mailbox.doorbells_.rank(), peer_rank)) {}
-
-Mailbox::Mailbox(std::byte* memory, Doorbells& doorbells, FlightRecorder& recorder,
+Mailbox::Mailbox(const Ways& ways, Doorbells& doorbells, FlightRecorder& recorder,
                  const Clock& clock)
-    : doorbells_(doorbells),
-      recorder_(recorder),
-      clock_(clock),
-      sent_to_us_(counter(memory, doorbells.rank())) {
-  for (int rank = 0; rank < doorbells.size(); ++rank) peers_.emplace_back(*this, memory, rank);
+    : doorbells_(doorbells), recorder_(recorder), clock_(clock), channels_(ways.channels) {
+  for (int rank = 0; rank < doorbells.size(); ++rank) peers_.emplace_back(rank);
+  const auto& local = ways.local_ranks;
+  auto* const counters = reinterpret_cast<MessageRing::Counter*>(ways.memory);
+  std::byte* const rings = ways.memory + local.size() * sizeof(*counters);
+  // Ranks of this host are numbers in `local` here.
+  const auto ring = [&](std::size_t from, std::size_t to, int peer) {
+    std::byte* const memory = rings + (to * local.size() + from) * MessageRing::bytes_needed();
+    return MessageRing(memory, doorbells_, peer, counters + to);
+  };
+  const auto own =
+      static_cast<std::size_t>(std::ranges::find(local, doorbells.rank()) - local.begin());
+  CHECK(own < local.size(), "this rank is on this host");
+  sent_to_us_ = counters + own;
+  for (std::size_t other = 0; other < local.size(); ++other) {
+    Peer& one = peer(local[other]);
+    one.out = ring(own, other, one.rank);
+    one.in = ring(other, own, one.rank);
+  }
 }
 
-MessageRing::Counter* Mailbox::counter(std::byte* memory, int rank) const {
-  return reinterpret_cast<MessageRing::Counter*>(memory) + rank;
+bool Mailbox::Peer::try_send(std::span<const std::byte> envelope, std::span<const std::byte> rest) {
+  return out ? out->try_send(envelope, rest) : channel->try_send_envelope(envelope, rest);
 }
 
-MessageRing Mailbox::ring(std::byte* memory, int from, int to, int peer) {
-  const auto size = static_cast<std::size_t>(doorbells_.size());
-  const auto index = static_cast<std::size_t>(to) * size + static_cast<std::size_t>(from);
-  std::byte* const rings = memory + size * sizeof(MessageRing::Counter);
-  return {rings + index * MessageRing::bytes_needed(), doorbells_, peer, counter(memory, to)};
+std::optional<Bytes> Mailbox::Peer::try_receive() {
+  return in ? in->try_receive() : channel->next_envelope();
+}
+
+void Mailbox::open(Peer& peer) {
+  if (peer.out || peer.channel != nullptr) return;
+  peer.channel = &channels_->for_messages(peer.rank, clock_.now());
+  opened_.push_back(peer.rank);
 }
 
 bool Mailbox::Posted::matches(const Offer& offer, int source) const {
@@ -117,6 +130,7 @@ void Mailbox::send(Record& record, std::vector<Record*>& finished) {
   const Submission& submission = record.submission;
   Peer& to = peer(submission.peer);
   if (to.gone) return fail_because(record, *to.gone, finished);
+  open(to);
   const std::uint64_t id = ++to.last_id;
   Offer offer = offer_of(submission, id);
   if (!offer.call_error.empty()) {
@@ -146,6 +160,9 @@ void Mailbox::receive(Record& record, const std::vector<int>& ranks,
   if (posted.peer == kAnyRank)
     std::ranges::copy_if(ranks, std::back_inserter(posted.sources),
                          [this](int rank) { return rank != doorbells_.rank(); });
+  else
+    open(peer(posted.peer));
+  for (const int source : posted.sources) open(peer(source));
   if (!posted.call_error.empty()) {
     posted.record = nullptr;
     fail(record, Status::fix_call(submission.call_error), finished);
@@ -224,27 +241,30 @@ bool Mailbox::advance(std::vector<Record*>& finished) {
 }
 
 bool Mailbox::receive_envelopes(std::vector<Record*>& finished) {
-  const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
-  if (sent == count_at_last_read_ || broken_) return false;
-  count_at_last_read_ = sent;
   bool progressed = false;
+  for (const int rank : opened_) progressed |= receive_from(peer(rank), finished) > 0;
+  const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
+  if (sent == count_at_last_read_) return progressed;
+  count_at_last_read_ = sent;
   for (Peer& from : peers_) {
-    if (from.rank == doorbells_.rank()) continue;
-    for (int count = 0;; ++count) {
-      if (count == kEnvelopesPerRound) {
-        count_at_last_read_ = sent - 1;  // look again in the next round
-        break;
-      }
-      const auto bytes = from.in.try_receive();
-      if (!bytes) break;
-      progressed = true;
-      const Status status = handle(from, *bytes, finished);
-      if (status.ok()) continue;
-      broken_ = Status::stop(format_text("rank {}: {}", from.rank, status.message()));
-      return true;
-    }
+    if (!from.in || from.rank == doorbells_.rank()) continue;
+    const int count = receive_from(from, finished);
+    if (count == kEnvelopesPerRound) count_at_last_read_ = sent - 1;  // look again next time
+    progressed |= count > 0;
   }
   return progressed;
+}
+
+int Mailbox::receive_from(Peer& from, std::vector<Record*>& finished) {
+  int count = 0;
+  for (; count < kEnvelopesPerRound && !broken_; ++count) {
+    const auto bytes = from.try_receive();
+    if (!bytes) break;
+    const Status status = handle(from, *bytes, finished);
+    if (!status.ok())
+      broken_ = Status::stop(format_text("rank {}: {}", from.rank, status.message()));
+  }
+  return count;
 }
 
 Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
@@ -326,7 +346,7 @@ Status Mailbox::handle_data(Peer& from, std::uint64_t id, std::span<const std::b
 
 bool Mailbox::send_envelopes(Peer& to, std::vector<Record*>& finished) {
   bool progressed = false;
-  while (!to.unsent.empty() && to.out.try_send(to.unsent.front().bytes)) {
+  while (!to.unsent.empty() && to.try_send(to.unsent.front().bytes)) {
     if (Record* const done = to.unsent.front().completes) finished.push_back(done);
     to.unsent.pop_front();
     --unsent_;
@@ -343,7 +363,7 @@ bool Mailbox::send_data(Peer& to, std::vector<Record*>& finished) {
     Sending& sending = found->second;
     const auto* const data = static_cast<const std::byte*>(sending.record->submission.input);
     const std::span part(data + sending.sent, std::min(kPartBytes, sending.bytes - sending.sent));
-    if (!to.out.try_send(encode(DataHeader{found->first}), part)) return progressed;
+    if (!to.try_send(encode(DataHeader{found->first}), part)) return progressed;
     progressed = true;
     sending.sent += part.size();
     if (sending.sent < sending.bytes) continue;

@@ -1,7 +1,9 @@
-// Mailbox: this rank's messages to and from the other ranks of the job. Each pair of ranks has two
-// message rings, which lie in memory that all ranks map; a page of it is allocated at its first
-// use. Messages need no agreement: the receiver matches them by group, channel and tag, in the
-// order in which they came. It never blocks. Only the holder of the progress lock may call it.
+// Mailbox: this rank's messages to and from the other ranks of the job. Each pair of ranks on this
+// host has two message rings, which lie in memory that all ranks of the host map; a page of it is
+// allocated at its first use. Messages to and from a rank on another host go through the channel to
+// that rank, which is made at the first use. Messages need no agreement: the receiver matches them
+// by group, channel and tag, in the order in which they came. A mailbox never blocks. Only the
+// holder of the progress lock may call it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "channels/channels.h"
 #include "mailbox/envelope.h"
 #include "submission/submission_table.h"
 #include "timeline/flight_record.h"
@@ -22,11 +25,16 @@ namespace farandole {
 
 class Mailbox {
  public:
-  static std::size_t bytes_needed(int size);
+  // For that many ranks on this host.
+  static std::size_t bytes_needed(int local_size);
 
-  // `memory` is bytes_needed() bytes that all ranks share and that are zero at first. All borrowed
-  // objects must outlive this one.
-  Mailbox(std::byte* memory, Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock);
+  struct Ways {         // to the other ranks
+    std::byte* memory;  // bytes_needed() bytes that the local ranks share; they are zero at first
+    std::vector<int> local_ranks;  // the ranks on this host, ascending
+    Channels* channels = nullptr;  // to the ranks on other hosts; null if there are none
+  };
+  // All borrowed objects must outlive this one.
+  Mailbox(const Ways& ways, Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock);
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
@@ -45,6 +53,7 @@ class Mailbox {
   // message that has come as a whole can still be received. Before that, call advance() until it
   // makes no progress, because the peer may have sent something just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
+  bool is_gone(int rank) const { return peers_[static_cast<std::size_t>(rank)].gone.has_value(); }
   // The group was removed, so nothing matches its messages any more. Its sends were done early.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
@@ -72,14 +81,17 @@ class Mailbox {
     std::uint64_t arrival;  // counts the offers of all peers
   };
   struct Peer {
-    Peer(Mailbox& mailbox, std::byte* memory, int rank);
+    explicit Peer(int peer_rank) : rank(peer_rank) {}
+    bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> rest = {});
+    std::optional<Bytes> try_receive();
     // The peer has answered this offer. Returns its entry in `sending`; end() if the send was
     // early.
     std::map<std::uint64_t, Sending>::iterator answered(std::uint64_t id);
 
     int rank;
-    MessageRing out;
-    MessageRing in;
+    std::optional<MessageRing> out;  // to a rank on this host, and from it
+    std::optional<MessageRing> in;
+    PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
     std::deque<Unsent> unsent;
     std::uint64_t last_id = 0;
     std::map<std::uint64_t, Sending> sending;  // by id
@@ -107,8 +119,8 @@ class Mailbox {
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  MessageRing ring(std::byte* memory, int from, int to, int peer);
-  MessageRing::Counter* counter(std::byte* memory, int rank) const;
+  // Makes the channel to a rank on another host, if there is none.
+  void open(Peer& peer);
 
   void send(Record& record, std::vector<Record*>& finished);
   void receive(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
@@ -119,6 +131,8 @@ class Mailbox {
   void post(Peer& to, const Envelope& envelope, Record* completes = nullptr);
 
   bool receive_envelopes(std::vector<Record*>& finished);
+  // Returns how many envelopes it has read, at most kEnvelopesPerRound.
+  int receive_from(Peer& from, std::vector<Record*>& finished);
   Status handle(Peer& from, std::span<const std::byte> bytes, std::vector<Record*>& finished);
   void handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
   void handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
@@ -135,9 +149,11 @@ class Mailbox {
   Doorbells& doorbells_;
   FlightRecorder& recorder_;
   const Clock& clock_;
-  const MessageRing::Counter* const sent_to_us_;
-  std::uint32_t count_at_last_read_ = 0;  // the value of that counter at the last read
-  std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
+  Channels* const channels_;
+  const MessageRing::Counter* sent_to_us_ = nullptr;  // by ranks on this host
+  std::uint32_t count_at_last_read_ = 0;              // the value of that counter at the last read
+  std::vector<Peer> peers_;                           // by rank; the entry of this rank is not used
+  std::vector<int> opened_;  // the ranks on other hosts that have a channel here
   std::deque<Posted> posted_;
   std::uint64_t arrivals_ = 0;
   std::size_t unsent_ = 0;  // how many envelopes wait, and how many sends have data left

@@ -35,8 +35,9 @@ class Job {
     for (int rank = 0; rank < size; ++rank) ranks_.push_back(rank);
     for (int rank = 0; rank < size; ++rank) {
       bells_.push_back(std::make_unique<Doorbells>(aligned(bell_memory_), rank, size));
-      mailboxes_.push_back(
-          std::make_unique<Mailbox>(aligned(ring_memory_), *bells_.back(), recorder_, clock_));
+      mailboxes_.push_back(std::make_unique<Mailbox>(
+          Mailbox::Ways{.memory = aligned(ring_memory_), .local_ranks = ranks_}, *bells_.back(),
+          recorder_, clock_));
     }
   }
 
@@ -321,7 +322,7 @@ TEST(MailboxTest, NonsenseIsReported) {
   Doorbells doorbells(aligned(bells), 0, 2);
   FlightRecorder recorder(aligned(flight));
   const SystemClock clock;
-  Mailbox mailbox(aligned(rings), doorbells, recorder, clock);
+  Mailbox mailbox({.memory = aligned(rings), .local_ranks = {0, 1}}, doorbells, recorder, clock);
   auto* const counter = reinterpret_cast<MessageRing::Counter*>(aligned(rings));
   std::byte* const from_1_to_0 =
       aligned(rings) + 2 * sizeof(MessageRing::Counter) + MessageRing::bytes_needed();

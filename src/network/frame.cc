@@ -22,7 +22,7 @@ constexpr std::array kFrameRules{
     FrameRule{FrameType::kControl, 64U << 10U}, FrameRule{FrameType::kEnter, (64U << 10U) + 8U},
     FrameRule{FrameType::kData, 64U << 20U},    FrameRule{FrameType::kStore, 16U << 20U},
     FrameRule{FrameType::kGroupEnd, 1U << 10U}, FrameRule{FrameType::kDeath, 1U << 10U},
-    FrameRule{FrameType::kGoodbye, 0},
+    FrameRule{FrameType::kGoodbye, 1U << 10U},  FrameRule{FrameType::kEnvelope, 64U << 10U},
 };
 
 Status frame_error(std::string_view what) {

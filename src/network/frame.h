@@ -22,6 +22,7 @@ enum class FrameType : std::uint8_t {
   kGroupEnd = 5,  // a group has ended on the sender's host, because a rank has left
   kDeath = 6,     // a rank has died
   kGoodbye = 7,   // the sender leaves, and sends nothing more
+  kEnvelope = 8,  // a part of a send or receive
 };
 
 struct FrameHeader {
