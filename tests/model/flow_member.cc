@@ -156,9 +156,9 @@ void FlowMember<Slots>::begin() {
   mode_ = Mode::kRound;
 }
 
-// Mirrors one round of the engine: checks for the end of members, advances the step, and sleeps if
-// nothing can be done. After another member has died or left, this member finishes its step if it
-// can, and then ends.
+// Mirrors one round of the engine: checks whether members have died or left, advances the step, and
+// sleeps if nothing can be done. After another member has died or left, this member finishes its
+// step if it can, and then ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::run_round() {
   if (ending_ == Ending::kAbandoned) return wait_for_writers();
@@ -197,12 +197,11 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();
-  const bool quits = options.leaving_member == number_;
+  const bool quits = options.quitter == number_;
   any_member_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
-  any_member_left_ =
-      options.leaving_member >= 0 && !quits && doorbells_->has_left(options.leaving_member);
-  const bool wants = quits && job_->wants_to_end.await(0) != 0;
-  if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants)) return;
+  any_member_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
+  const bool wants_to_end = quits && job_->wants_to_end.await(0) != 0;
+  if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants_to_end)) return;
   const bool entered = board().generation() != 0 && board().sequence() == step_;
   if (!entered || board().try_close()) return fail();
   ending_ = Ending::kKept;
@@ -216,7 +215,7 @@ void FlowMember<Slots>::fail() {
     require(job_->arena(), outcome.get() != 1, "a step has failed that somebody completed");
     outcome.set(2);
   }
-  if (job_->options().leaving_member == number_) {
+  if (job_->options().quitter == number_) {
     job_->arena().execution().mute(job_->options().spins);
     doorbells_->leave("");
     job_->arena().execution().mute(false);
@@ -396,7 +395,7 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
   require(job_->arena(), !read_after_give_back_,
           "a step was completed with memory that was given back");
-  if (job_->options().leaving_member >= 0 && job_->options().mortal < 0) {
+  if (job_->options().quitter >= 0 && job_->options().mortal < 0) {
     const Ghost& outcome = job_->outcomes[step_];
     require(job_->arena(), outcome.get() != 2, "a step was completed that failed somewhere");
     outcome.set(1);
