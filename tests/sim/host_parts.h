@@ -1,6 +1,5 @@
 // Which members of each group share a host, and what each host knows. The members of a group on one
-// host are a host part: they share a board and a piece of memory. Nothing here is visible to other
-// hosts.
+// host are a host part: they share a board and a piece of memory, which other hosts do not see.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace farandole::sim {
 
-// A leave of a member of the group: of a rank on this host that wants to leave or has left, or of a
-// rank elsewhere of which lane 0 has heard. The tickets are drawn on this host.
+// A member of the group that leaves: a rank on this host that wants to leave or has left, or a rank
+// on another host whose leave lane 0 has been notified of. The tickets are drawn on this host.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;

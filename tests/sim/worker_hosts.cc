@@ -46,18 +46,18 @@ bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
 bool SimulatedWorker::follow_lane_0(Membership& membership) {
   const auto& attempt = membership.attempt;
   const bool waits = attempt && attempt->state == Attempt::State::kEnteredHere;
-  const auto& over_after = board(membership).over_after(membership.index);
+  const auto& last_sequence = board(membership).last_sequence(membership.index);
   if (waits && (dependencies_.flaws.local_members_do_not_wait ||
                 board(membership).met(membership.index) ==
                     SimulatedBoard::word_of(attempt->entered.step_number()))) {
-    if (!over_after || !dependencies_.flaws.drops_a_met_step) {
+    if (!last_sequence || !dependencies_.flaws.drops_a_met_step) {
       agree(membership);
       return true;
     }
   }
-  if (!over_after) return false;
+  if (!last_sequence) return false;
   membership.enters = false;
-  if (attempt && attempt->entered.step_number().sequence <= *over_after &&
+  if (attempt && attempt->entered.step_number().sequence <= *last_sequence &&
       !dependencies_.flaws.drops_a_met_step)
     return false;
   end_by_leave(membership);
@@ -119,7 +119,7 @@ bool SimulatedWorker::judge_step(Membership& membership) {
       agree(membership);
       return true;
     case LaneZero::Outlook::kMispredicted:
-      if (flaws.takes_no_notice_of_other_entries) return false;
+      if (flaws.ignores_mispredictions_between_hosts) return false;
       mispredict(membership);
       return true;
     case LaneZero::Outlook::kOpen:
@@ -169,7 +169,7 @@ void SimulatedWorker::end_part(Membership& membership) {
   if (membership.attempt && membership.attempt->state == Attempt::State::kEnteredHere)
     dependencies_.referee.ended_in_a_step();
   if (!dependencies_.flaws.does_not_tell_local_members_of_the_end) {
-    board(membership).write_over(membership.completed);
+    board(membership).write_last_sequence(membership.completed);
     dependencies_.network.settle(membership.group, membership.member, 1);
   }
   end_by_leave(membership);
@@ -188,7 +188,7 @@ void SimulatedWorker::end_by_leave(Membership& membership) {
   end(membership, failure->status);
 }
 
-// Writes into the memory of the host part that this rank leaves.
+// Records, in the memory of the host part, that this rank leaves.
 void SimulatedWorker::say_that_we_leave(Membership& membership) {
   if (!spans_hosts(membership) || is_over(membership)) return;
   if (std::exchange(membership.wants_to_leave, true)) return;
