@@ -293,7 +293,7 @@ void FlowMember<Slots>::stage(std::int64_t window) {
   if (exposes()) return;
   const Value value = job_->value(number_, step_, window);
   for (int slice = 0; is_two_shots() && slice < board().members(); ++slice)
-    expect(mine(window, slice), value, "an input was overwritten before it was staged");
+    expect(own_memory(window, slice), value, "an input was overwritten before it was staged");
   if (job_->flow().is_inline)
     ModelAtomics::write_bytes(board().own_inline_payload(step_),
                               reinterpret_cast<const std::byte*>(&value), sizeof(value));
@@ -360,7 +360,7 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
     if (job_->exposes(member))
       found = job_->exposed(member, window, number_).load(kRelaxed);
     else if (member == number_)
-      found = mine(window, number_);
+      found = own_memory(window, number_);
     else
       found = job_->copy(member, step_, window).load(kRelaxed);
     expect_unless_given_back(found, job_->value(member, step_, window), "a wrong copy was reduced");
@@ -368,7 +368,7 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
   const Value sum = read_after_give_back_ ? kGivenBack : job_->sum(step_, window);
   for (int member = 0; member < members; ++member)
     if (job_->exposes(member)) job_->exposed(member, window, number_).store(sum, kRelaxed);
-  if (!exposes()) mine(window, number_) = sum;
+  if (!exposes()) own_memory(window, number_) = sum;
   if (!job_->all_expose()) job_->result(number_, step_, window).store(sum, kRelaxed);
   return true;
 }
@@ -381,13 +381,13 @@ void FlowMember<Slots>::fetch(std::int64_t window) {
     if (member == number_) continue;
     const Value found = job_->result(member, step_, window).load(kRelaxed);
     expect_unless_given_back(found, job_->sum(step_, window), "a wrong result was fetched");
-    mine(window, member) = found;
+    own_memory(window, member) = found;
   }
 }
 
 template <std::uint32_t Slots>
 Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
-  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : mine(window, slice);
+  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : own_memory(window, slice);
 }
 
 // The owner of the memory checks the result and stores its next input at once.
@@ -422,7 +422,7 @@ void FlowMember<Slots>::fill_memory(std::uint32_t step) {
       if (exposes())
         job_->exposed(number_, window, slice).store(value, kRelaxed);
       else if (is_two_shots())
-        mine(window, slice) = value;
+        own_memory(window, slice) = value;
     }
   }
 }

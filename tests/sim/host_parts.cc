@@ -11,7 +11,7 @@ std::size_t lanes_of(const std::vector<std::vector<int>>& parts) {
   return lanes;
 }
 
-// `hosts` says for each host whether it counts.
+// Returns the numbers of the hosts that are marked in `hosts`, without our own host.
 std::vector<int> other_hosts_in(const std::vector<bool>& hosts, int own_host) {
   std::vector<int> numbers;
   for (std::size_t host = 0; host < hosts.size(); ++host)
@@ -97,7 +97,7 @@ std::vector<int> Hosts::hosts_connected_to(int worker) const {
   return other_hosts_in(reached_by(worker, false), host_of(worker));
 }
 
-std::vector<int> Hosts::hosts_told_by(int worker) const {
+std::vector<int> Hosts::hosts_notified_by(int worker) const {
   return other_hosts_in(reached_by(worker, true), host_of(worker));
 }
 

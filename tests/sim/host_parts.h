@@ -13,7 +13,7 @@
 namespace farandole::sim {
 
 // A member of the group that leaves: a rank on this host that wants to leave or has left, or a rank
-// on another host whose leave lane 0 has been notified of. The tickets are drawn on this host.
+// on another host, once lane 0 is notified of its leave. The tickets are drawn on this host.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -60,10 +60,11 @@ class Hosts {
   // What the members of a host part know about the ends of ranks.
   EndedRanks ended_in(int group, int part);
   // Which other hosts notice at once that a worker has died, because their connections to it break.
-  // Lanes connect the members with the same index. There is always a group of all workers.
+  // Lanes connect the members with the same index. All workers are also members of the world, so
+  // its lanes count, too.
   std::vector<int> hosts_connected_to(int worker) const;
   // Which other hosts a worker tells about a death. Lane 0 of a group tells the hosts of the group.
-  std::vector<int> hosts_told_by(int worker) const;
+  std::vector<int> hosts_notified_by(int worker) const;
 
  private:
   struct Place {

@@ -112,7 +112,7 @@ void Network::send_death(int from_host, int to_host, int worker) {
 }
 
 // Most writes settle at once, because a store becomes visible much faster than a message arrives.
-void Network::settle(int group, int member, int writes) {
+void Network::schedule_settles(int group, int member, int writes) {
   auto& last = settled_last_[{group, member}];
   for (; writes > 0; --writes) {
     const Time delay = random_.chance(70) ? 0 : random_.between(0, delay_max_);

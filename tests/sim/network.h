@@ -116,7 +116,7 @@ class Network {
   // How many partitions have delayed something.
   std::uint64_t partitions_used() const { return partitions_used_.size(); }
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
-  void settle(int group, int member, int writes);
+  void schedule_settles(int group, int member, int writes);
   // The time at which the others see all writes that a member has made on its board so far.
   Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }

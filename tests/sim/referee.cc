@@ -217,7 +217,7 @@ void Referee::agreed(int group, int worker) {
   if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
     report_problem(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
                                text_of(entered.step_number()), group, text_of(what.step_number)));
-  for (const int number : what.calls) check_own(worker, number, entered);
+  for (const int number : what.calls) check_own_part(worker, number, entered);
 }
 
 // One member has seen that all have entered this step number, so they must have entered the same
@@ -321,7 +321,7 @@ void Referee::check_waits(const AgreedDecision& what) {
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
-void Referee::check_own(int worker, int number, const EnteredDecision& entered) {
+void Referee::check_own_part(int worker, int number, const EnteredDecision& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {

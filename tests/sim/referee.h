@@ -94,7 +94,7 @@ class Referee {
   AcrossHosts across_hosts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // How many steps some joined member took part in, and how many steps had several calls.
+  // How many steps had a joined member, and how many had several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
@@ -152,7 +152,7 @@ class Referee {
   // Checks a decision when the first member sees that all have entered it alike.
   void check_new(int group, const AgreedDecision& what);
   void check_alike(int group, const AgreedDecision& what);
-  void check_own(int worker, int number, const EnteredDecision& entered);
+  void check_own_part(int worker, int number, const EnteredDecision& entered);
   void check_all_submitted(const Call& call, const AgreedDecision& what);
   void check_order(Board& board, int number, const AgreedDecision& what);
   void check_kind(const Call& call, const Decision& decision, const AgreedDecision& what);

@@ -54,7 +54,7 @@ bool announces_calls(const Announcements& announcements) {
   });
 }
 
-// Also speaks for the lowest member of the leader's host that has announced nothing yet.
+// Also speaks for the lowest member of the leader's host for which the message does not speak.
 void speak_for_one_more(const Script& script, const Envelope& envelope, NoState& /*state*/,
                         Announcements& announcements) {
   const auto hosts = script.hosts_of(envelope.group);

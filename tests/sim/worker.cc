@@ -102,8 +102,8 @@ void SimulatedWorker::notify() {
   for (auto& [group, membership] : memberships_) {
     if (is_over(membership)) continue;
     if (spans_hosts(membership) && !ended.first_dead_rank) continue;
-    const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
-    const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
+    const bool ends_other_groups = dependencies_.flaws.a_leave_ends_other_groups;
+    const auto& ranks = dependencies_.script.members(ends_other_groups ? 0 : group);
     const auto failure =
         membership.part->leaves.empty()
             ? failure_of(ended, ranks, number_, dependencies_.pids)
@@ -290,7 +290,7 @@ void SimulatedWorker::write(Membership& membership) {
       .write_entry(membership.index, step_number.sequence, entry_of(*membership.attempt));
   board(membership)
       .write_word(membership.index, step_number.sequence, SimulatedBoard::word_of(step_number));
-  dependencies_.network.settle(membership.group, membership.member, 2);
+  dependencies_.network.schedule_settles(membership.group, membership.member, 2);
 }
 
 void SimulatedWorker::roll_back(Membership& membership) {
@@ -405,7 +405,7 @@ bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& at
   const auto word = SimulatedBoard::word_of(step_number);
   if (!std::exchange(attempt.says_done, true)) {
     board(membership).write_done(membership.index, step_number.sequence, word);
-    dependencies_.network.settle(membership.group, membership.member, 1);
+    dependencies_.network.schedule_settles(membership.group, membership.member, 1);
   }
   for (int member = 0; member < board(membership).members(); ++member)
     if (board(membership).done(membership.index, member, step_number.sequence) != word)

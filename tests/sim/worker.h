@@ -92,8 +92,8 @@ class SimulatedWorker {
     int group;
     int member;
     HostPart* part = nullptr;
-    int index = 0;                        // in the host part
-    std::unique_ptr<LaneZero> lane = {};  // of member 0 of the part, if the group spans hosts
+    int index = 0;                             // in the host part
+    std::unique_ptr<LaneZero> lane_zero = {};  // of member 0 of the part, if the group spans hosts
     std::deque<std::pair<int, Frame>> frames = {};  // (host part of the sender, frame)
     std::uint32_t completed = 0;                    // the last completed sequence
     bool wants_to_leave = false;
