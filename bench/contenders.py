@@ -22,8 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. A run with this error is not repeated; a run that timed out is
-    repeated."""
+    """A result is wrong. In a round, this error ends the program; other errors only drop the
+    round."""
 
 
 @dataclass(frozen=True)

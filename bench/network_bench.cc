@@ -63,29 +63,30 @@ Ends connect(const TlsContext& context, bool sealed) {
   return ends;
 }
 
-void send_all(Connection& to, std::span<const std::byte> piece, std::size_t bytes) {
-  for (std::size_t sent = 0; sent < bytes || to.has_unsent();) {
+void send_all(Connection& connection, std::span<const std::byte> piece, std::size_t bytes) {
+  for (std::size_t sent = 0; sent < bytes || connection.has_unsent();) {
     const auto rest = piece.subspan(sent % piece.size());
     const std::size_t count =
-        checked(to.try_send({}, rest.first(std::min(rest.size(), bytes - sent))));
+        checked(connection.try_send({}, rest.first(std::min(rest.size(), bytes - sent))));
     sent += count;
-    if (count == 0 && (sent < bytes || to.has_unsent())) sleep_until_ready(to, POLLOUT);
+    if (count == 0 && (sent < bytes || connection.has_unsent()))
+      sleep_until_ready(connection, POLLOUT);
   }
 }
 
-void receive_all(Connection& from, std::span<std::byte> piece, std::size_t bytes) {
+void receive_all(Connection& connection, std::span<std::byte> piece, std::size_t bytes) {
   for (std::size_t received = 0; received < bytes;) {
     const auto rest = piece.subspan(received % piece.size());
     const std::size_t count =
-        checked(from.try_receive(rest.first(std::min(rest.size(), bytes - received))));
+        checked(connection.try_receive(rest.first(std::min(rest.size(), bytes - received))));
     received += count;
-    if (count == 0) sleep_until_ready(from, POLLIN);
+    if (count == 0) sleep_until_ready(connection, POLLIN);
   }
 }
 
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// One thread plays both ends, so that the figure has no wake-ups of other threads in it.
+// One thread plays both ends, so that no wake-up of another thread is measured.
 double microseconds_per_ping(Ends& ends) {
   std::vector<std::byte> message(64);
   const auto start = Clock::now();

@@ -1,5 +1,5 @@
 // Ranks: the members of one group as processes of this benchmark, which inherit their shared
-// memory. Other benchmarks get their boards and heaps from here, or through an Engine.
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ bool run_in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // before run_in_processes()
+  explicit Ranks(int ranks);  // call it before run_in_processes()
   // Each process must call it once.
   Member member(int rank);
 

@@ -52,7 +52,7 @@ def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
 
 def mean_speedup(ours: Times, theirs: Times) -> Interval:
-    """Return the geometric mean over the sizes of each size's median speed-up over the rounds."""
+    """Return the geometric mean, over all sizes, of the median speed-up in the rounds."""
     ratios = {
         size: [their / our for our, their in zip(ours[size], theirs[size], strict=True)]
         for size in theirs

@@ -53,8 +53,8 @@ class Pump:
         self.own = torch.zeros(PUMP_CHUNK, dtype=torch.uint8).numpy()
         self.received = self.own.copy()
         with closing(socket.create_server((own_address, PUMP_PORT))) as server:
-            following = addresses[(addresses.index(own_address) + 1) % self.hosts]
-            self.outgoing = connect(following)
+            next_address = addresses[(addresses.index(own_address) + 1) % self.hosts]
+            self.outgoing = connect(next_address)
             self.incoming, _ = server.accept()
 
     def __call__(self, tensor: torch.Tensor) -> None:

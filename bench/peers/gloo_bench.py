@@ -100,8 +100,8 @@ def measure(
     """Return how many repetitions counted, and whether all results of this rank were right."""
     given, expected = shape.given(shape.rank), shape.expected()
     in_place = shape.operation in ("allreduce", "broadcast")
-    many = given.numel() * given.element_size() > CACHE_BYTES
-    inputs = [given.clone() for _ in range(BUFFERS if many else 1)]
+    is_large = given.numel() * given.element_size() > CACHE_BYTES
+    inputs = [given.clone() for _ in range(BUFFERS if is_large else 1)]
     outputs = inputs if in_place else [torch.empty_like(expected) for _ in inputs]
     calls = TIGHT_CALLS if options.tight else 1
     if calls > 1 and shape.operation == "allreduce":

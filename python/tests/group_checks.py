@@ -156,9 +156,9 @@ class GroupChecks(Suite):
         assert other.process_set_id is None
         api.add_process_set(other)
         self.expect_error("the same order", api.remove_process_set, group if first else other)
-        for each in (group, other):
-            self.expect_group_works(each)
-            assert api.remove_process_set(each)
+        for added in (group, other):
+            self.expect_group_works(added)
+            assert api.remove_process_set(added)
         self.expect_sum_works()
 
     @needs_async

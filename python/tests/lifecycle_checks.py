@@ -46,16 +46,16 @@ class LifecycleChecks(Suite):
             handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
             dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
             old = signal.signal(signal.SIGALRM, interrupt)
-            for each in (handle, dropped):
+            for interrupted in (handle, dropped):
                 signal.setitimer(signal.ITIMER_REAL, 0.15)
                 try:
-                    api.synchronize(each)
+                    api.synchronize(interrupted)
                 except InterruptedError:
-                    assert not api.poll(each)
+                    assert not api.poll(interrupted)
                 else:
                     raise AssertionError("the wait was not interrupted")
             signal.signal(signal.SIGALRM, old)
-            del dropped, each
+            del dropped, interrupted
         api.barrier()
         if self.rank != 0:
             api.allreduce_async(self.tensor((3,)), name="dropped")

@@ -90,7 +90,9 @@ class MismatchChecks(Suite):
         """Make a grouped call on three tensors. `call` gives the shape and dtype of the second
         tensor, and `right` those of the others."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
-        tensors = [self.tensor(*each) for each in (right_kind, kind, right_kind)]
+        tensors = [
+            self.tensor(*shape_and_dtype) for shape_and_dtype in (right_kind, kind, right_kind)
+        ]
         getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)
 
     def check_mismatches_are_errors_on_all(self) -> None:

@@ -37,12 +37,12 @@ def busy_processes(count: int) -> Iterator[None]:
 class NamingPrograms(Suite):
     @needs_async
     def check_naming_while_polling(self) -> None:
-        own = random.Random(self.rank)
+        own_random = random.Random(self.rank)
         for _ in range(10):
             handles: list[Any] = []
             for seed in range(8):
                 handles.append(self.start_sums(seed, None, False))
-                time.sleep(own.random() * 0.002)
+                time.sleep(own_random.random() * 0.002)
                 for handle in handles:
                     self.api.poll(handle)
             for seed, handle in enumerate(handles):
@@ -75,13 +75,13 @@ class NamingPrograms(Suite):
     def run_naming_program(self, seed: int, thread: str = "") -> None:
         """Run a random program. If `thread` is given, all calls have names that begin with it."""
         generator = random.Random(seed)
-        own = random.Random(f"{seed} {self.rank} {thread}")
+        own_random = random.Random(f"{seed} {self.rank} {thread}")
         in_use: set[str] = set()
         waiting: list[tuple[Any, int, str | None, bool]] = []
         never_waited_for: list[Any] = []
 
-        def wait(place: int) -> None:
-            handle, step, name, grouped = waiting.pop(place)
+        def wait(index: int) -> None:
+            handle, step, name, grouped = waiting.pop(index)
             self.expect_sums(self.api.synchronize(handle), step, grouped)
             in_use.discard(name or "")
 
@@ -108,12 +108,12 @@ class NamingPrograms(Suite):
                 else:
                     waiting.append((handle, step, name, grouped))
             for handle, *_ in waiting:
-                if own.random() < 0.3:
+                if own_random.random() < 0.3:
                     self.api.poll(handle)
-            if never_waited_for and own.random() < 0.3:
+            if never_waited_for and own_random.random() < 0.3:
                 never_waited_for.pop()
-            if own.random() < 0.2:
-                time.sleep(own.random() * 0.002)
+            if own_random.random() < 0.2:
+                time.sleep(own_random.random() * 0.002)
         while waiting:
             wait(0)
 

@@ -114,7 +114,10 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
             made = [reference.make(*given, **options)] * count
         else:
             split_lists = arguments.batch_splits(splits, count)
-            made = [reference.make(*given, splits=each, **options) for each in split_lists]
+            made = [
+                reference.make(*given, splits=tensor_splits, **options)
+                for tensor_splits in split_lists
+            ]
         finish = _finish(made[0], waits)
         return operations.start_batch(ARRAYS, made, arrays, name, finish, waits)
 

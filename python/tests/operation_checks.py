@@ -322,9 +322,11 @@ class OperationChecks(Suite):
         for group in self.my_groups():
             mine = {"rank": self.rank, "large": "x" * (100_000 * self.rank), "call": lambda: 7}
             found = api.allgather_object(mine, process_set=group)
-            assert [each["rank"] for each in found] == group.ranks
-            assert [len(each["large"]) for each in found] == [100_000 * r for r in group.ranks]
-            assert [each["call"]() for each in found] == [7] * group.size()
+            assert [received["rank"] for received in found] == group.ranks
+            assert [len(received["large"]) for received in found] == [
+                100_000 * r for r in group.ranks
+            ]
+            assert [received["call"]() for received in found] == [7] * group.size()
             root = group.ranks[-1]
             found = api.broadcast_object(mine if self.rank == root else None, root, "it", group)
             assert found["rank"] == root and found["call"]() == 7

@@ -291,7 +291,8 @@ class Alltoall(Operation):
 
 
 OPERATIONS = {
-    each.name: each for each in (Allreduce(), Broadcast(), Reducescatter(), Allgather(), Alltoall())
+    operation.name: operation
+    for operation in (Allreduce(), Broadcast(), Reducescatter(), Allgather(), Alltoall())
 }
 
 

@@ -107,8 +107,8 @@ class SharedModules(Suite):
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
         arrived = [1, 0] if self.rank == 0 else [0, 1]
         found = agree(kinds, arrived, "layout", self.world)
-        assert [each.kind for each in found] == [DENSE, SPARSE, NOTHING]
-        assert [each.on_all_ranks for each in found] == [True, True, False]
+        assert [gradient.kind for gradient in found] == [DENSE, SPARSE, NOTHING]
+        assert [gradient.on_all_ranks for gradient in found] == [True, True, False]
         assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
 
     def check_parameters(self) -> None:
@@ -156,8 +156,8 @@ class SharedModules(Suite):
             ARRAYS, self.broadcast, lambda: state, loaded.append, last, self.world
         )
         assert (found["step"], found["text"]) == (last, "x" * last)
-        for each in found["moments"]:
-            assert np.array_equal(each, np.arange(5.0) + last)
+        for moment in found["moments"]:
+            assert np.array_equal(moment, np.arange(5.0) + last)
         assert loaded == ([] if self.rank == last else [found])
 
     def check_a_state_that_a_rank_cannot_load(self) -> None:

@@ -19,7 +19,7 @@ def test_a_table_has_a_row_for_each_variant() -> None:
     assert table({0: "one", 1: "two", 2: "one"}) == "  ranks 0, 2   one\n  rank 1       two"
 
 
-def test_attempt_returns_the_error_as_text() -> None:
+def test_the_error_of_a_call_is_returned_as_text() -> None:
     def reject() -> None:
         raise CallError("not so")
 

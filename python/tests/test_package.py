@@ -244,7 +244,7 @@ def test_two_threads_wait_for_a_handle() -> None:
     inside.wait()
     second = threading.Thread(target=lambda: results.append(handle.wait()))
     second.start()
-    second.join(0.1)  # it must still wait then; an error would end it within this time
+    second.join(0.1)  # the thread must still wait; an error would end it within this time
     go_on.set()
     first.join()
     second.join()

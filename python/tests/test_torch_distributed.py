@@ -101,8 +101,8 @@ def test_nothing_of_torch_is_patched() -> None:
 handlers = torch.distributed.rendezvous.__globals__["_rendezvous_handlers"]
 before = dict(handlers)
 import farandole.torch
-assert {name: each for name, each in handlers.items() if name != "farandole"} == {
-    name: each for name, each in before.items() if name != "farandole"
+assert {name: handler for name, handler in handlers.items() if name != "farandole"} == {
+    name: handler for name, handler in before.items() if name != "farandole"
 }
 print(handlers["env"].__module__)
 """

@@ -102,7 +102,7 @@ class BackwardChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_three_ways_to_clip(self) -> None:
-        """torch's version counter of the gradient misses by_value() and by_numpy()."""
+        """torch's version counter of a gradient does not see by_value() and by_numpy()."""
 
         def by_norm(model: nn.Module) -> None:
             clip_grad_norm_(model.parameters(), 0.01)
@@ -126,7 +126,7 @@ class BackwardChecks(OptimizerFixture):
                 square_loss(model, self.rank, step).backward()
                 clip(model)
                 optimizer.step()
-            plain.register_step_pre_hook(lambda *_, clip=clip, each=reference: clip(each))
+            plain.register_step_pre_hook(lambda *_, clip=clip, module=reference: clip(module))
             self.train_reference(reference, plain, range(4))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
@@ -136,16 +136,16 @@ class BackwardChecks(OptimizerFixture):
         for groups in (0, 4):
             model, reference = convolutional().double(), convolutional().double()
             inner, plain = (
-                torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9)
-                for each in (model, reference)
+                torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+                for module in (model, reference)
             )
             optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), groups=groups)
             mine, theirs = (torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2))
             for step in range(6):
 
-                def loss(each: nn.Module, rank: int, at: int = step) -> torch.Tensor:
+                def loss(module: nn.Module, rank: int, at: int = step) -> torch.Tensor:
                     overflows = at in (0, 3) and rank == self.size - 1
-                    return picture_loss(each, rank, at) * (float("inf") if overflows else 1.0)
+                    return picture_loss(module, rank, at) * (float("inf") if overflows else 1.0)
 
                 optimizer.zero_grad()
                 mine.scale(loss(model, self.rank)).backward()
@@ -184,9 +184,9 @@ class BackwardChecks(OptimizerFixture):
     def check_autocast(self) -> None:
         model, reference = convolutional(), convolutional()
 
-        def loss(each: nn.Module, rank: int, step: int) -> torch.Tensor:
+        def loss(module: nn.Module, rank: int, step: int) -> torch.Tensor:
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                return picture_loss(each, rank, step)
+                return picture_loss(module, rank, step)
 
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -231,8 +231,8 @@ class BackwardChecks(OptimizerFixture):
             return (model[4](value) if head else value).square().mean()
 
         model, reference = network(), network()
-        for each in (model, reference):
-            each[4].requires_grad_(head)
+        for module in (model, reference):
+            module[4].requires_grad_(head)
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
         )
@@ -274,8 +274,8 @@ class BackwardChecks(OptimizerFixture):
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
         )
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        for each in (model, reference):
-            each[0].weight.register_hook(lambda gradient: gradient * 3)
+        for module in (model, reference):
+            module[0].weight.register_hook(lambda gradient: gradient * 3)
         seen: list[bool] = []
         model[2].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad is None))
         for step in range(3):
@@ -299,8 +299,8 @@ class BackwardChecks(OptimizerFixture):
         """
         model, reference = branches(), branches()
 
-        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
-            return branch_loss(each, [0, 1] if rank == 0 else [0], rank, step)
+        def loss(module: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(module, [0, 1] if rank == 0 else [0], rank, step)
 
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(5):
@@ -366,8 +366,8 @@ class BackwardChecks(OptimizerFixture):
                 if parameter.grad is not None:
                     parameter.grad.numpy()[...] *= 0.5
 
-        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
-            return branch_loss(each, [0, 1] if rank == 0 and step == 2 else [0, 1, 2], rank, step)
+        def loss(module: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(module, [0, 1] if rank == 0 and step == 2 else [0, 1, 2], rank, step)
 
         for change in (clip, scale, None):
             model, reference = branches(), branches()
@@ -445,8 +445,8 @@ class BackwardChecks(OptimizerFixture):
         except KeyError:
             pass
 
-        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
-            return branch_loss(each, [rank % 3], rank, step)  # combined in step()
+        def loss(module: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(module, [rank % 3], rank, step)  # combined in step()
 
         for step in range(3):
             optimizer.zero_grad()

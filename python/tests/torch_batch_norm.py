@@ -135,17 +135,17 @@ class BatchNormChecks(Suite):
         for step in range(3):
             torch.manual_seed(step)
             batch = torch.randn(4 * self.size, CHANNELS, dtype=torch.float64)
-            for each, rows, optimizer in (
+            for module, rows, optimizer in (
                 (plain, slice(None), optimizers[0]),
                 (given, slice(4 * self.rank, 4 * self.rank + 4), distributed),
             ):
                 optimizer.zero_grad()
-                (each(batch[rows]) - 1).square().mean().backward()
+                (module(batch[rows]) - 1).square().mean().backward()
                 optimizer.step()
         for name, value in plain.state_dict().items():
             torch.testing.assert_close(given.state_dict()[name], value)
         other = torch.nn.ModuleList([torch.nn.LayerNorm(3), Derived(3), torch.nn.BatchNorm3d(3)])
-        kinds = [type(each) for each in hvd.SyncBatchNorm.convert_sync_batchnorm(other)]
+        kinds = [type(layer) for layer in hvd.SyncBatchNorm.convert_sync_batchnorm(other)]
         assert kinds == [torch.nn.LayerNorm, Derived, hvd.SyncBatchNorm]
         lazy = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.LazyBatchNorm1d())
         self.expect_error("LazyBatchNorm1d", hvd.SyncBatchNorm.convert_sync_batchnorm, lazy)

@@ -406,7 +406,7 @@ class WithoutGloo:
         assert tensor.tolist() == [sum(ranks) / 2] * 3
         outputs = [torch.empty(other + 1) for other in ranks]
         dist.all_gather(outputs, torch.full((rank() + 1,), float(rank())))
-        assert [each.tolist() for each in outputs] == [[float(o)] * (o + 1) for o in ranks]
+        assert [output.tolist() for output in outputs] == [[float(o)] * (o + 1) for o in ranks]
         output = torch.empty(rank() + 1)
         dist.reduce_scatter(output, [torch.full((o + 1,), 1.0) for o in ranks])
         assert output.tolist() == [float(size())] * (rank() + 1)
@@ -419,9 +419,9 @@ class WithoutGloo:
             assert torch.equal(back.view(torch.uint8), wanted.view(torch.uint8)), dtype
         with dist._coalescing_manager():
             tensors = [torch.full((2,), float(n)) for n in range(3)]
-            for each in tensors:
-                dist.all_reduce(each)
-        assert [each[0].item() for each in tensors] == [float(n * size()) for n in range(3)]
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        assert [tensor[0].item() for tensor in tensors] == [float(n * size()) for n in range(3)]
         dist.destroy_process_group()
 
     def check_what_a_group_tells_torch(self) -> None:
@@ -567,7 +567,7 @@ class WithoutGloo:
         torch.manual_seed(100 + rank())
         for _ in range(5):
             parallel(torch.randn(5, 6)).square().mean().backward()
-        mine = torch.cat([each.detach().reshape(-1) for each in parallel.parameters()])
+        mine = torch.cat([parameter.detach().reshape(-1) for parameter in parallel.parameters()])
         dist.all_reduce(largest := mine.clone(), dist.ReduceOp.MAX)
         assert torch.equal(mine, largest)
         dist.destroy_process_group()

@@ -49,7 +49,7 @@ class DtypeChecks:
         group.scatter([part], sources, to_last).wait()
         assert torch.equal(part, mine)
         group.all_to_all_single(part := output(), mine, [], []).wait()
-        wanted = [each.reshape(size(), -1)[rank()] for each in inputs]
+        wanted = [tensor.reshape(size(), -1)[rank()] for tensor in inputs]
         assert torch.equal(part, torch.cat(wanted))
         group.alltoall(parts := list(output().split(2)), list(mine.split(2))).wait()
         assert all(map(torch.equal, parts, wanted))

@@ -135,7 +135,7 @@ class ElasticChecks:
 
         def in_order() -> list[int]:
             parts = hvd.allgather_object(list(sampler))
-            return [part[place] for place in range(len(sampler)) for part in parts]
+            return [part[index] for index in range(len(sampler)) for part in parts]
 
         whole = in_order()[:23]
         sampler.record_batch(0, 3)

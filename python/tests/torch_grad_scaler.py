@@ -58,9 +58,9 @@ def fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 class GradScalerChecks(OptimizerFixture):
     def overflowing(self, loss: Loss, rank: int) -> Loss:
-        def result(model: nn.Module, of: int, step: int) -> torch.Tensor:
-            factor = float("inf") if of == rank and step in OVERFLOWS else 1.0
-            return loss(model, of, step) * factor
+        def result(model: nn.Module, of_rank: int, step: int) -> torch.Tensor:
+            factor = float("inf") if of_rank == rank and step in OVERFLOWS else 1.0
+            return loss(model, of_rank, step) * factor
 
         return result
 

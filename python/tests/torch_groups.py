@@ -27,7 +27,7 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """torch's name for the group contains this rank's number of groups, so ranks may differ."""
+        """torch's name for the group contains this rank's number of groups, so names may differ."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1
@@ -39,7 +39,7 @@ class MemberGroupChecks:
                 self.expect_calls(group, sorted(members))
         whole = dist.new_group(**MEMBERS_ALONE)
         assert sum_of_ones(whole) == sum_of_ones(None) == size()
-        if hvd.size() > 1:  # a group that all ranks have made is used
+        if hvd.size() > 1:  # torch's group uses a group that all ranks have made
             first = hvd.add_process_set([0])
             if rank() == 0:
                 group = dist.new_group([0], **MEMBERS_ALONE)
@@ -71,7 +71,7 @@ class MemberGroupChecks:
         assert dist.get_rank(group) == order.index(rank())
         found = [torch.empty(1) for _ in order]
         dist.all_gather(found, torch.tensor([float(rank())]), group=group)
-        assert [int(each) for each in found] == order
+        assert [int(tensor) for tensor in found] == order
         dist.broadcast(tensor := torch.tensor([rank()]), 0, group=group)
         assert tensor.item() == 0
         dist.destroy_process_group(group)
@@ -119,7 +119,7 @@ class MixtureChecks:
         assert found == ranks
         gathered = [torch.empty(1) for _ in ranks] if rank() == ranks[0] else None
         dist.gather(torch.tensor([float(rank())]), gathered, dst=ranks[0], group=group)
-        assert gathered is None or [each.item() for each in gathered] == ranks
+        assert gathered is None or [tensor.item() for tensor in gathered] == ranks
         if members > 1:
             sending = dist.isend(torch.tensor([rank()]), (rank() + 1) % size(), group=group)
             dist.recv(tensor, (rank() - 1) % size(), group=group)
@@ -150,7 +150,7 @@ class MixtureChecks:
             optimizer.zero_grad()
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
-        mine = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+        mine = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
         dist.all_reduce(largest := mine.clone(), dist.ReduceOp.MAX)
         assert torch.equal(mine, largest)
         del model

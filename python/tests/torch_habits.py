@@ -1,6 +1,6 @@
 """Checks what programs do between backward() and step(), and to an optimizer.
 
-docs/training.md has a table of these habits. Each works, as in one process, or raises an error.
+docs/training.md has a table of these habits. Each works as in one process, or raises an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Sam:
         self.optimizer.step()
 
 
-# What a random program can do in one step. Each takes the step's number and trains with `losses`.
+# What a random program can do in one step: see run_program().
 KINDS = ("plain", "skip", "accumulate", "clip", "perturb", "load", "freeze", "empty")
 
 
@@ -262,39 +262,39 @@ class HabitChecks(OptimizerFixture):
         """A GAN: the generator's pass goes through the discriminator."""
         for way in ("no_sync", "requires_grad_"):
             networks = [nn.Linear(5, 5).double(), nn.Linear(5, 1).double()]
-            for each in networks:
-                hvd.broadcast_parameters(each.state_dict(), root_rank=0)
+            for module in networks:
+                hvd.broadcast_parameters(module.state_dict(), root_rank=0)
             twins = copy.deepcopy(networks)
 
             def train(
                 pair: list[nn.Module], optimizers: list[Any], ranks: list[int], way: str = way
             ) -> None:
-                (generator, judge), (theirs, own) = pair, optimizers
+                (generator, judge), (generator_optimizer, judge_optimizer) = pair, optimizers
                 for step in range(4):
-                    own.zero_grad()
+                    judge_optimizer.zero_grad()
                     for rank in ranks:
                         made = generator(batch(rank, step)).detach()
                         loss = (judge(made) - judge(batch(rank, step + 50))).square().mean()
                         (loss / len(ranks)).backward()
-                    own.step()
-                    theirs.zero_grad()
+                    judge_optimizer.step()
+                    generator_optimizer.zero_grad()
                     judge.requires_grad_(way != "requires_grad_")
                     for rank in ranks:
                         context = (
-                            own.no_sync()
-                            if way == "no_sync" and own.syncs
+                            judge_optimizer.no_sync()
+                            if way == "no_sync" and judge_optimizer.syncs
                             else contextlib.nullcontext()
                         )
                         with context:
                             made = judge(generator(batch(rank, step)))
                             (made.square().mean() / len(ranks)).backward()
-                    theirs.step()
+                    generator_optimizer.step()
                     judge.requires_grad_(True)
 
-            optimizers = [self.distributed(each) for each in networks]
-            plain: list[Any] = [sgd(each) for each in twins]
-            for each, syncs in [(o, True) for o in optimizers] + [(o, False) for o in plain]:
-                each.syncs = syncs
+            optimizers = [self.distributed(module) for module in networks]
+            plain: list[Any] = [sgd(module) for module in twins]
+            for optimizer, syncs in [(o, True) for o in optimizers] + [(o, False) for o in plain]:
+                optimizer.syncs = syncs
             train(networks, optimizers, [self.rank])
             train(twins, plain, list(range(self.size)))
             for network_, twin in zip(networks, twins, strict=True):
@@ -323,9 +323,9 @@ class HabitChecks(OptimizerFixture):
         layers = [model[0], model[2], model[4]]
 
         def one_pass(step: int, factor: float = 1.0, without: int = -1) -> None:
-            for each in range(self.size) if rank is None else [rank]:
-                if each != without:
-                    loss = square_loss(model, each, step) * factor
+            for batch_rank in range(self.size) if rank is None else [rank]:
+                if batch_rank != without:
+                    loss = square_loss(model, batch_rank, step) * factor
                     (loss / self.size if rank is None else loss).backward()
 
         for step, kind in enumerate(kinds):

@@ -72,8 +72,8 @@ class JoinChecks(OptimizerFixture):
         """Compare with one process. In the first epoch, train only the first model."""
         models, references = ([build() for build in builds] for _ in range(2))
         optimizers, plain = (
-            [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in each]
-            for each in (models, references)
+            [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in modules]
+            for modules in (models, references)
         )
         wrapped = [
             hvd.DistributedOptimizer(inner, model.named_parameters(), **options)

@@ -21,7 +21,7 @@ import farandole.torch as hvd
 from farandole import lifecycle
 from farandole.torch.gradients import Gradients
 
-Loss = Callable[[nn.Module, int, int], torch.Tensor]  # computes it from model, rank and step
+Loss = Callable[[nn.Module, int, int], torch.Tensor]  # computes the loss from model, rank, step
 
 BATCH = 6
 
@@ -230,14 +230,14 @@ class OptimizerChecks:
         """Layers may be frozen, unfrozen and frozen again, if all ranks do the same."""
         model, reference = network(), network()
         models = (model, reference)
-        for each in models:
-            each[2].requires_grad_(False)
+        for module in models:
+            module[2].requires_grad_(False)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(12):
-            for each in models:
-                each[2].requires_grad_(step % 4 > 1)
-                each[0].requires_grad_(step % 3 > 0)
+            for module in models:
+                module[2].requires_grad_(step % 4 > 1)
+                module[0].requires_grad_(step % 3 > 0)
             self.train(model, optimizer, [step])
             self.train_reference(reference, plain, [step])
         self.expect_same_everywhere(model)
@@ -268,8 +268,8 @@ class OptimizerChecks:
         )
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
 
-        def both(each: nn.Module, rank: int, step: int) -> torch.Tensor:
-            return square_loss(each, rank, 2 * step) + square_loss(each, rank, 2 * step + 1)
+        def both(module: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return square_loss(module, rank, 2 * step) + square_loss(module, rank, 2 * step + 1)
 
         for step in range(5):
             optimizer.zero_grad()
@@ -604,11 +604,11 @@ class OptimizerChecks:
     def check_parameter_groups_added_later(self) -> None:
         model, reference = network(), network()
         optimizers = []
-        for each in (model, reference):
-            optimizers.append(torch.optim.SGD(each[0].parameters(), lr=0.1))
+        for module in (model, reference):
+            optimizers.append(torch.optim.SGD(module[0].parameters(), lr=0.1))
         optimizers[0] = hvd.DistributedOptimizer(optimizers[0])
-        for each, optimizer in zip((model, reference), optimizers, strict=True):
-            optimizer.add_param_group({"params": list(each[2:].parameters()), "lr": 0.2})
+        for module, optimizer in zip((model, reference), optimizers, strict=True):
+            optimizer.add_param_group({"params": list(module[2:].parameters()), "lr": 0.2})
         self.train(model, optimizers[0], range(4))
         self.train_reference(reference, optimizers[1], range(4))
         self.expect_same_everywhere(model)

@@ -142,13 +142,13 @@ class PairingChecks(OptimizerFixture):
             sum(losses).backward()
             first.step()
             second.step()
-        for each, factor, numbers in (
+        for module, factor, numbers in (
             (reference_old, 1, range(4)),
             (reference_new, 5, range(1, 4)),
         ):
             self.train_reference(
-                each,
-                torch.optim.SGD(each.parameters(), lr=0.1),
+                module,
+                torch.optim.SGD(module.parameters(), lr=0.1),
                 numbers,
                 lambda m, rank, number, factor=factor: factor * square_loss(m, rank, number),
             )

@@ -47,7 +47,7 @@ class ParameterChecks:
         self.rank, self.size = hvd.rank(), hvd.size()
         self.differs = self.rank == 1  # only rank 1 has different tensors
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
-        self.difference_of_rank_1 = "" if self.size == 2 else "; rank 1 differs from the others"
+        self.rank_1_differs_text = "" if self.size == 2 else "; rank 1 differs from the others"
 
     def check_equal_parameters(self) -> None:
         hvd.check_parameters(tensors())
@@ -80,7 +80,7 @@ class ParameterChecks:
             first, *rows, spread, advice = text.splitlines()
             assert first == (
                 "the parameters are not the same on all ranks: 1 of 11 differs, `bfloat16` "
-                f"(bfloat16 [2, 3]){self.difference_of_rank_1}"
+                f"(bfloat16 [2, 3]){self.rank_1_differs_text}"
             )
             assert [row.split("   ")[0].strip() for row in rows] == [self.others, "rank 1"], rows
             assert spread == "  the values of an element are up to 1 apart"

@@ -98,9 +98,9 @@ class StateChecks:
             assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
             self.expect_equal(model, other, tolerance=0)
             for step in range(3):
-                for each, stepper in ((model, optimizer), (other, untouched)):
+                for module, stepper in ((model, optimizer), (other, untouched)):
                     stepper.zero_grad()
-                    square_loss(each, 0, step).backward()
+                    square_loss(module, 0, step).backward()
                     stepper.step()
             self.expect_equal(model, other)
         model = network()

@@ -165,11 +165,11 @@ class TorchSurface(Suite):
         assert [result.tolist() for result in hvd.synchronize(batch)] == [[self.size] * 2] * 2
         failing = hvd.broadcast_async(torch.ones(2), root_rank=self.size, name="failing")
         number = int(failing)
-        for wanted in (True, False):
+        for is_error in (True, False):
             try:
-                assert hvd.synchronize(number) is None and not wanted
+                assert hvd.synchronize(number) is None and not is_error
             except hvd.CallError:
-                assert wanted
+                assert is_error
         taken = hvd.allreduce_async(torch.ones(2), name="taken")
         number = int(taken)
         assert hvd.synchronize(taken) is not None

@@ -63,7 +63,8 @@ class TrainingChecks(OptimizerFixture):
         if callable(options.get("groups")):
             options["groups"] = options["groups"](model)
         inner, plain = (
-            torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, reference)
+            torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+            for module in (model, reference)
         )
         optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), **options)
         self.train(model, optimizer, range(5))
@@ -177,8 +178,10 @@ class TrainingChecks(OptimizerFixture):
                 square_loss(model, self.rank, number).backward()
             optimizer.step()
 
-            def total(each: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
-                return sum((square_loss(each, rank, number) for number in batches), torch.zeros(()))
+            def total(module: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
+                return sum(
+                    (square_loss(module, rank, number) for number in batches), torch.zeros(())
+                )
 
             self.train_reference(reference, plain, [0], total)
         self.expect_same_everywhere(model)
@@ -195,9 +198,9 @@ class TrainingChecks(OptimizerFixture):
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
         )
 
-        def passes(each: nn.Module, rank: int, step: int) -> list[torch.Tensor]:
+        def passes(module: nn.Module, rank: int, step: int) -> list[torch.Tensor]:
             count = 1 if rank == 0 and step % 2 == 0 else 2
-            return [square_loss(each, rank, number) for number in range(count)]
+            return [square_loss(module, rank, number) for number in range(count)]
 
         for step in range(4):
             optimizer.zero_grad()
@@ -229,9 +232,9 @@ class TrainingChecks(OptimizerFixture):
                 square_loss(model, self.rank, 2 * step + 1).backward()
             optimizer.step()
 
-            def both(each: nn.Module, rank: int, at: int) -> torch.Tensor:
-                second = square_loss(each, rank, 2 * at + 1) if at != 2 else 0
-                return square_loss(each, rank, 2 * at) + second
+            def both(module: nn.Module, rank: int, at: int) -> torch.Tensor:
+                second = square_loss(module, rank, 2 * at + 1) if at != 2 else 0
+                return square_loss(module, rank, 2 * at) + second
 
             self.train_reference(reference, plain, [step], both)
         self.expect_same_everywhere(model)
@@ -354,10 +357,10 @@ class TrainingChecks(OptimizerFixture):
         for step in range(3):
             start = copy.deepcopy(model.state_dict())
             local.load_state_dict(start)
-            for each, chosen in ((model, optimizer), (local, plain)):
+            for module, chosen in ((model, optimizer), (local, plain)):
                 chosen.zero_grad()
                 for number in range(passes):
-                    square_loss(each, self.rank, 2 * step + number).backward()
+                    square_loss(module, self.rank, 2 * step + number).backward()
             optimizer.synchronize()  # has nothing to do
             optimizer.step()
             plain.step()

@@ -46,7 +46,7 @@ def test_fashion_mnist_with_four_workers() -> None:
 
 
 def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
-    """A training that is continued has the same bits as one that was never ended."""
+    """A training that was ended and resumed has the same bits as one that was never ended."""
 
     def train(folder: str, epochs: int) -> str:
         flags = ("--epochs", "3", "--checkpoints", tmp_path / folder)

@@ -72,8 +72,8 @@ class Job:
     ) -> Launched:
         """Start the launcher of a node on its host, or on `host`. `options` override the launcher's
         options that start() gives."""
-        place = host or self.hosts[node]
-        words = place.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
+        chosen_host = host or self.hosts[node]
+        words = chosen_host.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
         words += ["--node", str(node), "--secret", str(self.secret)]
         words += ["-n", str(workers), *options, "sh", "-c", script]
         launched = Launched(*words[1:], program=words[0])
@@ -198,7 +198,7 @@ def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
         assert content.hex() not in launched.output + launched.errors
 
 
-def test_the_same_node_twice_is_an_error_of_the_second_one(job: Job) -> None:
+def test_a_second_launcher_of_the_same_node_fails(job: Job) -> None:
     zero = job.start(0, "echo here", "--nodes", "3")
     read_errors_until(zero, "waiting for nodes 1, 2")
     one = job.start(1, "echo here", "--nodes", "3")
@@ -212,7 +212,7 @@ def test_the_same_node_twice_is_an_error_of_the_second_one(job: Job) -> None:
     assert "a launcher was rejected: node 1 is there already" in zero.errors
 
 
-def test_node_zero_twice_is_an_error_of_the_second_one(job: Job) -> None:
+def test_a_second_launcher_of_node_zero_fails(job: Job) -> None:
     zero = job.start(0, "echo here")
     read_errors_until(zero, "waiting for node 1 of 2")
     again = job.start(0, "echo here")
@@ -225,7 +225,7 @@ def test_node_zero_twice_is_an_error_of_the_second_one(job: Job) -> None:
     assert job.end() == [0, 1, 2, 0]
 
 
-def test_another_number_of_nodes_is_an_error_of_all(job: Job) -> None:
+def test_different_numbers_of_nodes_fail_on_all_nodes(job: Job) -> None:
     zero = job.start(0, "echo here", "--nodes", "2")
     read_errors_until(zero, "waiting for node 1 of 2")
     one = job.start(1, "echo here", "--nodes", "3")
@@ -235,7 +235,7 @@ def test_another_number_of_nodes_is_an_error_of_all(job: Job) -> None:
         assert launched.output == ""
 
 
-def test_another_secret_is_an_error_of_both(job: Job, tmp_path: Path) -> None:
+def test_different_secrets_fail_on_both_nodes(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert run("secret", str(other)).process.returncode == 0
     zero = job.start(0, "echo here", "--start-timeout", "15")
@@ -306,8 +306,8 @@ def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> 
 def states_in_status(launched: Launched) -> dict[int, tuple[str, list[int]]]:
     """Return the state of each rank that `farandole status` knows, and the ranks that this rank
     waits for."""
-    told = run("status", str(launched.process.pid), "--json")
-    (job,) = json.loads(told.output)
+    status = run("status", str(launched.process.pid), "--json")
+    (job,) = json.loads(status.output)
     assert job["size"] == 2
     return {rank["rank"]: (rank["state"], rank["waits_for"]) for rank in job["ranks"]}
 
@@ -339,7 +339,7 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
-    launched = [job.start(each, WAIT, workers=2) for each in range(2)]
+    launched = [job.start(number, WAIT, workers=2) for number in range(2)]
     for one in launched:
         one.read_until("waits as", times=2)
     launched[node].send(signal.SIGINT)
@@ -354,7 +354,7 @@ def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
 @pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) -> None:
     script = f"setsid sleep 1001 & echo agent $PPID; {WAIT}"
-    launched = [job.start(each, script) for each in range(2)]
+    launched = [job.start(number, script) for number in range(2)]
     for one in launched:
         one.read_until("waits as")
     agent = int(re.findall(r"agent (\d+)", launched[node].output)[0])
@@ -456,11 +456,13 @@ def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
 def test_the_tool_removes_its_hosts(number: int) -> None:
     tool = Path(__file__).resolve().parents[2] / "tools/hosts.py"
     script = "ip netns identify $$; exec sleep 1000"
-    with Launched(str(tool), "--hosts", "2", "sh", "-c", script, program=sys.executable) as run_of:
-        run_of.read_until("\n", times=2)
-        names = re.findall(r"\| (\S+)", run_of.output)
+    with Launched(
+        str(tool), "--hosts", "2", "sh", "-c", script, program=sys.executable
+    ) as tool_run:
+        tool_run.read_until("\n", times=2)
+        names = re.findall(r"\| (\S+)", tool_run.output)
         assert len(names) == 2 and set(names) <= set(namespaces())
-        run_of.send(number)
-        assert run_of.end() == (-number if number == signal.SIGKILL else 1)
-        assert run_of.remaining_processes() == []
+        tool_run.send(number)
+        assert tool_run.end() == (-number if number == signal.SIGKILL else 1)
+        assert tool_run.remaining_processes() == []
     assert not set(names) & set(namespaces())

@@ -59,7 +59,7 @@ def test_results_are_ordered_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
     results = farandole.run(work, (1.0,), {"more": 10.0}, n=3, env=QUIET)
     assert results == [(0, 33.0), (1, 33.0), (2, 33.0)]
     shown = capfd.readouterr()
-    assert sorted(shown.out.splitlines()) == [f"[{each}] é from {each}" for each in range(3)]
+    assert sorted(shown.out.splitlines()) == [f"[{number}] é from {number}" for number in range(3)]
     assert shown.err == ""
 
 

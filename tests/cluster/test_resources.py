@@ -322,7 +322,7 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
-                    continue  # it ended together with one that was killed before
+                    continue  # it has ended together with a process that was killed before
             if not pids:
                 job.send(signal.SIGKILL)
             assert job.end() != 0

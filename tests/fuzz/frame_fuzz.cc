@@ -1,5 +1,5 @@
-// Any bytes are headers of frames: each is either rejected, or exactly what we would send. The
-// first byte of the input says in which pieces the rest arrives.
+// Reads any bytes as headers of frames: a header is either rejected, or exactly what we would send.
+// The first byte of the input sets the size of the pieces in which the rest arrives.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,9 @@ void read_headers(std::span<const std::byte> stream, std::size_t piece) {
   FrameHeaderBytes whole{};
   while (!stream.empty()) {
     const std::size_t count = std::min({piece, stream.size(), reader.space().size()});
-    const std::size_t place = kFrameHeaderBytes - reader.space().size();
+    const std::size_t offset = kFrameHeaderBytes - reader.space().size();
     std::ranges::copy(stream.first(count), reader.space().begin());
-    std::ranges::copy(stream.first(count), whole.begin() + static_cast<std::ptrdiff_t>(place));
+    std::ranges::copy(stream.first(count), whole.begin() + static_cast<std::ptrdiff_t>(offset));
     reader.filled(count);
     stream = stream.subspan(count);
     if (!reader.complete()) continue;

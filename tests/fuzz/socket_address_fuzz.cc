@@ -1,5 +1,5 @@
-// Any text is an address, a range of addresses or a host name: it is rejected with an error, or it
-// means the same when it is printed and read again.
+// Reads any text as an address, as a range of addresses and as a host name. The text is rejected
+// with an error, or it means the same after it was printed and read again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -62,7 +62,7 @@ void meet_stranger(const TlsContext& context, std::span<const std::byte> stream,
   }
 }
 
-// Each group of four bytes is a change: direction, place (2 bytes), what is flipped.
+// Each group of four bytes is a change: direction, place (2 bytes), the bits to flip.
 void change_bytes(SimulatedWire& wire, std::span<const std::byte> changes,
                   std::array<std::size_t, 2>& changed_before) {
   for (std::size_t i = 0; i + 4 <= changes.size(); i += 4) {

@@ -49,7 +49,7 @@ class Automaton {
 
  private:
   struct StateInfo {
-    std::shared_ptr<const ModelThread> checkpoint;  // shared by the nodes that follow it
+    std::shared_ptr<const ModelThread> checkpoint;  // shared by the states that follow it
     std::vector<Value> results;
     Operation pending;
     std::unordered_map<Value, LocalState> after;

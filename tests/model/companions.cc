@@ -88,7 +88,7 @@ void LeavingUser::write_key(ByteWriter& key) const { key.put(done_); }
 
 void LeavingUser::run() {
   job_->wants_to_end.send(1);
-  if (!job_->options().spins) job_->doorbells(job_->options().leaving_member).ring_self();
+  if (!job_->options().spins) job_->doorbells(job_->options().quitter).ring_self();
   done_ = true;
 }
 
@@ -143,8 +143,8 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
           std::make_unique<ControlReceiver>(job, member));
     add(scenario, "coordinator", options.members, std::make_unique<Coordinator>(job));
   }
-  if (options.leaving_member >= 0)
-    add(scenario, "user", options.leaving_member, std::make_unique<LeavingUser>(job));
+  if (options.quitter >= 0)
+    add(scenario, "user", options.quitter, std::make_unique<LeavingUser>(job));
   if (options.late_submit) add(scenario, "submitter", 0, std::make_unique<Submitter>(job));
   return scenario;
 }

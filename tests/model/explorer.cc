@@ -59,7 +59,7 @@ class Search {
     const auto number = static_cast<std::uint32_t>(origins_.size());
     if (limits_.end_must_be_reachable) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
-      const bool dies = choice.kind == Choice::Kind::kDie;  // no end may depend on a death
+      const bool dies = choice.kind == Choice::Kind::kDie;  // the end must not depend on a death
       if (parent != kNoParent && !dies) ways_back_.emplace_back(known->second, parent);
     }
     if (!seen_.insert(fingerprint)) return;
@@ -130,11 +130,10 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
-  // For end_must_be_reachable: the states in which all threads have finished, and all moves but
-  // deaths, each as (target, source).
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;
-  std::vector<std::uint32_t> ends_;
+  // The next members are for end_must_be_reachable.
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;        // of states, by fingerprint
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;  // (target, source), no deaths
+  std::vector<std::uint32_t> ends_;  // the states in which all threads have finished
   Finding finding_;
 };
 

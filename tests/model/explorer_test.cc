@@ -173,7 +173,7 @@ TEST(Explorer, ASleeperWhomNobodyWakesIsADeadlock) {
 
 // A member may die before, between or after its two stores: the word then holds 0, 1 or 3.
 TEST(Explorer, MembersDieAtAnyPoint) {
-  for (const std::uint32_t found : {0u, 1u, 3u}) {
+  for (const std::uint32_t possible : {0u, 1u, 3u}) {
     Litmus litmus;
     Cell& x = litmus.cell("x");
     const Ghost reaped(litmus.arena(), "reaped");
@@ -186,10 +186,10 @@ TEST(Explorer, MembersDieAtAnyPoint) {
     });
     litmus.thread([&] {
       reaped.await(1);
-      require(litmus.arena(), x.load(kStrong) != found, "this is possible");
+      require(litmus.arena(), x.load(kStrong) != possible, "this is possible");
     });
     litmus.scenario().threads[1].daemon = true;  // it waits for ever if the member does not die
-    EXPECT_EQ(litmus.explore_it().verdict, Verdict::kViolation) << found;
+    EXPECT_EQ(litmus.explore_it().verdict, Verdict::kViolation) << possible;
   }
 }
 

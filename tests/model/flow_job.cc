@@ -23,10 +23,10 @@ FlowJob::FlowJob(const Flow& flow, const Options& options)
       flow_(flow),
       slices_(flow.algorithm == FlowAlgorithm::kTwoShots ? options.members : 1) {
   const bool two_shots = flow.algorithm == FlowAlgorithm::kTwoShots;
-  copies_ = two_shots ? kWindowParts : kRoundParts;
-  if (has(Bug::kOnePartTooFew) || has(Bug::kTwoWindowParts)) --copies_;
-  copies_ = std::min(copies_, flow.rounds);
-  results_ = two_shots ? copies_ : 0;
+  copies_per_slot_ = two_shots ? kWindowParts : kRoundParts;
+  if (has(Bug::kOnePartTooFew) || has(Bug::kTwoWindowParts)) --copies_per_slot_;
+  copies_per_slot_ = std::min(copies_per_slot_, flow.rounds);
+  results_per_slot_ = two_shots ? copies_per_slot_ : 0;
   if (flow.algorithm != FlowAlgorithm::kBarrier) allocate_staging();
   allocate_exposed();
   mark_constants();
@@ -42,12 +42,12 @@ void FlowJob::allocate_staging() {
   for (int member = 0; member < options().members; ++member) {
     for (std::uint32_t slot = 0; slot < slots(); ++slot) {
       // Exposed memory needs no copy. If all members expose, no member fetches a result.
-      for (std::int64_t part = 0; part < copies_; ++part)
+      for (std::int64_t part = 0; part < copies_per_slot_; ++part)
         copy_cells_.push_back(exposes(member) || flow_.is_inline
                                   ? nullptr
                                   : cell(format_text("slot {} copy {}[{}]", slot, part, member),
                                          Site::kData, member));
-      for (std::int64_t part = 0; part < results_; ++part)
+      for (std::int64_t part = 0; part < results_per_slot_; ++part)
         result_cells_.push_back(all_expose()
                                     ? nullptr
                                     : cell(format_text("slot {} result {}[{}]", slot, part, member),
@@ -71,7 +71,7 @@ void FlowJob::allocate_exposed() {
 void FlowJob::mark_constants() {
   const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
       reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
-  if (options().leaving_member < 0) arena().mark_constant(&header->leavers, "leavers", 0);
+  if (options().quitter < 0) arena().mark_constant(&header->leavers, "leavers", 0);
   const auto* lines = reinterpret_cast<const Line*>(board_memory());
   for (int member = 0; member < options().members; ++member) {
     const bool exposed = exposes(member);
@@ -107,20 +107,22 @@ Value FlowJob::sum(std::uint32_t step, std::int64_t window) const {
 
 FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window) {
   const std::int64_t line = std::int64_t{member} * slots() + slot(step);
-  return *copy_cells_[static_cast<std::size_t>(line * copies_ + part(step, window))];
+  return *copy_cells_[static_cast<std::size_t>(line * copies_per_slot_ + part(step, window))];
 }
 
 // Returns the part in which a window lies. In rounds that use all parts, the shipped code chooses
 // the part. Otherwise, the windows use the parts in turn.
 std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
-  if (flow_.algorithm != FlowAlgorithm::kRounds || copies_ < kRoundParts) return window % copies_;
-  const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_};
+  if (flow_.algorithm != FlowAlgorithm::kRounds || copies_per_slot_ < kRoundParts)
+    return window % copies_per_slot_;
+  const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_per_slot_};
   return parts.offset({.sequence = step}, window);
 }
 
 FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t window) {
   const std::int64_t line = std::int64_t{member} * slots() + slot(step);
-  return *result_cells_[static_cast<std::size_t>(line * results_ + window % results_)];
+  return *result_cells_[static_cast<std::size_t>(line * results_per_slot_ +
+                                                 window % results_per_slot_)];
 }
 
 FlowJob::Cell& FlowJob::exposed(int member, std::int64_t window, int slice) {

@@ -51,8 +51,8 @@ class FlowJob : public Job {
 
   // Reads a cell together with the operation before this: no other thread runs in between.
   Value peek(const Cell& cell);
-  // Guards for all exposed memory: after a call has failed on the owner, only the owner may write
-  // it.
+  // Guards for all exposed memory: after a call has failed on the owner of memory, only the owner
+  // may write this memory.
   std::vector<Scenario::Guard> guards();
 
  private:
@@ -64,8 +64,8 @@ class FlowJob : public Job {
   std::uint32_t slot(std::uint32_t step) const { return step % slots(); }
 
   Flow flow_;
-  std::int64_t copies_;  // per slot
-  std::int64_t results_;
+  std::int64_t copies_per_slot_;
+  std::int64_t results_per_slot_;
   int slices_;
   std::vector<Cell*> copy_cells_;
   std::vector<Cell*> result_cells_;

@@ -156,9 +156,9 @@ void FlowMember<Slots>::begin() {
   mode_ = Mode::kRound;
 }
 
-// Mirrors one round of the engine: checks for the end of members, advances the step, and sleeps if
-// nothing can be done. After another member has died or left, this member finishes its step if it
-// can, and then ends.
+// Mirrors one round of the engine: checks whether members have died or left, advances the step, and
+// sleeps if nothing can be done. After another member has died or left, this member finishes its
+// step if it can, and then ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::run_round() {
   if (ending_ == Ending::kAbandoned) return wait_for_writers();
@@ -197,12 +197,11 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();
-  const bool quits = options.leaving_member == number_;
+  const bool quits = options.quitter == number_;
   any_member_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
-  any_member_left_ =
-      options.leaving_member >= 0 && !quits && doorbells_->has_left(options.leaving_member);
-  const bool wants = quits && job_->wants_to_end.await(0) != 0;
-  if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants)) return;
+  any_member_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
+  const bool wants_to_end = quits && job_->wants_to_end.await(0) != 0;
+  if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants_to_end)) return;
   const bool entered = board().generation() != 0 && board().sequence() == step_;
   if (!entered || board().try_close()) return fail();
   ending_ = Ending::kKept;
@@ -216,7 +215,7 @@ void FlowMember<Slots>::fail() {
     require(job_->arena(), outcome.get() != 1, "a step has failed that somebody completed");
     outcome.set(2);
   }
-  if (job_->options().leaving_member == number_) {
+  if (job_->options().quitter == number_) {
     job_->arena().execution().mute(job_->options().spins);
     doorbells_->leave("");
     job_->arena().execution().mute(false);
@@ -294,7 +293,7 @@ void FlowMember<Slots>::stage(std::int64_t window) {
   if (exposes()) return;
   const Value value = job_->value(number_, step_, window);
   for (int slice = 0; is_two_shots() && slice < board().members(); ++slice)
-    expect(mine(window, slice), value, "an input was overwritten before it was staged");
+    expect(own_memory(window, slice), value, "an input was overwritten before it was staged");
   if (job_->flow().is_inline)
     ModelAtomics::write_bytes(board().own_inline_payload(step_),
                               reinterpret_cast<const std::byte*>(&value), sizeof(value));
@@ -361,7 +360,7 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
     if (job_->exposes(member))
       found = job_->exposed(member, window, number_).load(kRelaxed);
     else if (member == number_)
-      found = mine(window, number_);
+      found = own_memory(window, number_);
     else
       found = job_->copy(member, step_, window).load(kRelaxed);
     expect_unless_given_back(found, job_->value(member, step_, window), "a wrong copy was reduced");
@@ -369,7 +368,7 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
   const Value sum = read_after_give_back_ ? kGivenBack : job_->sum(step_, window);
   for (int member = 0; member < members; ++member)
     if (job_->exposes(member)) job_->exposed(member, window, number_).store(sum, kRelaxed);
-  if (!exposes()) mine(window, number_) = sum;
+  if (!exposes()) own_memory(window, number_) = sum;
   if (!job_->all_expose()) job_->result(number_, step_, window).store(sum, kRelaxed);
   return true;
 }
@@ -382,13 +381,13 @@ void FlowMember<Slots>::fetch(std::int64_t window) {
     if (member == number_) continue;
     const Value found = job_->result(member, step_, window).load(kRelaxed);
     expect_unless_given_back(found, job_->sum(step_, window), "a wrong result was fetched");
-    mine(window, member) = found;
+    own_memory(window, member) = found;
   }
 }
 
 template <std::uint32_t Slots>
 Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
-  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : mine(window, slice);
+  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : own_memory(window, slice);
 }
 
 // The owner of the memory checks the result and stores its next input at once.
@@ -396,7 +395,7 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
   require(job_->arena(), !read_after_give_back_,
           "a step was completed with memory that was given back");
-  if (job_->options().leaving_member >= 0 && job_->options().mortal < 0) {
+  if (job_->options().quitter >= 0 && job_->options().mortal < 0) {
     const Ghost& outcome = job_->outcomes[step_];
     require(job_->arena(), outcome.get() != 2, "a step was completed that failed somewhere");
     outcome.set(1);
@@ -423,7 +422,7 @@ void FlowMember<Slots>::fill_memory(std::uint32_t step) {
       if (exposes())
         job_->exposed(number_, window, slice).store(value, kRelaxed);
       else if (is_two_shots())
-        mine(window, slice) = value;
+        own_memory(window, slice) = value;
     }
   }
 }

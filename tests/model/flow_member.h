@@ -112,7 +112,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
 
   bool exposes() const { return job_->exposes(number_); }
   bool is_two_shots() const { return job_->flow().algorithm == FlowAlgorithm::kTwoShots; }
-  Value& mine(std::int64_t window, int slice) {
+  Value& own_memory(std::int64_t window, int slice) {
     return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
   }
   void expect(Value found, Value expected, const char* what_broke) const;

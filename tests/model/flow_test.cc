@@ -54,7 +54,7 @@ Finding explore_flow(const Flow& flow, const Options& options, const Limits& lim
     if (job.slots() == 1) return std::make_unique<FlowMember<1>>(job, number);
     return std::make_unique<FlowMember<2>>(job, number);
   });
-  if (options.mortal >= 0 || options.leaving_member >= 0) scenario.guards = job.guards();
+  if (options.mortal >= 0 || options.quitter >= 0) scenario.guards = job.guards();
   return explore(scenario, limits);
 }
 
@@ -67,8 +67,7 @@ void print(const std::string& name, const Finding& finding) {
 std::string name_of(const NamedFlow& kind, const Options& options, const Limits& limits) {
   return std::string(kind.name) + " of " + std::to_string(options.members) +
          (options.mortal >= 0 ? ", " + std::to_string(options.mortal) + " dies" : "") +
-         (options.leaving_member >= 0 ? ", " + std::to_string(options.leaving_member) + " gives up"
-                                      : "") +
+         (options.quitter >= 0 ? ", " + std::to_string(options.quitter) + " gives up" : "") +
          (options.spins ? ", spinning" : "") +
          (limits.partial_store_order ? ", partial store order" : "") +
          (limits.depth_first ? ", depth first" : "");
@@ -145,19 +144,19 @@ TEST_P(EachFlow, HoldsWithFourUpToTheBound) {
 TEST_P(EachFlow, HoldsWithTwoAndAQuitter) {
   const bool is_large =
       GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 1;
-  for (const int leaving_member : {0, 1}) {
-    const Options options = {.steps = 2, .leaving_member = leaving_member};
+  for (const int quitter : {0, 1}) {
+    const Options options = {.steps = 2, .quitter = quitter};
     if (is_large)
       expect_to_hold_up_to_the_bound(GetParam(), options);
     else
       expect_to_hold(GetParam(), options);
   }
   if (is_large) return;
-  expect_to_hold(GetParam(), {.steps = 2, .leaving_member = 1}, {.partial_store_order = true});
+  expect_to_hold(GetParam(), {.steps = 2, .quitter = 1}, {.partial_store_order = true});
 }
 
 TEST_P(EachFlow, HoldsWithThreeThatSpinAndAQuitter) {
-  const Options options = {.members = 3, .steps = 2, .spins = true, .leaving_member = 1};
+  const Options options = {.members = 3, .steps = 2, .spins = true, .quitter = 1};
   if (GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 2)
     expect_to_hold_up_to_the_bound(GetParam(), options);
   else
@@ -166,7 +165,7 @@ TEST_P(EachFlow, HoldsWithThreeThatSpinAndAQuitter) {
 
 TEST_P(EachFlow, HoldsWithAQuitterAndADeathUpToTheBound) {
   expect_to_hold_up_to_the_bound(
-      GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .leaving_member = 1});
+      GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .quitter = 1});
 }
 
 // All members see the misprediction. No member writes data, and none sleeps for ever.
@@ -250,7 +249,7 @@ const std::vector<EndingBug>& ending_bugs() {
   using enum Bug;
   constexpr std::string_view kTwoOutcomes = "somewhere";
   constexpr std::string_view kWritten = "after its owner had it back";
-  const Options quits = {.steps = 2, .leaving_member = 0};
+  const Options quits = {.steps = 2, .quitter = 0};
   const Options dies = {.members = 3, .steps = 1, .spins = true, .mortal = 2};
   static const std::vector<EndingBug> bugs = {
       {"runs what is closed", kRunsWhatIsClosed, kInline, quits, kTwoOutcomes},

@@ -86,7 +86,7 @@ struct Options {
   bool rollback = false;            // the coordinator stops all members once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, identities differ in generation 1
   int leaver = -1;                  // this member leaves after its first step
-  int leaving_member = -1;          // this member wants to end at any time (flows only)
+  int quitter = -1;                 // this member may want to end at any time (flows only)
   bool late_submit = false;         // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
 };
@@ -137,7 +137,7 @@ class Job {
   Ghost stop;
   Ghost answer;                 // the common prefix + 1
   Ghost submitted;              // 1 once the late step is submitted
-  Ghost wants_to_end;           // 1 once the leaving_member wants to end
+  Ghost wants_to_end;           // 1 once the quitter wants to end
   std::vector<Ghost> returned;  // by member: 1 once its call failed and it has its memory back
   std::vector<Ghost> outcomes;  // by step: 1 a member completed it, 2 it failed on a member
 
@@ -145,7 +145,7 @@ class Job {
   void mark_doorbells();
   template <std::uint32_t Slots>
   void mark_board();
-  bool any_member_may_end() const { return options_.mortal >= 0 || options_.leaving_member >= 0; }
+  bool any_member_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
 };
 
 // A Report as one value, which is never 0.

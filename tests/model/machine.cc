@@ -128,19 +128,19 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
     return;
   }
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    const auto name = static_cast<std::uint8_t>(who);
-    if (can_step(state, who)) into.push_back({Choice::Kind::kStep, name, 0});
+    const auto number = static_cast<std::uint8_t>(who);
+    if (can_step(state, who)) into.push_back({Choice::Kind::kStep, number, 0});
     const Thread& thread = state.threads[who];
     for (std::uint8_t entry = 0; entry < thread.buffered; ++entry)
-      if (can_drain(thread, entry)) into.push_back({Choice::Kind::kDrain, name, entry});
+      if (can_drain(thread, entry)) into.push_back({Choice::Kind::kDrain, number, entry});
   }
   for (std::size_t member = 0; member < scenario_.mortal.size(); ++member) {
-    const auto name = static_cast<std::uint8_t>(member);
+    const auto number = static_cast<std::uint8_t>(member);
     const bool dead = (state.dead & bit(member)) != 0;
-    if (dead && (state.reaped & bit(member)) == 0) into.push_back({Choice::Kind::kReap, name, 0});
+    if (dead && (state.reaped & bit(member)) == 0) into.push_back({Choice::Kind::kReap, number, 0});
     if (!dead && scenario_.mortal[member] &&
         state.deaths < static_cast<std::uint32_t>(scenario_.deaths_max))
-      into.push_back({Choice::Kind::kDie, name, 0});
+      into.push_back({Choice::Kind::kDie, number, 0});
   }
 }
 
@@ -177,9 +177,9 @@ void Machine::step(std::size_t who, MachineState& state) {
 
 void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
   Thread& me = state.threads[who];
-  const auto oldest = me.buffer.begin() + static_cast<long>(entry);
-  const auto stored = *oldest;
-  std::move(oldest + 1, me.buffer.begin() + me.buffered, oldest);
+  const auto drained = me.buffer.begin() + static_cast<long>(entry);
+  const auto stored = *drained;
+  std::move(drained + 1, me.buffer.begin() + me.buffered, drained);
   me.buffer[--me.buffered] = {};
   commit(stored.word, stored.value, who, state);
   if (alive(state, who)) advance_alone(who, state);

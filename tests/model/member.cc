@@ -214,16 +214,16 @@ template <std::uint32_t Slots>
 void Member<Slots>::enter() {
   const Entry entry{.identity = job_->identity(number_, generation(), step_),
                     .declared_count = job_->payload(number_, generation(), step_)};
-  begin_bells();
+  ring_early();
   board_.enter(generation(), sequence(), entry);
-  end_bells();
+  unmute_bells();
   stage_ = Stage::kRun;
-  note_progress();
+  publish_progress();
 }
 
 // With the bug kBellBeforeFlag, the member rings before it stores the flag, and not after it.
 template <std::uint32_t Slots>
-void Member<Slots>::begin_bells() {
+void Member<Slots>::ring_early() {
   if (!job_->has(Bug::kBellBeforeFlag)) return;
   for (int other = 0; other < board_.members(); ++other)
     if (other != number_) doorbells_->ring(other);
@@ -231,7 +231,7 @@ void Member<Slots>::begin_bells() {
 }
 
 template <std::uint32_t Slots>
-void Member<Slots>::end_bells() {
+void Member<Slots>::unmute_bells() {
   job_->arena().execution().mute(false);
 }
 
@@ -275,7 +275,7 @@ void Member<Slots>::finish_step() {
   }
   stage_ = step_ == job_->options().steps ? Stage::kComplete : Stage::kEnter;
   ++step_;
-  note_progress();
+  publish_progress();
 }
 
 template <std::uint32_t Slots>
@@ -296,7 +296,7 @@ Report Member<Slots>::progress() const {
 }
 
 template <std::uint32_t Slots>
-void Member<Slots>::note_progress() {
+void Member<Slots>::publish_progress() {
   if (job_->has(Bug::kReportByWatch))
     job_->progress[static_cast<std::size_t>(number_)].set(packed(progress()));
 }

@@ -25,17 +25,17 @@ class MemberBoard : public ModelBoard<Slots> {
       : Base(job.board_memory(), member, job.ranks(), job.doorbells(member)), job_(&job) {}
 
   void enter(std::uint32_t generation, std::uint32_t sequence, Entry entry) {
-    entry.identity ^= unmixed(generation, sequence);
+    entry.identity ^= unmixing_mask(generation, sequence);
     Base::enter(generation, sequence, entry);
   }
   std::uint64_t identity(int member) const {
-    return Base::identity(member) ^ unmixed(this->generation(), this->sequence());
+    return Base::identity(member) ^ unmixing_mask(this->generation(), this->sequence());
   }
   bool all_entered();
   void write_key(ByteWriter& key) const { write_check_state(key, this->check_state_); }
 
  private:
-  std::uint64_t unmixed(std::uint32_t generation, std::uint32_t sequence) const {
+  std::uint64_t unmixing_mask(std::uint32_t generation, std::uint32_t sequence) const {
     return job_->has(Bug::kIdentityWithoutStepNumber) ? std::uint64_t{generation} << 32 | sequence
                                                       : 0;
   }
@@ -66,8 +66,8 @@ class Member final : public CopiedThread<Member<Slots>> {
   void act();
   void act_step();
   void enter();
-  void begin_bells();
-  void end_bells();
+  void ring_early();
+  void unmute_bells();
   void read_entries();
   void finish_step();
   void report();
@@ -81,7 +81,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   std::uint32_t generation() const { return answered_ && step_ > prefix_ ? 2 : 1; }
   std::uint32_t sequence() const;
   Report progress() const;
-  void note_progress();
+  void publish_progress();
   bool leaves_now() const;
 
   Job* job_;  // borrowed

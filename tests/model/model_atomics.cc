@@ -12,7 +12,7 @@
 namespace farandole::model {
 namespace {
 
-constexpr std::size_t kArenaBytes = 1 << 16;  // also its alignment, so that of() finds its head
+constexpr std::size_t kArenaBytes = 1 << 16;  // also the alignment: of() rounds down to it
 
 constexpr Value kGenerationBits = ~Value{0} << 32;
 

@@ -176,23 +176,23 @@ struct ModelAtomics {
   template <class T>
   class Atomic {
    public:
-    T load(std::memory_order) const { return static_cast<T>(now().load(this)); }
+    T load(std::memory_order) const { return static_cast<T>(execution().load(this)); }
     void store(T value, std::memory_order order) {
-      now().store(this, static_cast<Value>(value), order);
+      execution().store(this, static_cast<Value>(value), order);
     }
     T fetch_add(T operand, std::memory_order) {
-      return static_cast<T>(now().add(this, static_cast<Value>(operand)));
+      return static_cast<T>(execution().add(this, static_cast<Value>(operand)));
     }
     bool compare_exchange_strong(T& expected, T desired, std::memory_order) {
-      const auto found = static_cast<T>(
-          now().compare_exchange(this, static_cast<Value>(expected), static_cast<Value>(desired)));
+      const auto found = static_cast<T>(execution().compare_exchange(
+          this, static_cast<Value>(expected), static_cast<Value>(desired)));
       const bool exchanged = found == expected;
       expected = found;
       return exchanged;
     }
 
    private:
-    Execution& now() const { return Arena::of(this).execution(); }
+    Execution& execution() const { return Arena::of(this).execution(); }
     [[maybe_unused]] T place_;
   };
 

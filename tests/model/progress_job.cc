@@ -107,13 +107,13 @@ void ProgressJob::store(const Contents& changed) {
 }
 
 // Checks that claims go first, and that no thread takes the lock while another one holds it.
-void ProgressJob::note_holder(const Contents& now, bool is_claim) {
+void ProgressJob::record_holder(const Contents& now, bool is_claim) {
   require(arena_, holder.get() == 0, "two hold the progress lock");
   require(arena_, is_claim || now.claims == 0, "a claim was passed over");
   holder.set(1);
 }
 
-void ProgressJob::note_arrivals(bool are_there) {
+void ProgressJob::record_arrivals(bool are_there) {
   arena_.execution().perform({.action = Action::kStore,
                               .ghost = true,
                               .word = arena_.word_of(&has_arrivals),
@@ -142,7 +142,7 @@ void ProgressJob::release() {
     wake(whom);
   }
   const Wake whom = guarded([&](Contents& now) {
-    note_release();
+    record_release();
     return now.lock.release(now.has_work());
   });
   if (!has(ProgressBug::kWakesBeforeRelease)) wake(whom);

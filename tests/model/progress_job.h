@@ -125,11 +125,11 @@ class ProgressJob {
   // Releases the lock of a holder that does not wait for a call.
   void release();
   // Records whether calls have arrived. Call it inside a critical section.
-  void note_arrivals(bool are_there);
+  void record_arrivals(bool are_there);
   // Record that a thread takes the progress lock, and that it releases the lock. Call them inside a
   // critical section.
-  void note_holder(const Contents& now, bool is_claim);
-  void note_release() { holder.set(0); }
+  void record_holder(const Contents& now, bool is_claim);
+  void record_release() { holder.set(0); }
   // Wake the given threads: the first function inside a critical section, the second one as a move
   // of its own.
   void wake_at_once(ProgressLock::Wake whom);

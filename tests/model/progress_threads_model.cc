@@ -62,7 +62,7 @@ bool Driver::run_round() {
   bool moved = false;
   if (job_->has_arrivals.load(std::memory_order_seq_cst) != 0) {
     job_->guarded([&](Contents& now) {
-      job_->note_arrivals(false);
+      job_->record_arrivals(false);
       job_->taken.set(job_->taken.get() | now.arrived);
       now.arrived = 0;
     });
@@ -151,10 +151,10 @@ void Caller::submit() {
     now.lock.arrive(waits_at_once());
     is_holder_ = now.lock.try_take();
     if (!is_holder_) {
-      job_->note_arrivals(true);
+      job_->record_arrivals(true);
       return true;
     }
-    job_->note_holder(now, false);
+    job_->record_holder(now, false);
     job_->taken.set(job_->taken.get() | now.arrived);
     now.arrived = 0;
     return true;
@@ -194,20 +194,20 @@ void Caller::arrive() {
 
 void Caller::wait_for() {
   const auto me = static_cast<std::size_t>(number_);
-  Wake next_one = Wake::kNoThread;
+  Wake whom = Wake::kNoThread;
   job_->guarded([&](Contents& now) {
     if (is_holder_) {
-      job_->note_release();
+      job_->record_release();
       job_->wake_at_once(now.lock.release_as_waiter());
       is_holder_ = false;
     }
     const bool is_done = (now.in_flight & call()) == 0;
     if (is_done || job_->time_is_over[me].get() != 0) {
-      next_one = now.lock.end_wait(now.has_work());
+      whom = now.lock.end_wait(now.has_work());
       stage_ = is_done ? Stage::kReturn : Stage::kPoll;
     } else if (now.lock.is_free()) {
       is_holder_ = now.lock.try_take();
-      job_->note_holder(now, false);
+      job_->record_holder(now, false);
       driver_.begin(call());
       stage_ = Stage::kDrive;
     } else {
@@ -215,7 +215,7 @@ void Caller::wait_for() {
       stage_ = Stage::kBlocked;
     }
   });
-  job_->wake(next_one);
+  job_->wake(whom);
 }
 
 void Claim::write_key(ByteWriter& key) const {
@@ -307,7 +307,7 @@ void Claim::take() {
     }
     now.lock.take_claimed();
     --now.claims;
-    job_->note_holder(now, true);
+    job_->record_holder(now, true);
     return true;
   });
   stage_ = is_ours ? Stage::kWork : Stage::kBlocked;
@@ -376,7 +376,7 @@ void ProgressThread::nap() {
       return Stage::kOver;
     }
     if (!is_ours) return Stage::kWait;
-    job_->note_holder(now, false);
+    job_->record_holder(now, false);
     require(job_->arena(), now.lock.waiters() == 0, "the thread goes before a caller");
     return Stage::kDrive;
   });

@@ -144,7 +144,7 @@ class Peer final : public CopiedThread<Peer> {
   bool awaited_ = false;
 };
 
-// Lets the time limit of a caller end, at any time.
+// Ends the time limit of a caller, at any time.
 class Timer final : public CopiedThread<Timer> {
  public:
   Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}

@@ -7,8 +7,8 @@
 namespace farandole::sim {
 
 SimulatedBoard::SimulatedBoard(int members) : lines_(static_cast<std::size_t>(members)) {
-  for (auto& tally : words_) tally[0] = members;
-  for (auto& tally : dones_) tally[0] = members;
+  for (auto& tally : word_tallies_) tally[0] = members;
+  for (auto& tally : done_word_tallies_) tally[0] = members;
 }
 
 void SimulatedBoard::write_entry(int member, std::uint32_t sequence, Entry entry) {
@@ -29,8 +29,8 @@ void SimulatedBoard::write_met(std::uint64_t word) {
   lines(0).writes.push_back({.kind = Write::Kind::kVerdict, .verdict = own_verdict_});
 }
 
-void SimulatedBoard::write_over(std::uint32_t sequence) {
-  own_verdict_.over = sequence;
+void SimulatedBoard::write_last_sequence(std::uint32_t sequence) {
+  own_verdict_.last_sequence = sequence;
   lines(0).writes.push_back({.kind = Write::Kind::kVerdict, .verdict = own_verdict_});
 }
 
@@ -68,8 +68,10 @@ bool SimulatedBoard::settle(int member) {
   const auto word = line.word;
   const auto done = line.done;
   apply(line, write);
-  if (write.kind == Write::Kind::kWord) return update_tally(words_[write.slot], word, line.word);
-  if (write.kind == Write::Kind::kDone) return update_tally(dones_[write.slot], done, line.done);
+  if (write.kind == Write::Kind::kWord)
+    return update_tally(word_tallies_[write.slot], word, line.word);
+  if (write.kind == Write::Kind::kDone)
+    return update_tally(done_word_tallies_[write.slot], done, line.done);
   return false;
 }
 

@@ -39,10 +39,9 @@ class SimulatedBoard {
   // Only member 0. Says that all members on all hosts have entered a step alike.
   void write_met(std::uint64_t word);
   // Only member 0. Says that the group is over after this sequence, because a rank has left.
-  void write_over(std::uint32_t sequence);
-  // Makes the oldest unsettled write of a member visible. Returns true if this makes all
-  // words of a slot equal, or all its done words, or if member 0 has written about all hosts: a
-  // member may have waited for that.
+  void write_last_sequence(std::uint32_t sequence);
+  // Makes the oldest unsettled write of a member visible. Returns true if a member may have waited
+  // for this write: it makes all words or all done words of a slot equal, or it is a verdict.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.
@@ -50,7 +49,9 @@ class SimulatedBoard {
   std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
   const Entry& entry(int reader, int member, std::uint32_t sequence) const;
   std::uint64_t met(int reader) const { return verdict(reader).met; }
-  const std::optional<std::uint32_t>& over_after(int reader) const { return verdict(reader).over; }
+  const std::optional<std::uint32_t>& last_sequence(int reader) const {
+    return verdict(reader).last_sequence;
+  }
 
  private:
   struct Line {
@@ -61,7 +62,7 @@ class SimulatedBoard {
   // What member 0 says about all hosts.
   struct Verdict {
     std::uint64_t met = 0;
-    std::optional<std::uint32_t> over = {};
+    std::optional<std::uint32_t> last_sequence = {};
   };
   struct Write {
     enum class Kind : std::uint8_t { kEntry, kWord, kDone, kVerdict };
@@ -90,8 +91,8 @@ class SimulatedBoard {
   bool update_tally(Tally& tally, std::uint64_t before, std::uint64_t now) const;
 
   std::vector<MemberLines> lines_;
-  std::array<Tally, 2> words_;
-  std::array<Tally, 2> dones_;
+  std::array<Tally, 2> word_tallies_;       // by slot
+  std::array<Tally, 2> done_word_tallies_;  // by slot
   Verdict own_verdict_;
   Verdict seen_verdict_;
 };

@@ -42,7 +42,7 @@ int last_member(const Script& script, int group) {
 template <class State>
 std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
   return [change](const Script& script) -> Tap {
-    auto states = std::make_shared<std::map<int, State>>();  // owned by the tap's copies
+    auto states = std::make_shared<std::map<int, State>>();  // shared by all copies of the tap
     return [&script, change, states](Envelope envelope) -> std::vector<Envelope> {
       if (envelope.from != 0 || envelope.to != last_member(script, envelope.group))
         return {std::move(envelope)};
@@ -76,20 +76,22 @@ void never_forget(NoState& /*state*/, Items& items) {
 
 // The state of reuse_ids(), which gives the next new name the id that was forgotten last.
 struct Reuse {
-  std::optional<std::uint32_t> free;
-  std::map<std::uint32_t, std::uint32_t> instead;
+  std::optional<std::uint32_t> forgotten_id;
+  std::map<std::uint32_t, std::uint32_t> replacements;  // by id
 };
 
 void reuse_ids(Reuse& reuse, Items& items) {
   const auto translate = [&reuse](std::uint32_t& id) {
-    if (const auto found = reuse.instead.find(id); found != reuse.instead.end()) id = found->second;
+    if (const auto found = reuse.replacements.find(id); found != reuse.replacements.end())
+      id = found->second;
   };
   for (auto& item : items) {
     if (auto* forget = std::get_if<Forget>(&item)) {
       translate(forget->id);
-      reuse.free = forget->id;
+      reuse.forgotten_id = forget->id;
     } else if (auto* define = std::get_if<Define>(&item)) {
-      if (reuse.free) reuse.instead[define->id] = *std::exchange(reuse.free, std::nullopt);
+      if (reuse.forgotten_id)
+        reuse.replacements[define->id] = *std::exchange(reuse.forgotten_id, std::nullopt);
       translate(define->id);
     } else if (auto* issue = std::get_if<Issue>(&item)) {
       translate(issue->id);
@@ -100,7 +102,7 @@ void reuse_ids(Reuse& reuse, Items& items) {
 // When the second-last member announces a name, the coordinator also counts the last member as
 // ready, until the last member has announced something itself.
 Tap decide_too_early(const Script& script) {
-  auto announced = std::make_shared<std::set<int>>();  // groups; owned by the tap's copies
+  auto announced = std::make_shared<std::set<int>>();  // groups; shared by all copies of the tap
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to != 0 || last == 0) return {std::move(envelope)};
@@ -140,7 +142,7 @@ bool announces(const Envelope& envelope) {
 // member.
 Tap do_not_examine_again(const Script& /*script*/) {
   auto held =
-      // by group; owned by the tap's copies
+      // by group; shared by all copies of the tap
       std::make_shared<std::map<int, std::vector<Envelope>>>();
   return [held](Envelope envelope) -> std::vector<Envelope> {
     auto& joins = (*held)[envelope.group];
@@ -172,7 +174,7 @@ Tap stay_joined(const Script& script) {
   };
 }
 
-void name_another_last(NoState& /*state*/, Items& items) {
+void name_another_last_rank(NoState& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* release = std::get_if<ReleaseAll>(&item)) release->last_rank ^= 1;
 }
@@ -240,7 +242,7 @@ void raise_once(Raised& raised, std::vector<Announcement>& items) {
 // Without rule A7: while the group follows a plan, followers do not announce calls outside the
 // plan.
 Tap announce_nothing_in_a_plan(const Script& /*script*/) {
-  auto follows = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
+  auto follows = std::make_shared<std::set<int>>();  // groups; shared by all copies of the tap
   return [follows](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.from == 0) {
       const auto items = decode_stream(envelope.bytes).value();
@@ -370,7 +372,7 @@ std::function<Tap(const Script&)> every_tenth(
 // message of its channel has been sent.
 Tap overtake(const Script& /*script*/) {
   using Key = std::tuple<int, int, int>;
-  auto held = std::make_shared<std::map<Key, Envelope>>();  // owned by the tap's copies
+  auto held = std::make_shared<std::map<Key, Envelope>>();  // shared by all copies of the tap
   return [held, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
     const Key key{envelope.group, envelope.from, envelope.to};
     if (auto earlier = held->extract(key))
@@ -417,7 +419,7 @@ std::vector<NamedBug> stream_bugs() {
       {"the text of a rejection differs", {on_stream<NoState>(change_a_text), {}}, "another saw"},
       {"a release does not come", {on_stream<NoState>(release_nobody), {}}, "deadlock"},
       {"a release names another rank on one member",
-       {on_stream<NoState>(name_another_last), {}},
+       {on_stream<NoState>(name_another_last_rank), {}},
        "was the last"},
   };
 }
@@ -484,7 +486,7 @@ std::vector<NamedBug> engine_bugs() {
       {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
       {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
       {"the agreement is not notified of a misprediction",
-       {{}, {.takes_no_notice_of_mispredictions = true}},
+       {{}, {.ignores_mispredictions = true}},
        "deadlock"},
       {"a release names a member that was not the last to join",
        {{}, {.releases_name_the_first_member = true}},

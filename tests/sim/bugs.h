@@ -15,7 +15,7 @@ struct NamedBug {
   Bug bug;
   std::string symptom;                 // text that the reported problem must contain
   bool fails_check = false;            // a CHECK of the code under test reports the problem
-  ScriptKind kind = ScriptKind::kAny;  // of the jobs that show it
+  ScriptKind kind = ScriptKind::kAny;  // the kind of jobs that show the bug
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
     return out << named.name;

@@ -14,7 +14,7 @@ struct Flaws {
   bool identity_holds_the_rows = false;
   bool each_chooses_its_algorithm = false;
   bool counts_no_waits = false;
-  bool takes_no_notice_of_mispredictions = false;
+  bool ignores_mispredictions = false;
   bool polls_release_names = false;
   bool dropped_calls_release_names = false;
   bool leaves_before_its_writes_are_seen = false;
@@ -27,10 +27,10 @@ struct Flaws {
   bool compares_no_entries = false;
   bool entries_have_no_generation = false;
   bool drops_entries_of_a_newer_generation = false;
-  bool awaits_not_the_last_host = false;
+  bool does_not_await_the_last_host = false;
   bool local_members_do_not_wait = false;
   bool met_before_all_entries = false;
-  bool takes_no_notice_of_other_entries = false;
+  bool ignores_mispredictions_between_hosts = false;
   bool does_not_tell_local_members_of_the_end = false;
   bool ends_at_once = false;
   bool sends_no_end = false;

@@ -17,8 +17,8 @@ namespace {
 // submits all its calls of the phase before it waits for any of them; until then it waits only for
 // calls of earlier phases. Or all programs make their calls in one order. A group may join during
 // some phases: each member joins in one of these phases, after some of that phase's calls, and then
-// makes no calls until the release. Programs may wait for the release after the last of these
-// phases.
+// makes no calls until the release. After the last of these phases, programs may wait for the
+// release.
 struct Phase {
   struct Join {
     int call;
@@ -89,9 +89,9 @@ class JobWriter {
   // A group while its members join.
   struct Joining {
     int call = -1;
-    int phases_left = 0;             // 0: no member is joining
-    std::map<int, int> joins_in;     // by worker: after how many more phases it joins
-    std::map<int, int> joins_after;  // by worker: how many calls of that phase it makes first
+    int phases_left = 0;                    // 0: no member is joining
+    std::map<int, int> phases_before_join;  // by worker; negative after its join
+    std::map<int, int> calls_before_join;   // by worker: its calls in the phase of its join
   };
 
   Phase make_phase(const std::vector<Template>& templates) {
@@ -115,7 +115,8 @@ class JobWriter {
     return phase;
   }
 
-  // Makes one batch, in random order, of the calls of one group that all members of the group make.
+  // Makes one batch of calls of one group, in random order. All members of the group make these
+  // calls.
   void choose_batch(Phase& phase) {
     auto calls = phase.calls;
     random_.shuffle(calls);
@@ -138,8 +139,8 @@ class JobWriter {
     joining.call = static_cast<int>(script_.calls.size());
     joining.phases_left = random_.between(1, std::min(phases_left_, 3));
     for (const int worker : call.makers) {
-      joining.joins_in[worker] = random_.below(joining.phases_left);
-      joining.joins_after[worker] = random_.below(4);
+      joining.phases_before_join[worker] = random_.below(joining.phases_left);
+      joining.calls_before_join[worker] = random_.below(4);
       if (!random_.chance(30)) continue;
       signature.name = "join of " + std::to_string(worker);
       call.odd.emplace(worker, signature);
@@ -158,15 +159,15 @@ class JobWriter {
   }
 
   bool makes_call(const Joining& joining, int worker, bool in_one_order, int calls_before) {
-    const int joins_in = joining.joins_in.at(worker);
-    if (joins_in != 0) return joins_in > 0;
-    return in_one_order ? calls_before < joining.joins_after.at(worker) : random_.chance(50);
+    const int phases_left = joining.phases_before_join.at(worker);
+    if (phases_left != 0) return phases_left > 0;
+    return in_one_order ? calls_before < joining.calls_before_join.at(worker) : random_.chance(50);
   }
 
   static void end_phase(Joining& joining, Phase& phase) {
     Phase::Join join{joining.call, {}};
-    for (auto& [worker, joins_in] : joining.joins_in)
-      if (joins_in-- == 0) join.workers.insert(worker);
+    for (auto& [worker, phases_left] : joining.phases_before_join)
+      if (phases_left-- == 0) join.workers.insert(worker);
     phase.joins.push_back(std::move(join));
     if (--joining.phases_left == 0) phase.releases.push_back(joining.call);
   }
@@ -209,11 +210,11 @@ class ProgramWriter {
       if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
     if (phase.in_one_order) return;
     random_.shuffle(open_);
-    if (random_.chance(70)) wait_until_open(random_.chance(70) ? 0 : 1);
+    if (random_.chance(70)) wait_until_open_at_most(random_.chance(70) ? 0 : 1);
   }
 
   std::vector<Action> finish() {
-    wait_until_open(0);
+    wait_until_open_at_most(0);
     return std::move(actions_);
   }
   Time pauses() const { return pauses_; }
@@ -265,7 +266,7 @@ class ProgramWriter {
 
   using Batches = std::vector<std::vector<int>>;
 
-  static Batches::const_iterator batch_from(const Batches& batches, int number) {
+  static Batches::const_iterator batch_beginning_with(const Batches& batches, int number) {
     return std::ranges::find_if(batches,
                                 [&](const auto& batch) { return batch.front() == number; });
   }
@@ -274,10 +275,10 @@ class ProgramWriter {
     for (std::size_t index = 0; index < calls.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
       if (!open_.empty() && random_.chance(15)) wait(random_.pick(open_));
-      const auto batch = batch_from(batches, calls[index]);
+      const auto batch = batch_beginning_with(batches, calls[index]);
       const bool has_next = index + 1 < calls.size() && !call(calls[index]).is_join() &&
                             !call(calls[index + 1]).is_join() &&
-                            batch_from(batches, calls[index + 1]) == batches.end();
+                            batch_beginning_with(batches, calls[index + 1]) == batches.end();
       if (batch != batches.end()) {
         submit_batch(*batch);
         index += batch->size() - 1;
@@ -291,8 +292,8 @@ class ProgramWriter {
   }
 
   void submit_by_poll(int first, int second) {
-    make_free(first);
-    make_free(second);
+    wait_until_free(first);
+    wait_until_free(second);
     if (!open_.empty()) {
       actions_.emplace_back(SubmitByPoll{random_.pick(open_), first, second});
     } else {
@@ -302,18 +303,18 @@ class ProgramWriter {
   }
 
   void submit(int number) {
-    make_free(number);
+    wait_until_free(number);
     actions_.emplace_back(Submit{number, random_.chance(5)});
   }
 
   void submit_batch(const std::vector<int>& batch) {
-    for (const int number : batch) make_free(number);
+    for (const int number : batch) wait_until_free(number);
     actions_.emplace_back(SubmitBatch{batch});
   }
 
   // Waits until this call can be submitted: its name is free, and no join of the group is in
   // flight.
-  void make_free(int number) {
+  void wait_until_free(int number) {
     const auto& wanted = call(number);
     const auto blocks = [&](int other) {
       const auto& earlier = call(other);
@@ -330,7 +331,7 @@ class ProgramWriter {
     std::erase(open_, number);
   }
 
-  void wait_until_open(std::size_t at_most) {
+  void wait_until_open_at_most(std::size_t at_most) {
     while (open_.size() > at_most) wait(open_.back());
   }
 

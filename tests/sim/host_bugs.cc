@@ -21,7 +21,7 @@ template <class State>
 std::function<FrameTap(const Script&)> on_entries(
     std::function<Frames(State&, const RoutedFrame&)> change) {
   return [change](const Script& /*script*/) -> FrameTap {
-    auto states = std::make_shared<std::map<Channel, State>>();  // owned by the tap's copies
+    auto states = std::make_shared<std::map<Channel, State>>();  // shared by all copies of the tap
     return [change, states](const RoutedFrame& frame) -> Frames {
       if (!frame.is_entry()) return {frame};
       return change((*states)[channel_of(frame)], frame);
@@ -55,8 +55,9 @@ Frames lose_every_tenth(Count& count, const RoutedFrame& frame) {
   return {frame};
 }
 
-// From the fifth entry on, every channel to a host part with a higher index is cut for ever.
-Frames cut_for_ever(Count& count, const RoutedFrame& frame) {
+// From the fifth entry on, every channel to a host part with a higher index is interrupted for
+// ever.
+Frames partition_for_ever(Count& count, const RoutedFrame& frame) {
   if (++count.entries >= 5 && frame.from < frame.to) return {};
   return {frame};
 }
@@ -105,7 +106,7 @@ std::vector<NamedBug> entry_bugs() {
       {"entries of a newer generation are dropped",
        {{}, {.drops_entries_of_a_newer_generation = true}},
        "deadlock"},
-      {"one host is not awaited", {{}, {.awaits_not_the_last_host = true}}, "is not in it"},
+      {"one host is not awaited", {{}, {.does_not_await_the_last_host = true}}, "is not in it"},
       {"local members do not wait for the met flag",
        {{}, {.local_members_do_not_wait = true}},
        "is not in it"},
@@ -113,7 +114,7 @@ std::vector<NamedBug> entry_bugs() {
        {{}, {.met_before_all_entries = true}},
        "is not in it"},
       {"lane 0 takes no notice of a misprediction between hosts",
-       {{}, {.takes_no_notice_of_other_entries = true}},
+       {{}, {.ignores_mispredictions_between_hosts = true}},
        "deadlock"},
       {"entries are lost", {{}, {}, on_entries<Count>(lose_every_tenth)}, "deadlock"},
       {"an entry comes again after later ones",
@@ -122,7 +123,7 @@ std::vector<NamedBug> entry_bugs() {
       {"an entry is sent to one host only",
        {{}, {}, on_entries<Count>(send_to_one_host)},
        "deadlock"},
-      {"a cut never ends", {{}, {}, on_entries<Count>(cut_for_ever)}, "deadlock"},
+      {"a partition never ends", {{}, {}, on_entries<Count>(partition_for_ever)}, "deadlock"},
   };
 }
 

@@ -11,7 +11,8 @@ std::size_t lanes_of(const std::vector<std::vector<int>>& parts) {
   return lanes;
 }
 
-std::vector<int> chosen(const std::vector<bool>& hosts, int own_host) {
+// Returns the numbers of the hosts that are marked in `hosts`, without our own host.
+std::vector<int> other_hosts_in(const std::vector<bool>& hosts, int own_host) {
   std::vector<int> numbers;
   for (std::size_t host = 0; host < hosts.size(); ++host)
     if (hosts[host] && static_cast<int>(host) != own_host)
@@ -93,11 +94,11 @@ std::vector<bool> Hosts::reached_by(int worker, bool only_lane_0) const {
 }
 
 std::vector<int> Hosts::hosts_connected_to(int worker) const {
-  return chosen(reached_by(worker, false), host_of(worker));
+  return other_hosts_in(reached_by(worker, false), host_of(worker));
 }
 
-std::vector<int> Hosts::hosts_told_by(int worker) const {
-  return chosen(reached_by(worker, true), host_of(worker));
+std::vector<int> Hosts::hosts_notified_by(int worker) const {
+  return other_hosts_in(reached_by(worker, true), host_of(worker));
 }
 
 }  // namespace farandole::sim

@@ -1,6 +1,5 @@
 // Which members of each group share a host, and what each host knows. The members of a group on one
-// host are a host part: they share a board and a piece of memory. Nothing here is visible to other
-// hosts.
+// host are a host part: they share a board and a piece of memory, which other hosts do not see.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace farandole::sim {
 
-// A leave of a member of the group: of a rank on this host that wants to leave or has left, or of a
-// rank elsewhere of which lane 0 has heard. The tickets are drawn on this host.
+// A member of the group that leaves: a rank on this host that wants to leave or has left, or a rank
+// on another host, once lane 0 is notified of its leave. The tickets are drawn on this host.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -61,10 +60,11 @@ class Hosts {
   // What the members of a host part know about the ends of ranks.
   EndedRanks ended_in(int group, int part);
   // Which other hosts notice at once that a worker has died, because their connections to it break.
-  // Lanes connect the members with the same index. There is always a group of all workers.
+  // Lanes connect the members with the same index. All workers are also members of the world, so
+  // its lanes count, too.
   std::vector<int> hosts_connected_to(int worker) const;
   // Which other hosts a worker tells about a death. Lane 0 of a group tells the hosts of the group.
-  std::vector<int> hosts_told_by(int worker) const;
+  std::vector<int> hosts_notified_by(int worker) const;
 
  private:
   struct Place {

@@ -58,7 +58,7 @@ const PeerEntries::Entry* LaneZero::find(const Part& part, const StepIdentity& s
 LaneZero::Outlook LaneZero::outlook(const StepIdentity& step) const {
   bool is_complete = true;
   bool is_alike = true;
-  const int end = static_cast<int>(parts_.size()) - (flaws_.awaits_not_the_last_host ? 1 : 0);
+  const int end = static_cast<int>(parts_.size()) - (flaws_.does_not_await_the_last_host ? 1 : 0);
   for (int number = 0; number < end; ++number) {
     if (number == own_part_) continue;
     const auto& part = parts_[static_cast<std::size_t>(number)];

@@ -4,9 +4,9 @@
 //
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
-// hosts may complete it. So lane 0 waits until it knows of every other host whether that host has
-// sent an entry of the step, or is closed and has sent none. As every host sends an entry to all
-// hosts or to none, all hosts decide alike.
+// hosts may complete it. So lane 0 waits until every other host has sent an entry of the step or is
+// closed without having sent one. As every host sends an entry to all hosts or to none, all hosts
+// decide alike.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class LaneZero {
   int own_part_;
   const Flaws& flaws_;
   std::vector<Part> parts_;
-  StepNumber entered_ = {.generation = 1, .sequence = 0};  // the last entry that was sent
+  StepNumber entered_ = {.generation = 1, .sequence = 0};  // of the last entry that was sent
   std::uint32_t generation_ = 1;                           // only for a planted bug
   std::optional<int> closed_by_;
   std::deque<std::pair<int, Frame>> outgoing_;

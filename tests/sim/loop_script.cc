@@ -18,7 +18,7 @@ enum class Style : std::uint8_t {
   kAllThenWait,  // submit all calls, then wait for all
   kInTurn,       // wait after each call; the same order on all workers
   kWindow,       // leave two calls open after each submission; the same order on all workers
-  kOverlapping,  // wait for the iteration before this one, so there are no quiescent points
+  kOverlapping,  // wait only for the previous iteration, so there are no quiescent points
 };
 
 enum class Order : std::uint8_t {
@@ -298,8 +298,8 @@ class LoopWriter {
     for (const auto& [group, signature] : batch) names.emplace(group, signature.name);
   }
 
-  // Whether each pair of successive variants that ends in `iteration` or later has come at least
-  // four times before.
+  // Whether, from `iteration` on, every transition from one variant to the next has already
+  // occurred at least four times.
   bool is_all_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
@@ -322,8 +322,8 @@ class LoopWriter {
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;
   int interruptions_percent_ = 0;
-  int disturbed_iterations_ =
-      0;  // how many iterations at the beginning may have unpredictable calls
+  // How many iterations at the beginning may have unpredictable calls.
+  int disturbed_iterations_ = 0;
   bool is_disturbed_ = false;
   bool has_polls_ = false;
   // These members concern only the program that is being written.

@@ -109,10 +109,10 @@ void say_last_words(int /*signal*/) {
 struct Totals {
   std::uint64_t digest = 0;
   Findings all;
-  std::uint64_t deaths = 0;
-  std::uint64_t early_leaves = 0;
-  std::uint64_t must_fall_silent = 0;
-  std::uint64_t fell_silent = 0;
+  std::uint64_t jobs_with_death = 0;
+  std::uint64_t jobs_with_early_leave = 0;
+  std::uint64_t jobs_that_must_fall_silent = 0;
+  std::uint64_t jobs_that_fell_silent = 0;
 
   void add(const Findings& one) {
     digest = digest * 0x100000001b3U ^ one.digest;
@@ -124,20 +124,21 @@ struct Totals {
     all.rollbacks += one.rollbacks;
     all.messages += one.messages;
     all.across_hosts += one.across_hosts;
-    deaths += one.any_member_died ? 1U : 0U;
-    early_leaves += one.any_member_left_early ? 1U : 0U;
-    must_fall_silent += one.must_fall_silent ? 1U : 0U;
-    fell_silent += one.fell_silent ? 1U : 0U;
+    jobs_with_death += one.any_member_died ? 1U : 0U;
+    jobs_with_early_leave += one.any_member_left_early ? 1U : 0U;
+    jobs_that_must_fall_silent += one.must_fall_silent ? 1U : 0U;
+    jobs_that_fell_silent += one.fell_silent ? 1U : 0U;
   }
 };
 
 std::string across_hosts_text(const AcrossHosts& all) {
   return format_text(
       "on several hosts: {} mispredictions seen by some hosts only, {} replans with entries on "
-      "their way, {} cuts, {} pauses of a host, {} deaths of a whole host, {} ends of groups heard "
+      "their way, {} partitions, {} pauses of a host, {} deaths of a whole host, {} ends of groups "
+      "heard "
       "from other hosts ({} answered, {} frames), after which {} steps were finished and {} given "
       "up\n",
-      all.partial_mispredictions, all.replans_with_entries, all.cuts, all.host_pauses,
+      all.partial_mispredictions, all.replans_with_entries, all.partitions_used, all.host_pauses,
       all.hosts_died, all.ends_heard, all.ends_answered, all.ends_sent, all.steps_finished,
       all.steps_given_up);
 }
@@ -163,8 +164,9 @@ int run(const Arguments& arguments) {
       "{} messages; {} jobs with a death, {} with an early leave, {} that fell silent ({} had to); "
       "all is well (stories {:016x})\n",
       arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
-      all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.early_leaves,
-      totals.fell_silent, totals.must_fall_silent, totals.digest));
+      all.rejections, all.releases, all.rollbacks, all.messages, totals.jobs_with_death,
+      totals.jobs_with_early_leave, totals.jobs_that_fell_silent, totals.jobs_that_must_fall_silent,
+      totals.digest));
   if (arguments.kind == ScriptKind::kHosts) print(across_hosts_text(all.across_hosts));
   return 0;
 }

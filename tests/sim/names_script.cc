@@ -36,7 +36,7 @@ class NamesWriter {
   using Name = std::pair<int, std::string>;       // (group, name)
   using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
-  // Adds a call to all programs. It follows the rule of names that users read: a name is in use
+  // Adds a call to all programs. It follows the documented rule of names: a name is in use
   // from the submission of a call until the program has waited for the call.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
@@ -53,11 +53,11 @@ class NamesWriter {
     } else if (const auto [used, is_free] =
                    names_in_use_.emplace(Name(group, call.common.name), call.common.operation);
                !is_free) {
-      common_.emplace_back(SubmitRejected{group, call.common.name, used->second});
+      common_actions_.emplace_back(SubmitRejected{group, call.common.name, used->second});
       return;
     }
     const auto number = static_cast<int>(script_.calls.size());
-    common_.emplace_back(Submit{number, false});
+    common_actions_.emplace_back(Submit{number, false});
     if (random_.chance(85))
       open_.push_back({number, unnamed});
     else
@@ -65,10 +65,10 @@ class NamesWriter {
     script_.calls.push_back(std::move(call));
   }
 
-  void wait(int place) {
-    const auto [number, unnamed] = open_[static_cast<std::size_t>(place)];
-    open_.erase(open_.begin() + place);
-    common_.emplace_back(Wait{number});
+  void wait(int index) {
+    const auto [number, unnamed] = open_[static_cast<std::size_t>(index)];
+    open_.erase(open_.begin() + index);
+    common_actions_.emplace_back(Wait{number});
     const Call& call = script_.call(number);
     if (unnamed) {
       const auto dot = call.common.name.rfind('.');
@@ -88,23 +88,23 @@ class NamesWriter {
   // The common actions, with polls, drops and pauses of this worker in between.
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
-    std::vector<int> polled;   // calls submitted and not yet waited for
-    std::vector<int> dropped;  // those of them that the program never waits for
+    std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped
+    std::vector<int> droppable;  // those of them that the program never waits for
     const int pauses_percent = random_.below(15);
-    for (const Action& action : common_) {
+    for (const Action& action : common_actions_) {
       if (!script_.member_of(group_of(action), worker)) continue;
       actions.push_back(action);
       if (const auto* submit = std::get_if<Submit>(&action)) {
-        polled.push_back(submit->call);
-        if (never_waited_for_.contains(submit->call)) dropped.push_back(submit->call);
+        pollable.push_back(submit->call);
+        if (never_waited_for_.contains(submit->call)) droppable.push_back(submit->call);
       }
-      if (const auto* wait = std::get_if<Wait>(&action)) std::erase(polled, wait->call);
-      while (!polled.empty() && random_.chance(40))
-        actions.emplace_back(Poll{random_.pick(polled)});
-      if (!dropped.empty() && random_.chance(30)) {
-        actions.emplace_back(Drop{dropped.back()});
-        std::erase(polled, dropped.back());
-        dropped.pop_back();
+      if (const auto* wait = std::get_if<Wait>(&action)) std::erase(pollable, wait->call);
+      while (!pollable.empty() && random_.chance(40))
+        actions.emplace_back(Poll{random_.pick(pollable)});
+      if (!droppable.empty() && random_.chance(30)) {
+        actions.emplace_back(Drop{droppable.back()});
+        std::erase(pollable, droppable.back());
+        droppable.pop_back();
       }
       if (random_.chance(pauses_percent)) {
         const Time time = random_.between(1, 5) * script_.delay_max;
@@ -122,7 +122,7 @@ class NamesWriter {
 
   Random& random_;
   Script& script_;
-  std::vector<Action> common_;
+  std::vector<Action> common_actions_;
   std::vector<OpenCall> open_;
   std::set<int> never_waited_for_;          // calls
   std::map<Name, Operation> names_in_use_;  // the operations that use them

@@ -43,8 +43,8 @@ void Network::send(Envelope envelope) {
   for (auto& instead : taps_.messages(std::move(envelope))) enqueue(std::move(instead));
 }
 
-// Returns the time at which something that is sent now arrives. What is on its way when a cut
-// begins arrives after the cut.
+// Returns the time at which a message or frame that is sent now arrives. If it is on its way when a
+// partition begins, it arrives after the partition.
 Time Network::arrival(int from_host, int to_host, Traffic traffic) {
   const auto& script = hosts_.script();
   Time sent = timeline_.now();
@@ -52,13 +52,14 @@ Time Network::arrival(int from_host, int to_host, Traffic traffic) {
     return sent + random_.between(0, script.hosts.empty() ? delay_max_ : delay_max_ / 4);
   const int delay_max = delay_max_ * script.slowness.at(static_cast<std::size_t>(traffic));
   Time time = sent + random_.between(0, delay_max);
-  for (const auto& cut : script.cuts) {  // in the order of their beginnings
-    if (cut.from != from_host || cut.to != to_host || cut.only.value_or(traffic) != traffic)
+  for (const auto& partition : script.partitions) {  // in the order of their beginnings
+    if (partition.from != from_host || partition.to != to_host ||
+        partition.only.value_or(traffic) != traffic)
       continue;
-    if (time < cut.begin || sent >= cut.end) continue;
-    time = std::max(time, cut.end + random_.between(0, delay_max));
-    sent = cut.end;
-    cuts_used_.insert(&cut);
+    if (time < partition.begin || sent >= partition.end) continue;
+    time = std::max(time, partition.end + random_.between(0, delay_max));
+    sent = partition.end;
+    partitions_used_.insert(&partition);
   }
   return time;
 }
@@ -111,7 +112,7 @@ void Network::send_death(int from_host, int to_host, int worker) {
 }
 
 // Most writes settle at once, because a store becomes visible much faster than a message arrives.
-void Network::settle(int group, int member, int writes) {
+void Network::schedule_settles(int group, int member, int writes) {
   auto& last = settled_last_[{group, member}];
   for (; writes > 0; --writes) {
     const Time delay = random_.chance(70) ? 0 : random_.between(0, delay_max_);

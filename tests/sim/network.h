@@ -113,10 +113,10 @@ class Network {
   int entries_in_flight(int group) const {
     return entries_in_flight_[static_cast<std::size_t>(group)];
   }
-  // How many cuts have delayed something.
-  std::uint64_t cuts() const { return cuts_used_.size(); }
+  // How many partitions have delayed something.
+  std::uint64_t partitions_used() const { return partitions_used_.size(); }
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
-  void settle(int group, int member, int writes);
+  void schedule_settles(int group, int member, int writes);
   // The time at which the others see all writes that a member has made on its board so far.
   Time settled_at(int group, int member) const;
   std::uint64_t messages() const { return messages_; }
@@ -149,7 +149,7 @@ class Network {
   std::map<std::tuple<int, int, int, bool>, FrameChannel> frame_channels_;  // as in Arrive
   std::map<std::pair<int, int>, Time> settled_last_;                        // by group, member
   std::vector<int> entries_in_flight_;                                      // by group
-  std::set<const Cut*> cuts_used_;
+  std::set<const Partition*> partitions_used_;
   std::uint64_t messages_ = 0;
 };
 

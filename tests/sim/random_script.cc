@@ -31,8 +31,8 @@ void add_deaths(Random& random, Script& script) {
   }
 }
 
-// Up to 20 hosts, so that leaders may have leaders above and below them. Workers of a host need not
-// follow one another.
+// Up to 20 hosts, so that leaders may have leaders above and below them. The workers of a host need
+// not have consecutive numbers.
 void add_hosts(Random& random, Script& script) {
   const int hosts = random.between(2, random.chance(50) ? 4 : 20);
   for (int worker = 0; worker < script.workers; ++worker)
@@ -40,8 +40,8 @@ void add_hosts(Random& random, Script& script) {
                                              : random.below(hosts));
 }
 
-// Cuts in one direction or in both.
-void add_cuts(Random& random, Script& script) {
+// Partitions in one direction or in both.
+void add_partitions(Random& random, Script& script) {
   for (int count = random.between(1, 5); count > 0; --count) {
     const int from = random.pick(script.hosts);
     const int to = random.pick(script.hosts);
@@ -50,11 +50,11 @@ void add_cuts(Random& random, Script& script) {
     if (from == to) continue;
     std::optional<Traffic> only;
     if (random.chance(50)) only = random.chance(50) ? Traffic::kEntries : Traffic::kMessages;
-    script.cuts.push_back({from, to, begin, end, only});
-    if (random.chance(50)) script.cuts.push_back({to, from, begin, end, only});
+    script.partitions.push_back({from, to, begin, end, only});
+    if (random.chance(50)) script.partitions.push_back({to, from, begin, end, only});
     script.pauses += 2 * (end - begin);
   }
-  std::ranges::sort(script.cuts, {}, &Cut::begin);
+  std::ranges::sort(script.partitions, {}, &Partition::begin);
 }
 
 // Adds no pauses to loops that must fall silent: a member that was stopped between two submissions
@@ -106,7 +106,7 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
   if (random.chance(kind == ScriptKind::kLoop ? 10 : 25)) add_deaths(random, script);
   if (on_hosts && random.chance(40))
     script.slowness.at(random.chance(70) ? 0 : 1) = random.between(2, 12);
-  if (on_hosts && random.chance(60)) add_cuts(random, script);
+  if (on_hosts && random.chance(60)) add_partitions(random, script);
   if (on_hosts && random.chance(20)) add_host_pauses(random, script);
   return script;
 }
@@ -118,7 +118,8 @@ void add_leaves(std::uint64_t seed, Script& script) {
   for (int count = random.chance(70) ? 1 : 2; count > 0; --count) {
     auto& program = script.programs[static_cast<std::size_t>(random.below(script.workers))];
     program.erase(program.begin() + random.below(static_cast<int>(program.size())), program.end());
-    if (!script.hosts.empty() && random.chance(50)) {  // so that it has entered its last step
+    if (!script.hosts.empty() &&
+        random.chance(50)) {  // so that the worker has entered its last step
       const Time time = random.between(1, 20) * script.delay_max;
       program.emplace_back(Pause{time, false});
       script.pauses += time;

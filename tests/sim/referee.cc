@@ -45,7 +45,7 @@ std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   return call_errors;
 }
 
-// The part of a text that an error must contain: error texts cut long lists of ranks.
+// Error texts cut long lists of ranks, so an error needs to contain only this part of a text.
 std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
@@ -217,7 +217,7 @@ void Referee::agreed(int group, int worker) {
   if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
     report_problem(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
                                text_of(entered.step_number()), group, text_of(what.step_number)));
-  for (const int number : what.calls) check_own(worker, number, entered);
+  for (const int number : what.calls) check_own_part(worker, number, entered);
 }
 
 // One member has seen that all have entered this step number, so they must have entered the same
@@ -321,7 +321,7 @@ void Referee::check_waits(const AgreedDecision& what) {
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
-void Referee::check_own(int worker, int number, const EnteredDecision& entered) {
+void Referee::check_own_part(int worker, int number, const EnteredDecision& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {
@@ -393,15 +393,15 @@ void Referee::completed(int group, int worker) {
 
 void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) {
   const auto& call = call_of(number);
-  std::int64_t sum_right = 0;
-  std::int64_t rows_right = 0;
+  std::int64_t expected_sum = 0;
+  std::int64_t expected_rows = 0;
   for (const int maker : call.makers) {
-    sum_right += Call::value(number, maker);
-    rows_right += call.declared_count(number, maker);
+    expected_sum += Call::value(number, maker);
+    expected_rows += call.declared_count(number, maker);
   }
-  if (sum != sum_right || rows != rows_right)
+  if (sum != expected_sum || rows != expected_rows)
     report_problem(format_text("worker {}: call {} gave the sum {} and {} rows, not {} and {}",
-                               worker, number, sum, rows, sum_right, rows_right));
+                               worker, number, sum, rows, expected_sum, expected_rows));
   end(worker, number, Outcome::kDone);
 }
 

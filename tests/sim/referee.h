@@ -72,11 +72,13 @@ class Referee {
   void lost(int worker, int call);
 
   Outcome outcome(int worker, int call) const { return participation_of(call, worker).outcome; }
-  // Only for groups that span hosts. A worker tells its host part that it leaves; lane 0 of a host
-  // part hears of a leave on another host; lane 0 finds that all hosts have entered a step alike.
+  // The next functions are only for groups that span hosts.
+  // A worker tells its host part that it leaves.
   void wants_to_leave(int group, int worker);
+  // `worker` is lane 0 of a host part and is notified of a leave on another host.
   void closed_from_elsewhere(int group, int worker);
-  void met(int group, bool is_closed);
+  // Lane 0 of a host part finds that all hosts have entered a step alike.
+  void met(int group, bool host_part_is_closed);
   // A member sees a misprediction.
   void mispredicted(int group, int worker, const StepNumber& step_number);
   void end_was_sent() { ++across_hosts_.ends_sent; }
@@ -92,7 +94,7 @@ class Referee {
   AcrossHosts across_hosts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // How many steps some joined member took part in, and how many steps had several calls.
+  // How many steps had a joined member, and how many had several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
@@ -119,8 +121,8 @@ class Referee {
     std::vector<AgreedDecision> agreed;
     // by name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    // By release: the worker that had submitted the most calls before its join, and this number. Of
-    // several such workers, the highest one.
+    // By release: the number of calls that the last worker to join had submitted, and this worker.
+    // The worker with the most calls counts as the last; of several such workers, the highest one.
     std::vector<std::pair<int, int>> joined_last;
     std::size_t releases = 0;
   };
@@ -129,7 +131,8 @@ class Referee {
     int worker;
     bool died;
   };
-  // One worker's part in one call: how it ended, and what the worker has seen of it.
+  // One worker's part in one call: how the call ended, and whether the program has observed the
+  // end.
   struct Participation {
     Outcome outcome = Outcome::kNone;
     std::uint32_t waits = 0;  // how many waits the worker had made when it submitted the call
@@ -149,7 +152,7 @@ class Referee {
   // Checks a decision when the first member sees that all have entered it alike.
   void check_new(int group, const AgreedDecision& what);
   void check_alike(int group, const AgreedDecision& what);
-  void check_own(int worker, int number, const EnteredDecision& entered);
+  void check_own_part(int worker, int number, const EnteredDecision& entered);
   void check_all_submitted(const Call& call, const AgreedDecision& what);
   void check_order(Board& board, int number, const AgreedDecision& what);
   void check_kind(const Call& call, const Decision& decision, const AgreedDecision& what);
@@ -169,11 +172,11 @@ class Referee {
   std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
   int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new
-  std::vector<End> ends_;           // in their order
+  std::vector<End> ends_;           // in the order of time
   std::vector<bool> is_cut_short_;  // by group: a member leaves early
   bool died_ = false;
-  // By group: the workers whose leave may be the cause of its end, because their hosts did not know
-  // of another leave. Only in jobs on several hosts.
+  // By group: the workers whose leave may have ended the group, because their hosts did not know of
+  // an earlier leave. Only in jobs on several hosts.
   std::map<int, std::set<int>> first_leavers_;
   std::set<std::pair<int, int>> closed_parts_;  // group, host
   // By group and step: on which hosts members saw a misprediction.

@@ -15,8 +15,8 @@ void Referee::closed_from_elsewhere(int group, int worker) {
   ++across_hosts_.ends_heard;
 }
 
-void Referee::met(int /*group*/, bool is_closed) {
-  across_hosts_.steps_finished += is_closed ? 1U : 0U;
+void Referee::met(int /*group*/, bool host_part_is_closed) {
+  across_hosts_.steps_finished += host_part_is_closed ? 1U : 0U;
 }
 
 void Referee::mispredicted(int group, int worker, const StepNumber& step_number) {
@@ -36,10 +36,10 @@ AcrossHosts Referee::across_hosts() const {
     const auto is_unaware = [&hosts](int host) { return !hosts.contains(host); };
     counts.partial_mispredictions += std::ranges::any_of(all, is_unaware) ? 1U : 0U;
   }
-  std::map<int, int> dead;  // by host
+  std::map<int, int> deaths;  // by host
   for (const auto& [worker, died] : ends_)
-    if (died && !script_.hosts.empty()) ++dead[host_of(worker)];
-  for (const auto& [host, count] : dead)
+    if (died && !script_.hosts.empty()) ++deaths[host_of(worker)];
+  for (const auto& [host, count] : deaths)
     counts.hosts_died += std::ranges::count(script_.hosts, host) == count ? 1U : 0U;
   return counts;
 }

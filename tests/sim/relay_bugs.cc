@@ -27,7 +27,7 @@ template <class State>
 std::function<Tap(const Script&)> on_relayed(
     std::function<void(const Script&, const Envelope&, State&, Announcements&)> change) {
   return [change](const Script& script) -> Tap {
-    auto states = std::make_shared<std::map<Channel, State>>();  // owned by the tap's copies
+    auto states = std::make_shared<std::map<Channel, State>>();  // shared by all copies of the tap
     return [&script, change, states](Envelope envelope) -> Envelopes {
       auto announcements = decode_announcements(envelope.bytes);
       if (!announcements.ok() || announcements->from == MemberSet(envelope.from))
@@ -54,7 +54,7 @@ bool announces_calls(const Announcements& announcements) {
   });
 }
 
-// Speaks also for the lowest member of its host that is missing.
+// Also speaks for the lowest member of the leader's host for which the message does not speak.
 void speak_for_one_more(const Script& script, const Envelope& envelope, NoState& /*state*/,
                         Announcements& announcements) {
   const auto hosts = script.hosts_of(envelope.group);
@@ -81,7 +81,7 @@ void speak_for_the_coordinator(const Script& /*script*/, const Envelope& /*envel
   announcements.from.insert(0);
 }
 
-// Merges what must stay apart: takes the first signature that was announced under a name for all.
+// Replaces each signature by the first one of its name, so that different signatures are merged.
 struct Signatures {
   std::map<std::string, Signature> first;
 };
@@ -138,10 +138,10 @@ Envelopes reverse_the_stream(const Envelope& envelope) {
   return {{envelope.group, envelope.from, envelope.to, *packer.take()}};
 }
 
-// Every second chosen message of a channel comes before the first one.
+// Delivers the chosen messages of a channel in pairs, and the second one of each pair first.
 std::function<Tap(const Script&)> swap_pairs(std::function<bool(const Envelope&)> is_chosen) {
   return [is_chosen](const Script& /*script*/) -> Tap {
-    auto held = std::make_shared<std::map<Channel, Envelope>>();  // owned by the tap's copies
+    auto held = std::make_shared<std::map<Channel, Envelope>>();  // shared by all copies of the tap
     return [is_chosen, held](Envelope envelope) -> Envelopes {
       const Channel channel{envelope.group, envelope.from, envelope.to};
       if (!is_chosen(envelope)) return {std::move(envelope)};
@@ -156,13 +156,15 @@ std::function<Tap(const Script&)> swap_pairs(std::function<bool(const Envelope&)
 }  // namespace
 
 std::vector<NamedBug> relay_bugs() {
-  const auto acknowledges = [](const Envelope& one) { return is_acknowledgement(one.bytes); };
-  const auto relays = [](const Envelope& one) {
-    const auto announcements = decode_announcements(one.bytes);
-    return announcements.ok() && announcements->from != MemberSet(one.from);
+  const auto acknowledges = [](const Envelope& envelope) {
+    return is_acknowledgement(envelope.bytes);
   };
-  const auto to_odd_members = [](const Envelope& one) {
-    return is_stream_of_leader(one) && one.to % 2 == 1;
+  const auto relays = [](const Envelope& envelope) {
+    const auto announcements = decode_announcements(envelope.bytes);
+    return announcements.ok() && announcements->from != MemberSet(envelope.from);
+  };
+  const auto to_odd_members = [](const Envelope& envelope) {
+    return is_stream_of_leader(envelope) && envelope.to % 2 == 1;
   };
   std::vector<NamedBug> bugs = {
       {"acknowledgements are lost", {on_chosen(acknowledges, lose_all), {}}, "deadlock"},

@@ -26,9 +26,10 @@ constexpr int kTensors = 32;
 
 using Clock = std::chrono::steady_clock;
 
-class Cluster {
+// All members of one group, with the messages between them.
+class SimulatedGroup {
  public:
-  Cluster(int members, int hosts, int tensors, std::int64_t fusion_bytes) : random_(1) {
+  SimulatedGroup(int members, int hosts, int tensors, std::int64_t fusion_bytes) : random_(1) {
     std::vector<int> ranks(static_cast<std::size_t>(members));
     std::iota(ranks.begin(), ranks.end(), 0);
     std::vector<int> host_of;
@@ -132,14 +133,14 @@ class Cluster {
 
   // Delivers messages until none is left. Returns true if there were any.
   bool exchange() {
-    bool some = false;
+    bool has_exchanged = false;
     do {
       for (auto& member : members_) collect(*member);
-      some = some || !network_.empty();
+      has_exchanged = has_exchanged || !network_.empty();
       for (; !network_.empty(); network_.pop_front()) deliver(network_.front());
       for (auto& member : members_) collect(*member);
     } while (!network_.empty());
-    return some;
+    return has_exchanged;
   }
 
   void collect(Member& member) {
@@ -166,24 +167,24 @@ class Cluster {
     });
   }
 
-  // Lets all members enter. If all have entered the same step number, compares their entries.
-  // Returns true if something happened.
+  // Lets all members enter. If all have entered the same step number, compares their
+  // entries. Returns true if something happened.
   bool enter() {
-    bool some = false;
+    bool has_entered = false;
     for (auto& member : members_) {
       if (timed(*member, [&] { return member->agreement.take_rollback(); }))
         member->entered = nullptr;
       if (member->entered != nullptr) continue;
       member->entered = timed(*member, [&] { return member->agreement.next_decision(); });
-      some = some || member->entered != nullptr;
+      has_entered = has_entered || member->entered != nullptr;
     }
     const auto* first = std::get_if<Step>(members_.front()->entered);
-    if (first == nullptr) return some;
+    if (first == nullptr) return has_entered;
     bool alike = true;
     for (const auto& member : members_) {
-      if (member->entered == nullptr) return some;
+      if (member->entered == nullptr) return has_entered;
       const auto& step = std::get<Step>(*member->entered);
-      if (!(step.step_number == first->step_number)) return some;
+      if (!(step.step_number == first->step_number)) return has_entered;
       alike = alike && step.identity == first->identity;
     }
     if (alike)
@@ -246,15 +247,15 @@ ScaleCosts measure_scale(int members, int tensors, int hosts) {
   CHECK(members % hosts == 0, "each host has as many members");
   ScaleCosts costs;
   {
-    Cluster same(members, hosts, tensors, 0);
-    for (int warm = 0; warm < 2; ++warm) same.step(true);
-    costs.predicted = same.step(true);
+    SimulatedGroup in_one_order(members, hosts, tensors, 0);
+    for (int warm_up = 0; warm_up < 2; ++warm_up) in_one_order.step(true);
+    costs.predicted = in_one_order.step(true);
   }
-  Cluster cluster(members, hosts, tensors, 1 << 20);
-  costs.misprediction = cluster.step(false);
-  costs.learning = cluster.step(false);
+  SimulatedGroup group(members, hosts, tensors, 1 << 20);
+  costs.misprediction = group.step(false);
+  costs.learning = group.step(false);
   for (int silent = 0; silent < 3;) {
-    costs.planned = cluster.step(false);
+    costs.planned = group.step(false);
     ++costs.steps_to_plan;
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
     CHECK(costs.steps_to_plan < kStepsMax, "the plan is learned soon");

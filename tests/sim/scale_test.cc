@@ -53,8 +53,8 @@ struct HostCase {
 
 class ScaleOfHosts : public testing::TestWithParam<HostCase> {};
 
-// The work of the coordinator grows with the members of its host and with the leaders below it, of
-// which there are at most 32, and not with all members.
+// The work of the coordinator grows with the members of its host and with the leaders below it (at
+// most 32), and not with all members of the group.
 TEST_P(ScaleOfHosts, LeadersMergeWhatTheMembersAnnounce) {
   const auto [members, hosts] = GetParam();
   const auto costs = measure_scale(members, kTensors, hosts);

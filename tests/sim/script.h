@@ -102,18 +102,18 @@ struct Death {
 };
 
 // The kinds of traffic between two hosts. Each kind has its own channels. Ends of groups and news
-// of deaths have channels of their own, too, but they share the cuts and delays of the control
-// messages.
+// of deaths have channels of their own, too, but they share the partitions and delays of the
+// control messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
-// While two hosts are cut off in one direction, what one sends to the other does not arrive. It
-// arrives after the cut, in order.
-struct Cut {
+// A partition of the network in one direction. What `from` sends to `to` during that time arrives
+// after the end, in order.
+struct Partition {
   int from;  // host
   int to;
   Time begin;
   Time end;
-  std::optional<Traffic> only = {};  // empty if the cut is of everything
+  std::optional<Traffic> only = {};  // empty if it stops all traffic
 };
 
 // All workers of a host are stopped, as in SIGSTOP.
@@ -131,14 +131,14 @@ struct Script {
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
-  std::vector<Cut> cuts;
+  std::vector<Partition> partitions;
   // The longest delay of each kind of traffic between hosts, as a multiple of delay_max.
   std::array<int, 2> slowness = {1, 1};
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
-  Time pauses = 0;     // the sum over all programs, cuts and pauses of hosts
-  // From this iteration on, the programs do only what they did before. If must_fall_silent, no
-  // control message may be sent after all programs have begun this iteration.
+  Time pauses = 0;     // the sum over all programs, partitions and pauses of hosts
+  // From this iteration on, the programs only repeat what they have done before. If
+  // must_fall_silent, no control message may be sent after all programs have begun this iteration.
   std::optional<int> nothing_new_from = {};
   bool must_fall_silent = false;
 

@@ -167,7 +167,7 @@ class Simulation {
 
   AcrossHosts across_hosts() const {
     auto counts = referee_.across_hosts();
-    counts.cuts = network_.cuts();
+    counts.partitions_used = network_.partitions_used();
     counts.host_pauses = host_pauses_;
     return counts;
   }

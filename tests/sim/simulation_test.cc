@@ -131,18 +131,18 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
   std::uint64_t rejections = 0;
   std::uint64_t releases = 0;
   std::uint64_t steps_joined = 0;
-  int deaths = 0;
-  int early_leaves = 0;
-  int silent = 0;
+  int jobs_with_death = 0;
+  int jobs_with_early_leave = 0;
+  int jobs_that_must_fall_silent = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     const auto report = simulate({seed}, kLastLines, wire_counter(counts));
     ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
     rejections += report.rejections;
     releases += report.releases;
     steps_joined += report.steps_joined;
-    deaths += report.any_member_died ? 1 : 0;
-    early_leaves += report.any_member_left_early ? 1 : 0;
-    silent += report.must_fall_silent ? 1 : 0;
+    jobs_with_death += report.any_member_died ? 1 : 0;
+    jobs_with_early_leave += report.any_member_left_early ? 1 : 0;
+    jobs_that_must_fall_silent += report.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
   EXPECT_GT(counts.in_full, 1000);
@@ -160,14 +160,14 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
   EXPECT_GT(counts.fragments_dropped, 50);
   EXPECT_GT(counts.edges, 1000);
   EXPECT_GT(counts.follows, 500);
-  EXPECT_GT(silent, 40);
+  EXPECT_GT(jobs_that_must_fall_silent, 40);
   EXPECT_GT(counts.reports_with_entry, 1000);
   EXPECT_GT(counts.reports_without_entry, 200);
   EXPECT_GT(rejections, 1000U);
   EXPECT_GT(releases, 500U);
   EXPECT_GT(steps_joined, 500U);
-  EXPECT_GT(deaths, 50);
-  EXPECT_GT(early_leaves, 30);
+  EXPECT_GT(jobs_with_death, 50);
+  EXPECT_GT(jobs_with_early_leave, 30);
   EXPECT_EQ(*counts.group_sizes.begin(), 1U);
   EXPECT_GT(*counts.group_sizes.rbegin(), 60U);
 }
@@ -182,7 +182,7 @@ TEST(Simulation, JobsOnSeveralHostsContainTheIntendedSituations) {
   }
   EXPECT_GT(counts.partial_mispredictions, 50U);
   EXPECT_GT(counts.replans_with_entries, 20U);
-  EXPECT_GT(counts.cuts, 100U);
+  EXPECT_GT(counts.partitions_used, 100U);
   EXPECT_GT(counts.host_pauses, 50U);
   EXPECT_GT(counts.hosts_died, 20U);
   EXPECT_GT(counts.ends_heard, 500U);

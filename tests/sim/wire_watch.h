@@ -26,7 +26,7 @@ class WireWatch {
   using Names = std::map<std::uint32_t, Signature>;  // the ids that a member knows
 
   std::size_t names_max_;
-  std::map<int, Names> names_;
+  std::map<int, Names> names_;  // by member
 };
 
 // The contents of a message, in words.

@@ -102,8 +102,8 @@ void SimulatedWorker::notify() {
   for (auto& [group, membership] : memberships_) {
     if (is_over(membership)) continue;
     if (spans_hosts(membership) && !ended.first_dead_rank) continue;
-    const bool is_mistaken = dependencies_.flaws.a_leave_ends_other_groups;
-    const auto& ranks = dependencies_.script.members(is_mistaken ? 0 : group);
+    const bool ends_other_groups = dependencies_.flaws.a_leave_ends_other_groups;
+    const auto& ranks = dependencies_.script.members(ends_other_groups ? 0 : group);
     const auto failure =
         membership.part->leaves.empty()
             ? failure_of(ended, ranks, number_, dependencies_.pids)
@@ -290,7 +290,7 @@ void SimulatedWorker::write(Membership& membership) {
       .write_entry(membership.index, step_number.sequence, entry_of(*membership.attempt));
   board(membership)
       .write_word(membership.index, step_number.sequence, SimulatedBoard::word_of(step_number));
-  dependencies_.network.settle(membership.group, membership.member, 2);
+  dependencies_.network.schedule_settles(membership.group, membership.member, 2);
 }
 
 void SimulatedWorker::roll_back(Membership& membership) {
@@ -329,9 +329,9 @@ bool SimulatedWorker::read_board(Membership& membership) {
   auto& attempt = *membership.attempt;
   const int members = board(membership).members();
   const int end = 2 * members;
-  const bool is_cut = members > 1 && membership.enters && dependencies_.random.chance(15);
-  const int stop = is_cut ? dependencies_.random.between(attempt.reads, end - 1) : end;
-  int missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
+  const bool is_interrupted = members > 1 && membership.enters && dependencies_.random.chance(15);
+  const int stop = is_interrupted ? dependencies_.random.between(attempt.reads, end - 1) : end;
+  int may_be_missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
   if (attempt.reads == 0) attempt.identity_differs = false;
   for (; attempt.reads < stop; ++attempt.reads) {
     const int stage = attempt.reads / members;
@@ -341,7 +341,7 @@ bool SimulatedWorker::read_board(Membership& membership) {
           board(membership).entry(membership.index, member, attempt.entered.step_number().sequence);
       attempt.identity_differs =
           attempt.identity_differs || entry.identity != mixed_identity(attempt);
-    } else if (!has_our_word(membership, attempt, member) && --missing < 0) {
+    } else if (!has_our_word(membership, attempt, member) && --may_be_missing < 0) {
       attempt.reads = 0;  // the next change of that line wakes this worker
       return false;
     }
@@ -366,7 +366,7 @@ void SimulatedWorker::mispredict(Membership& membership) {
                            "worker {} has mispredicted by {} of group {}", number_,
                            text_of(step_number), membership.group);
   dependencies_.referee.mispredicted(membership.group, number_, step_number);
-  if (!dependencies_.flaws.takes_no_notice_of_mispredictions) membership.agreement->mispredicted();
+  if (!dependencies_.flaws.ignores_mispredictions) membership.agreement->mispredicted();
 }
 
 void SimulatedWorker::agree(Membership& membership) {
@@ -405,7 +405,7 @@ bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& at
   const auto word = SimulatedBoard::word_of(step_number);
   if (!std::exchange(attempt.says_done, true)) {
     board(membership).write_done(membership.index, step_number.sequence, word);
-    dependencies_.network.settle(membership.group, membership.member, 1);
+    dependencies_.network.schedule_settles(membership.group, membership.member, 1);
   }
   for (int member = 0; member < board(membership).members(); ++member)
     if (board(membership).done(membership.index, member, step_number.sequence) != word)

@@ -54,10 +54,10 @@ class SimulatedWorker {
   // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
-  // Stops until the given time.
+  // Stops the whole worker until the given time.
   void stop(Time until);
   // The doorbells of the host say that workers have died or left. Ends the groups that cannot go on
-  // without them; the calls that are in flight there are lost.
+  // without them; the calls in flight in these groups are lost.
   void notify();
 
   // Whether this worker has neither died nor left the job.
@@ -76,7 +76,7 @@ class SimulatedWorker {
   struct Attempt {
     enum class State : std::uint8_t {
       kReading,
-      kEnteredHere,  // all members of the host part have entered alike; other hosts may not
+      kEnteredHere,  // all members of the host part have entered alike, but perhaps not all hosts
       kMispredicted,
       kAgreed,
     };
@@ -92,13 +92,13 @@ class SimulatedWorker {
     int group;
     int member;
     HostPart* part = nullptr;
-    int index = 0;                        // in the host part
-    std::unique_ptr<LaneZero> lane = {};  // of member 0 of the part, if the group spans hosts
-    std::deque<std::pair<int, Frame>> frames = {};  // by host part of the sender
+    int index = 0;                             // in the host part
+    std::unique_ptr<LaneZero> lane_zero = {};  // of member 0 of the part, if the group spans hosts
+    std::deque<std::pair<int, Frame>> frames = {};  // (host part of the sender, frame)
     std::uint32_t completed = 0;                    // the last completed sequence
     bool wants_to_leave = false;
-    std::unique_ptr<Agreement> agreement = {};  // null once the group has ended for us
-    std::deque<std::pair<int, Bytes>> inbox = {};
+    std::unique_ptr<Agreement> agreement = {};     // null once the group has ended for us
+    std::deque<std::pair<int, Bytes>> inbox = {};  // (sender, message)
     std::map<CallId, RunningCall> in_flight = {};  // by handle
     std::optional<Attempt> attempt = {};
     bool enters = true;         // false when the group is about to end for us

@@ -25,7 +25,7 @@ void SimulatedWorker::open_part(Membership& membership) {
   membership.part = &hosts.part(membership.group, part);
   membership.index = hosts.index_of(membership.group, membership.member);
   if (membership.index == 0 && hosts.spans_hosts(membership.group))
-    membership.lane = std::make_unique<LaneZero>(
+    membership.lane_zero = std::make_unique<LaneZero>(
         static_cast<int>(hosts.parts(membership.group).size()), part, dependencies_.flaws);
 }
 
@@ -39,25 +39,25 @@ void SimulatedWorker::receive(const RoutedFrame& frame) {
 // Returns whether there may be more to do.
 bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
   if (!spans_hosts(membership)) return false;
-  return membership.lane ? run_lane_0(membership) : follow_lane_0(membership);
+  return membership.lane_zero ? run_lane_0(membership) : follow_lane_0(membership);
 }
 
 // Does what lane 0 has written: counts a step as agreed, or ends the group after a step.
 bool SimulatedWorker::follow_lane_0(Membership& membership) {
   const auto& attempt = membership.attempt;
   const bool waits = attempt && attempt->state == Attempt::State::kEnteredHere;
-  const auto& over_after = board(membership).over_after(membership.index);
+  const auto& last_sequence = board(membership).last_sequence(membership.index);
   if (waits && (dependencies_.flaws.local_members_do_not_wait ||
                 board(membership).met(membership.index) ==
                     SimulatedBoard::word_of(attempt->entered.step_number()))) {
-    if (!over_after || !dependencies_.flaws.drops_a_met_step) {
+    if (!last_sequence || !dependencies_.flaws.drops_a_met_step) {
       agree(membership);
       return true;
     }
   }
-  if (!over_after) return false;
+  if (!last_sequence) return false;
   membership.enters = false;
-  if (attempt && attempt->entered.step_number().sequence <= *over_after &&
+  if (attempt && attempt->entered.step_number().sequence <= *last_sequence &&
       !dependencies_.flaws.drops_a_met_step)
     return false;
   end_by_leave(membership);
@@ -65,7 +65,7 @@ bool SimulatedWorker::follow_lane_0(Membership& membership) {
 }
 
 bool SimulatedWorker::run_lane_0(Membership& membership) {
-  auto& lane = *membership.lane;
+  auto& lane = *membership.lane_zero;
   const bool had_frames = !membership.frames.empty();
   const bool was_closed = lane.closed_by().has_value();
   for (; !membership.frames.empty(); membership.frames.pop_front()) {
@@ -99,7 +99,7 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
 bool SimulatedWorker::judge_step(Membership& membership) {
   auto& attempt = membership.attempt;
   const auto& flaws = dependencies_.flaws;
-  auto& lane = *membership.lane;
+  auto& lane = *membership.lane_zero;
   if (!attempt) return false;
   const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
   const bool all_are_in =
@@ -115,11 +115,11 @@ bool SimulatedWorker::judge_step(Membership& membership) {
     case LaneZero::Outlook::kMet:
       dependencies_.referee.met(membership.group, lane.closed_by().has_value());
       board(membership).write_met(SimulatedBoard::word_of(attempt->entered.step_number()));
-      dependencies_.network.settle(membership.group, membership.member, 1);
+      dependencies_.network.schedule_settles(membership.group, membership.member, 1);
       agree(membership);
       return true;
     case LaneZero::Outlook::kMispredicted:
-      if (flaws.takes_no_notice_of_other_entries) return false;
+      if (flaws.ignores_mispredictions_between_hosts) return false;
       mispredict(membership);
       return true;
     case LaneZero::Outlook::kOpen:
@@ -137,14 +137,14 @@ bool SimulatedWorker::holds_the_end_back(const Membership& membership) const {
   if (attempt->state != Attempt::State::kEnteredHere) return false;
   if (dependencies_.flaws.lane_0_leaves_in_a_step && membership.wants_to_leave) return false;
   const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
-  return membership.lane->has_entered(step) &&
-         membership.lane->outlook(step) == LaneZero::Outlook::kOpen;
+  return membership.lane_zero->has_entered(step) &&
+         membership.lane_zero->outlook(step) == LaneZero::Outlook::kOpen;
 }
 
 void SimulatedWorker::send_frames(Membership& membership) {
   const int part = part_number(membership);
   const auto& flaws = dependencies_.flaws;
-  while (auto next = membership.lane->next_frame()) {
+  while (auto next = membership.lane_zero->next_frame()) {
     auto* end = std::get_if<EndFrame>(&next->second);
     if (end != nullptr) {
       if (flaws.ends_name_the_completed_step) end->entered.sequence = membership.completed;
@@ -169,8 +169,8 @@ void SimulatedWorker::end_part(Membership& membership) {
   if (membership.attempt && membership.attempt->state == Attempt::State::kEnteredHere)
     dependencies_.referee.ended_in_a_step();
   if (!dependencies_.flaws.does_not_tell_local_members_of_the_end) {
-    board(membership).write_over(membership.completed);
-    dependencies_.network.settle(membership.group, membership.member, 1);
+    board(membership).write_last_sequence(membership.completed);
+    dependencies_.network.schedule_settles(membership.group, membership.member, 1);
   }
   end_by_leave(membership);
 }
@@ -188,7 +188,7 @@ void SimulatedWorker::end_by_leave(Membership& membership) {
   end(membership, failure->status);
 }
 
-// Writes into the memory of the host part that this rank leaves.
+// Records, in the memory of the host part, that this rank leaves.
 void SimulatedWorker::say_that_we_leave(Membership& membership) {
   if (!spans_hosts(membership) || is_over(membership)) return;
   if (std::exchange(membership.wants_to_leave, true)) return;
@@ -211,7 +211,7 @@ bool SimulatedWorker::may_leave(const Membership& membership) const {
   const auto& attempt = membership.attempt;
   if (attempt && attempt->state == Attempt::State::kAgreed) return false;
   if (!spans_hosts(membership)) return true;
-  return !membership.lane && (!attempt || dependencies_.flaws.leaves_in_a_step);
+  return !membership.lane_zero && (!attempt || dependencies_.flaws.leaves_in_a_step);
 }
 
 // Each worker tells the hosts of its groups, once.
@@ -219,7 +219,7 @@ void SimulatedWorker::pass_on_death(int worker) {
   if (std::exchange(has_passed_on_death_, true) || dependencies_.flaws.deaths_are_not_passed_on)
     return;
   const int own_host = dependencies_.hosts.host_of(number_);
-  for (const int host : dependencies_.hosts.hosts_told_by(number_))
+  for (const int host : dependencies_.hosts.hosts_notified_by(number_))
     dependencies_.network.send_death(own_host, host, worker);
 }
 

@@ -113,7 +113,7 @@ def test_the_wheel_holds_only_needed_files(content: Path) -> None:
     data = {re.sub(r"^farandole-[0-9.]+\.(dist-info|data)/", r"\1/", file) for file in files}
     top = ROOT / "python"
     packages = (top / "farandole", top / "farandole_torch_backend")
-    sources = {str(path.relative_to(top)) for each in packages for path in each.rglob("*.py")}
+    sources = {str(path.relative_to(top)) for package in packages for path in package.rglob("*.py")}
     typing = {"farandole/core.pyi", "farandole/py.typed"}
     licenses = {"licenses/LICENSE", "licenses/LICENSES_OF_LIBRARIES"}
     names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", *licenses)

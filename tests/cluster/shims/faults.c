@@ -58,8 +58,8 @@ static int is_farandole(void* caller) {
 }
 
 // Counts this call. If it is the one to fail, sets errno to `error` and returns 1.
-static int inject_fault(const char* wanted, int error, void* caller) {
-  if (counters == NULL || strcmp(kind, wanted) != 0 || !is_farandole(caller)) return 0;
+static int inject_fault(const char* fault_kind, int error, void* caller) {
+  if (counters == NULL || strcmp(kind, fault_kind) != 0 || !is_farandole(caller)) return 0;
   if (atomic_fetch_add(&counters->calls, 1) + 1 != number) return 0;
   atomic_fetch_add(&counters->faults, 1);
   errno = error;
