@@ -43,6 +43,14 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   return failure;
 }
 
+Status error_of_unreachable(int rank, const std::string& why,
+                            const std::vector<std::int64_t>& pids) {
+  return Status::rebuild_group(format_text(
+      "{} cannot be reached; perhaps it has left the job, because its program has ended "
+      "or has called shutdown() ({})",
+      rank_with_pid(rank, pids), why));
+}
+
 GiveUpReason reason_of_broken_group(const Status& ended) {
   return {ended, "its engine had to stop: " + ended.message()};
 }

@@ -40,6 +40,10 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
 GroupFailure failure_of_leave(int rank, const std::string& reason,
                               const std::vector<std::int64_t>& pids);
 
+// Why a message cannot reach a rank on another host. `why` is the error of the connection.
+Status error_of_unreachable(int rank, const std::string& why,
+                            const std::vector<std::int64_t>& pids);
+
 // Why this rank ends all its groups and leaves the job.
 struct GiveUpReason {
   Status status;       // the error of this rank's calls

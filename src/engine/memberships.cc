@@ -73,8 +73,7 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
   });
   for (const auto& [rank, text, only_messages] : channels_->take_failures()) {
     if (only_messages)
-      mailbox_.end_peer(rank, Status::rebuild_group(format_text("no connection to it: {}", text)),
-                        finished);
+      mailbox_.end_peer(rank, error_of_unreachable(rank, text, pids_), finished);
     else
       close_epoch(
           rank, format_text("rank {} has lost the connection to it: {}", doorbells_.rank(), text));

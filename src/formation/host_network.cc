@@ -1,4 +1,4 @@
-#include "engine/host_network.h"
+#include "formation/host_network.h"
 
 #include <utility>
 
