@@ -74,12 +74,12 @@ bool BenchPattern::matches(const Period& period, const std::byte* memory, std::s
 bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::size_t bytes,
                              int rank, std::size_t first) const {
   const std::size_t piece = bytes / inputs_.size();
-  const std::size_t ours = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
+  const std::size_t rank_begin = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
   if (operation == Operation::kAllreduce) return matches(sum_, memory, bytes, first);
-  if (operation == Operation::kReducescatter) return matches(sum_, memory, piece, ours);
+  if (operation == Operation::kReducescatter) return matches(sum_, memory, piece, rank_begin);
   if (operation == Operation::kBroadcast) return matches(inputs_[0], memory, bytes, first);
   for (std::size_t source = 0; source < inputs_.size(); ++source) {
-    const std::size_t begin = operation == Operation::kAlltoall ? ours : first;
+    const std::size_t begin = operation == Operation::kAlltoall ? rank_begin : first;
     if (!matches(inputs_[source], memory + source * piece, piece, begin)) return false;
   }
   return true;

@@ -198,11 +198,12 @@ class BenchWorker {
       show_progress(bytes, 0, 0);
       FARANDOLE_TRY_ASSIGN(warm_up_times, repeat(bytes, row));
     }
-    std::vector<double> agreed = {warm_up_times.operation, warm_up_times.total};
-    FARANDOLE_TRY(maximize_over_ranks(agreed));
-    const double wanted = std::min(kOperationSeconds / agreed[0], kTotalSeconds / agreed[1]);
+    std::vector<double> slowest_times = {warm_up_times.operation, warm_up_times.total};
+    FARANDOLE_TRY(maximize_over_ranks(slowest_times));
+    const double repetitions =
+        std::min(kOperationSeconds / slowest_times[0], kTotalSeconds / slowest_times[1]);
     std::vector<double> times(
-        static_cast<std::size_t>(std::clamp(wanted, kRepetitionsMin, kRepetitionsMax)));
+        static_cast<std::size_t>(std::clamp(repetitions, kRepetitionsMin, kRepetitionsMax)));
     for (std::size_t i = 0; i < times.size(); ++i) {
       show_progress(bytes, i, times.size());
       FARANDOLE_TRY_ASSIGN(const Times one, repeat(bytes, row));

@@ -84,8 +84,8 @@ std::string overriding_variable(std::string_view name) {
     if (row.flag.empty() && (row.name == name || row.old_name == name))
       return std::string(row.name);
   for (const auto& variables : {rank_variables({}, 0, {}, {}), torchrun_variables({}, 0, {})})
-    for (const auto& [ours, value] : variables)
-      if (ours == name) return ours;
+    for (const auto& [variable, value] : variables)
+      if (variable == name) return variable;
   return {};
 }
 
@@ -99,9 +99,9 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
         format_text("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
-  if (const auto ours = overriding_variable(name); !ours.empty())
+  if (const auto variable = overriding_variable(name); !variable.empty())
     return Status::fix_call(format_text(
-        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, ours));
+        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, variable));
   if (equals_sign != std::string::npos)
     return std::pair(std::move(name), text.substr(equals_sign + 1));
   const char* value = std::getenv(name.c_str());
@@ -175,12 +175,12 @@ void RunOptions::add_knobs() {
 
 Status RunOptions::check_words(const std::vector<std::string>& words) const {
   for (std::size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
-    const CLI::Option* ours = command_->get_option_no_throw(words[i]);
+    const CLI::Option* option = command_->get_option_no_throw(words[i]);
     const std::string_view hint = hint_for_foreign_flag(words[i]);
-    if (ours == nullptr && !hint.empty())
+    if (option == nullptr && !hint.empty())
       return Status::fix_call(format_text("{} is a flag of horovodrun; here, {}", words[i], hint));
     // The next word is the value of this flag.
-    if (ours != nullptr && ours->get_items_expected_max() > 0) ++i;
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
   }
   return {};
 }

@@ -177,7 +177,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // As found when the job was formed, with all fields set.
+  // The topology that was found when the job was formed; all its fields are set.
   const RankTopology& topology() const;
   // True if no call can succeed any more, because this rank has called shutdown() or because the
   // job has ended. This rank notices the end of the job at the latest when a call ends with

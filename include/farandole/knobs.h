@@ -1,5 +1,6 @@
-// Knobs: every setting of Farandole has a field of Knobs, and a row of kKnobs. The environment, the
-// flags of the command and docs/knobs.md are made from the rows; src/base/knobs.h reads them.
+// Knobs: every setting of Farandole has a field in Knobs and a row in kKnobs. The environment
+// variables, the flags of the command and docs/knobs.md are made from the rows; src/base/knobs.h
+// reads them.
 #pragma once
 
 #include <array>
@@ -36,7 +37,7 @@ struct Knobs {
   int flight_record_descriptor = -1;  // borrowed: create() maps the memory
   int channel_descriptor = -1;
   std::string job_store;
-  int secret_descriptor = -1;  // borrowed; it is read once in a process, which keeps the secret
+  int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
   std::string network_interfaces;
   std::string ports;
   std::chrono::milliseconds start_timeout{120'000};

@@ -112,8 +112,8 @@ constexpr std::int64_t scattered_rows(std::int64_t rows, int members, int member
   return rows / members + (member < rows % members ? 1 : 0);
 }
 constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int member) {
-  const std::int64_t larger = rows % members;
-  return rows / members * member + (member < larger ? member : larger);
+  const std::int64_t larger_shares = rows % members;
+  return rows / members * member + (member < larger_shares ? member : larger_shares);
 }
 
 // The first six have Horovod's numbers, because scripts may pass these numbers instead of names.

@@ -14,7 +14,7 @@ namespace {
 
 struct DescriptorCount {
   int open = 0;
-  int free = 0;  // a lower bound; counted up to what was asked for
+  int free = 0;  // counted only up to the needed number
   rlim_t limit = RLIM_INFINITY;
 };
 

@@ -148,11 +148,12 @@ std::chrono::seconds stall_warning_of(const Knobs& knobs) {
   return knobs.stall_warning.count() == 0 ? latest : std::min(knobs.stall_warning, latest);
 }
 
-Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view called, std::string_view text) {
+Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view shown_name,
+                std::string_view text) {
   const auto parse_into = [&](auto* value) { return parse(row, text, *value); };
   if (std::visit(parse_into, row.field(knobs))) return {};
   return Status::fix_call(
-      format_text("{} is \"{}\"; it must be {}", called, text, allowed_values(row)));
+      format_text("{} is \"{}\"; it must be {}", shown_name, text, allowed_values(row)));
 }
 
 }  // namespace farandole

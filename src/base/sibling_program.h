@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// Returns the path of an executable file of that name. Empty if there is none.
+// Returns the path of an executable file with this name. Empty if there is none.
 inline std::string find_sibling_program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -22,8 +22,8 @@ TEST(OwnThread, HasANameAndBlocksAllSignalsExceptFaults) {
     ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   }).join();
   EXPECT_EQ(std::string(name.data()), "farandole-test");
-  for (const int taken : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1})
-    EXPECT_EQ(sigismember(&blocked, taken), 1) << taken;
+  for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1})
+    EXPECT_EQ(sigismember(&blocked, signal), 1) << signal;
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT})
     EXPECT_EQ(sigismember(&blocked, fault), 0) << fault;
 }

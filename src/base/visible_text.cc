@@ -120,14 +120,14 @@ std::string cut_to(std::string_view text, int columns) {
 }
 
 std::vector<std::string> wrap(std::string_view text, int columns, int extra_indent) {
-  const std::size_t own = std::min(text.find_first_not_of(' '), text.size());
-  const std::string indent(std::min<std::size_t>(own, 8) + static_cast<std::size_t>(extra_indent),
-                           ' ');
+  const std::size_t own_indent = std::min(text.find_first_not_of(' '), text.size());
+  const std::string indent(
+      std::min<std::size_t>(own_indent, 8) + static_cast<std::size_t>(extra_indent), ' ');
   std::vector<std::string> lines;
   std::string begin;
   for (;;) {
-    const int room = columns - static_cast<int>(begin.size());
-    std::size_t bytes = bytes_that_fit(text, room);
+    const int available = columns - static_cast<int>(begin.size());
+    std::size_t bytes = bytes_that_fit(text, available);
     if (bytes == text.size()) break;
     const std::size_t space = text.substr(0, bytes + 1).rfind(' ');
     // Breaks at a space only in the second half of the line, so that no line stays almost empty.

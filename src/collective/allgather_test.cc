@@ -34,15 +34,16 @@ struct Case {
 
 // One member's part of a case. Its output is allocated when the rows of all members are known.
 struct MemberPart {
-  MemberPart(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
+  MemberPart(const Case& test_case, int member)
+      : input(test_case.input_of(static_cast<std::size_t>(member))) {}
 
-  CollectiveStep step(Group& group, std::uint32_t sequence, const Case& of) {
+  CollectiveStep step(Group& group, std::uint32_t sequence, const Case& test_case) {
     return Allgather(
         group, step_identity(sequence),
         {.input = input.data(),
-         .rows = of.rows[static_cast<std::size_t>(group.member)],
-         .row_bytes = of.row_bytes,
-         .allocate = [this, row_bytes = of.row_bytes](std::span<const std::int64_t> all) {
+         .rows = test_case.rows[static_cast<std::size_t>(group.member)],
+         .row_bytes = test_case.row_bytes,
+         .allocate = [this, row_bytes = test_case.row_bytes](std::span<const std::int64_t> all) {
            EXPECT_TRUE(rows.empty()) << "memory was requested twice";
            rows.assign(all.begin(), all.end());
            std::int64_t total = 0;

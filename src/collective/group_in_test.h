@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-// The window of shared memory through which a member sends ordinary memory, in bytes.
+// The size in bytes of the window of shared memory through which a member sends ordinary memory.
 inline constexpr auto kWindow = static_cast<std::int64_t>(kWindowBytes);
 
 using Buffer = std::vector<std::byte>;
@@ -97,11 +97,11 @@ class GroupInTest {
   void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<bool> pending(steps.size(), false);
-    std::vector<std::size_t> open;
-    for (std::size_t member = 0; member < steps.size(); ++member) open.push_back(member);
-    while (!open.empty()) {
-      const std::size_t chosen = random() % open.size();
-      const std::size_t member = open[chosen];
+    std::vector<std::size_t> unfinished;
+    for (std::size_t member = 0; member < steps.size(); ++member) unfinished.push_back(member);
+    while (!unfinished.empty()) {
+      const std::size_t chosen = random() % unfinished.size();
+      const std::size_t member = unfinished[chosen];
       // One time in four, the chosen member runs as far ahead as the others allow.
       const int runs = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
@@ -110,9 +110,11 @@ class GroupInTest {
         progress = advance(steps[member]);
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;
-      if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
-      ASSERT_FALSE(all_pending(open, pending)) << "all unfinished members wait, seed " << seed;
-      ASSERT_FALSE(progress == Progress::kPending && open.size() < steps.size())
+      if (progress == Progress::kDone)
+        unfinished.erase(unfinished.begin() + static_cast<long>(chosen));
+      ASSERT_FALSE(all_pending(unfinished, pending))
+          << "all unfinished members wait, seed " << seed;
+      ASSERT_FALSE(progress == Progress::kPending && unfinished.size() < steps.size())
           << "member " << member << " waits, though another one is done, seed " << seed;
     }
   }
@@ -124,10 +126,11 @@ class GroupInTest {
   static std::vector<Block> blocks_for(std::size_t bytes) {
     return std::vector<Block>((bytes + kFlagLineBytes - 1) / kFlagLineBytes);
   }
-  static bool all_pending(const std::vector<std::size_t>& open, const std::vector<bool>& pending) {
-    for (const std::size_t member : open)
+  static bool all_pending(const std::vector<std::size_t>& unfinished,
+                          const std::vector<bool>& pending) {
+    for (const std::size_t member : unfinished)
       if (!pending[member]) return false;
-    return !open.empty();
+    return !unfinished.empty();
   }
 
   std::vector<Block> doorbell_memory_;

@@ -14,9 +14,9 @@ inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowByt
 inline constexpr std::int64_t kRoundParts = 4;
 static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
 
-// How many rounds of `each` bytes are needed for `bytes` bytes.
-constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t each) {
-  return bytes / each + (bytes % each != 0 ? 1 : 0);
+// How many rounds of `round_bytes` bytes are needed for `bytes` bytes.
+constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t round_bytes) {
+  return bytes / round_bytes + (bytes % round_bytes != 0 ? 1 : 0);
 }
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-// The same operations on a std::set.
+// Compares MemberSet with the same operations on a std::set.
 TEST(MemberSet, DoesWhatASetDoes) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {

@@ -71,48 +71,54 @@ class Reader {
 };
 
 // These functions visit the fields of each item, in the order in which they are written and read.
-void visit(auto& each, Signature& item) {
-  each(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
-       item.prescale, item.postscale, item.dimensions, item.call_error);
+void visit(auto& visitor, Signature& item) {
+  visitor(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
+          item.prescale, item.postscale, item.dimensions, item.call_error);
 }
-void visit(auto& each, SubmissionContext& item) {
-  each(item.waits, item.quiescent_points, item.batch);
+void visit(auto& visitor, SubmissionContext& item) {
+  visitor(item.waits, item.quiescent_points, item.batch);
 }
-void visit(auto& each, AnnounceInFull& item) {
-  visit(each, item.signature);
-  visit(each, item.context);
+void visit(auto& visitor, AnnounceInFull& item) {
+  visit(visitor, item.signature);
+  visit(visitor, item.context);
 }
-void visit(auto& each, AnnounceById& item) {
-  each(item.id);
-  visit(each, item.context);
+void visit(auto& visitor, AnnounceById& item) {
+  visitor(item.id);
+  visit(visitor, item.context);
 }
-void visit(auto& each, AnnounceAgain& item) {
-  visit(each, item.signature);
-  visit(each, item.context);
+void visit(auto& visitor, AnnounceAgain& item) {
+  visit(visitor, item.signature);
+  visit(visitor, item.context);
 }
-void visit(auto& each, AnnounceJoin& item) { each(item.calls); }
-void visit(auto& each, Raise& item) {
-  each(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
-       item.edge_kind);
+void visit(auto& visitor, AnnounceJoin& item) { visitor(item.calls); }
+void visit(auto& visitor, Raise& item) {
+  visitor(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
+          item.edge_kind);
 }
-void visit(auto& each, Report& item) {
-  each(item.generation, item.completed, item.entered, item.identity, item.quiescent_points,
-       item.fragments_run);
+void visit(auto& visitor, Report& item) {
+  visitor(item.generation, item.completed, item.entered, item.identity, item.quiescent_points,
+          item.fragments_run);
 }
-void visit(auto& each, Define& item) {
-  each(item.id);
-  visit(each, item.signature);
+void visit(auto& visitor, Define& item) {
+  visitor(item.id);
+  visit(visitor, item.signature);
 }
-void visit(auto& each, Forget& item) { each(item.id); }
-void visit(auto& each, Issue& item) { each(item.generation, item.sequence, item.id); }
-void visit(auto& each, Reject& item) { each(item.generation, item.sequence, item.name, item.text); }
-void visit(auto& each, ReleaseAll& item) { each(item.generation, item.sequence, item.last_rank); }
-void visit(auto& each, Stop& item) { each(item.generation); }
-void visit(auto& each, Answer& item) { each(item.generation, item.common_prefix, item.fragment); }
-void visit(auto& each, AddBucket& item) { each(item.fragment, item.ids); }
-void visit(auto& each, DropFragment& item) { each(item.fragment); }
-void visit(auto& each, AddEdge& item) { each(item.from, item.to, item.kind); }
-void visit(auto& each, Follow& item) { each(item.generation, item.sequence, item.fragment); }
+void visit(auto& visitor, Forget& item) { visitor(item.id); }
+void visit(auto& visitor, Issue& item) { visitor(item.generation, item.sequence, item.id); }
+void visit(auto& visitor, Reject& item) {
+  visitor(item.generation, item.sequence, item.name, item.text);
+}
+void visit(auto& visitor, ReleaseAll& item) {
+  visitor(item.generation, item.sequence, item.last_rank);
+}
+void visit(auto& visitor, Stop& item) { visitor(item.generation); }
+void visit(auto& visitor, Answer& item) {
+  visitor(item.generation, item.common_prefix, item.fragment);
+}
+void visit(auto& visitor, AddBucket& item) { visitor(item.fragment, item.ids); }
+void visit(auto& visitor, DropFragment& item) { visitor(item.fragment); }
+void visit(auto& visitor, AddEdge& item) { visitor(item.from, item.to, item.kind); }
+void visit(auto& visitor, Follow& item) { visitor(item.generation, item.sequence, item.fragment); }
 
 template <class Item>
 Bytes encode(Item item) {
@@ -192,10 +198,10 @@ template <class Item, std::size_t... Index>
 std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
                               std::index_sequence<Index...> /*all*/) {
   std::optional<Item> item;
-  const auto begin = [&]<class Alternative>(std::size_t its_tag, Alternative empty) {
+  const auto set_alternative = [&]<class Alternative>(std::size_t its_tag, Alternative empty) {
     if (tag == its_tag) item = std::move(empty);
   };
-  (begin(kFirstTag<Item> + Index, std::variant_alternative_t<Index, Item>{}), ...);
+  (set_alternative(kFirstTag<Item> + Index, std::variant_alternative_t<Index, Item>{}), ...);
   Reader reader(bytes);
   if (item) std::visit([&reader](auto& alternative) { visit(reader, alternative); }, *item);
   return item;

@@ -1,6 +1,6 @@
 // The control messages of a group, as bytes. Followers send announcements, raises and reports to
 // the coordinator. The coordinator sends one ordered stream, the same to every member. A message
-// consists of its kind and of items; a message of announcements also says whose they are.
+// consists of its kind and of items; a message of announcements also says which members made them.
 #pragma once
 
 #include <cstddef>

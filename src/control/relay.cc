@@ -34,7 +34,7 @@ void Relay::add(const Announcements& announcements) {
 
 void Relay::merge(const MemberSet& from, const Announcement& item) {
   if (auto* const queued = find_equal(from, item)) return queued->from.insert(from);
-  if (const auto digest = digest_of_call(item)) calls_.emplace(*digest, queue_.size());
+  if (const auto digest = digest_of_call(item)) positions_of_calls_.emplace(*digest, queue_.size());
   queue_.push_back({from, {item}});
 }
 
@@ -45,7 +45,7 @@ Announcements* Relay::find_equal(const MemberSet& from, const Announcement& item
     return queued.items.front() == item && !queued.from.intersects(from);
   };
   if (const auto digest = digest_of_call(item)) {
-    const auto [begin, end] = calls_.equal_range(*digest);
+    const auto [begin, end] = positions_of_calls_.equal_range(*digest);
     const auto found =
         std::find_if(begin, end, [&](const auto& call) { return is_equal(queue_[call.second]); });
     return found == end ? nullptr : &queue_[found->second];
@@ -92,7 +92,7 @@ void Relay::pack_queue() {
   MessagePacker packer;
   for (const auto& [from, items] : queue_) packer.add(from, items.front());
   queue_.clear();
-  calls_.clear();
+  positions_of_calls_.clear();
   while (auto message = packer.take()) {
     ready_.push_back({*place_.parent, *std::move(message)});
     if (!place_.children.empty()) ++unacknowledged_;

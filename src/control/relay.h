@@ -52,8 +52,8 @@ class Relay {
 
   TreePlace place_;
   std::vector<Announcements> queue_;  // with one item each, not packed yet
-  // The places in the queue of announcements of calls, by a digest of the call.
-  std::unordered_multimap<std::uint64_t, std::size_t> calls_;
+  // The positions in queue_ of the announcements of calls, by a digest of the call.
+  std::unordered_multimap<std::uint64_t, std::size_t> positions_of_calls_;
   std::size_t unacknowledged_ = 0;     // messages to the parent
   std::deque<OutgoingMessage> ready_;  // to send
 };

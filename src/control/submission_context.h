@@ -1,6 +1,7 @@
 // SubmissionContext: what the program had done and seen when it submitted a call. From it, the
 // coordinator learns which calls belong together and which must not be fused. Polls and dropped
-// handles make contexts depend on time, so predictions may be wrong, but never names or results.
+// handles make contexts depend on time. Then predictions may be wrong, but names and results never
+// are.
 #pragma once
 
 #include <cstdint>

@@ -49,10 +49,11 @@ TreePlace place_in_tree(int member, const std::vector<int>& hosts) {
       place.children.push_back({number, MemberSet(number), false});
   }
   const auto end = std::min(kArity * host + kArity + 1, all.leaders.size());
-  for (std::size_t below = kArity * host + 1; below < end; ++below) {
-    TreeChild child{all.leaders[below], {}, false};
+  for (std::size_t child_host = kArity * host + 1; child_host < end; ++child_host) {
+    TreeChild child{all.leaders[child_host], {}, false};
     for (std::size_t other = 0; other < hosts.size(); ++other)
-      if (Hosts::is_below(all.of_member[other], below)) child.below.insert(static_cast<int>(other));
+      if (Hosts::is_below(all.of_member[other], child_host))
+        child.below.insert(static_cast<int>(other));
     child.relays = child.below.count() > 1;
     place.children.push_back(std::move(child));
   }

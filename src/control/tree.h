@@ -14,7 +14,7 @@ namespace farandole {
 
 struct TreeChild {
   int member;
-  MemberSet below;  // the members for which it sends, with itself
+  MemberSet below;  // the members for which it sends, including itself
   bool relays;      // whether it sends for other members, too
 };
 

@@ -37,7 +37,7 @@ TEST(Tree, AGroupOfOneMemberHasNoMessages) {
   EXPECT_TRUE(place.children.empty());
 }
 
-// Hosts with members in any order: parents and children fit, every child speaks for exactly the
+// Hosts with members in any order: parents and children match, every child speaks for exactly the
 // members below it, and no way to the coordinator is too long.
 TEST(Tree, ReachesEveryMemberOnce) {
   std::mt19937 random(1);

@@ -72,7 +72,7 @@ class Agreement {
   // owns it; it is valid until completed() or a rollback.
   const Decision* next_decision();
   // Call it when all members have entered the decision with the same identity, and this member has
-  // done what the decision says. The decision's call ids are no longer in flight.
+  // done what the decision says. Afterwards, the decision's call ids are no longer in flight.
   void completed();
   // Call it when all members have entered this step number, but not all with the same identity.
   void mispredicted();

@@ -251,13 +251,13 @@ TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
       names.push_back(std::to_string(count) + "/" + std::to_string(size));
     supersteps.push_back(names);
   }
-  std::vector<std::size_t> turn;
+  std::vector<std::size_t> cycle;
   for (auto size = 1 + random_() % 6; size > 0; --size)
-    turn.push_back(random_() % supersteps.size());
+    cycle.push_back(random_() % supersteps.size());
   const auto programs = programs_in_supersteps(
       members(), 150, 110,
       [&](int iteration) {
-        return supersteps[turn[static_cast<std::size_t>(iteration) % turn.size()]];
+        return supersteps[cycle[static_cast<std::size_t>(iteration) % cycle.size()]];
       },
       random_);
   const AgreementOptions options = {.fusion_bytes = static_cast<std::int64_t>(random_() % 200)};

@@ -29,7 +29,7 @@ Signature tensor(std::string name, DType dtype = DType::kFloat32,
           .dimensions = std::move(dimensions)};
 }
 
-Signature call(Operation operation, std::string name) {
+Signature signature_of(Operation operation, std::string name) {
   return {.name = std::move(name), .operation = operation, .dimensions = {}};
 }
 
@@ -155,7 +155,7 @@ TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOtherCallsRun) {
 TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
   Members members({0, 1});
   members.submit(0, tensor("x"));
-  members.submit(1, call(Operation::kBarrier, "x"));
+  members.submit(1, signature_of(Operation::kBarrier, "x"));
   members.run();
   expect_everywhere(members,
                     {"rejected x: `x` was submitted differently on different ranks: the operation "
@@ -335,10 +335,10 @@ TEST(Join, TheLastJoinReleasesAllMembers) {
 TEST(Join, CallsSubmittedBeforeAJoinRunWithTheirData) {
   Members members({0, 1});
   members.submit(1, tensor("a"));
-  members.submit(1, call(Operation::kBroadcast, "b"));
+  members.submit(1, signature_of(Operation::kBroadcast, "b"));
   members.submit(1, join());
   members.run();
-  members.submit(0, call(Operation::kBroadcast, "b"));
+  members.submit(0, signature_of(Operation::kBroadcast, "b"));
   members.submit(0, tensor("a"));
   members.run();
   expect_everywhere(members, {"b", "a"});
@@ -347,7 +347,7 @@ TEST(Join, CallsSubmittedBeforeAJoinRunWithTheirData) {
 TEST(Join, CallsOfJoinedMembersAreDecidedBeforeTheRelease) {
   Members members({0, 1, 2});
   members.submit(1, tensor("a"));
-  members.submit(1, call(Operation::kBarrier, "b"));
+  members.submit(1, signature_of(Operation::kBarrier, "b"));
   members.submit_everywhere(join());
   members.run();
   const std::string rejection =
@@ -364,9 +364,9 @@ TEST(Join, OtherOperationsAreRejectedWhileAMemberHasJoined) {
   for (const auto& row : kOperations) {
     if (row.allowed_while_joined || row.operation == Operation::kJoin) continue;
     Members members({3, 4, 6, 9});
-    members.submit(0, call(row.operation, "x"));
+    members.submit(0, signature_of(row.operation, "x"));
     members.submit(1, join());
-    members.submit(3, call(row.operation, "x"));
+    members.submit(3, signature_of(row.operation, "x"));
     members.run();
     expect_everywhere(members, {});
     members.submit(2, join());

@@ -41,7 +41,7 @@ Status Coordinator::receive(const MemberSet& from, const Announcement& item) {
   // the answer if needed.
   if (announces && replan_) return {};
   bool any_joined = false;
-  from.for_each([&](int one) { any_joined |= member(one).joined; });
+  from.for_each([&](int number) { any_joined |= member(number).joined; });
   if (announces && any_joined && !std::holds_alternative<AnnounceAgain>(item))
     return Status::stop("it announces something new after it has joined");
   return std::visit([&](const auto& alternative) { return apply(from, alternative); }, item);
@@ -112,10 +112,9 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
 void Coordinator::back_off(std::uint32_t fragments_run) {
   constexpr std::uint32_t kFragmentsOfALongRun = 4;
   constexpr int kSyncPointsMax = 16;
-  sync_points_passed_last_ = fragments_run < kFragmentsOfALongRun
-                                 ? std::clamp(2 * sync_points_passed_last_, 1, kSyncPointsMax)
-                                 : 0;
-  sync_points_to_pass_ = sync_points_passed_last_;
+  back_off_last_ =
+      fragments_run < kFragmentsOfALongRun ? std::clamp(2 * back_off_last_, 1, kSyncPointsMax) : 0;
+  sync_points_to_pass_ = back_off_last_;
 }
 
 Status Coordinator::apply(const MemberSet& from, const AnnounceInFull& item) {
@@ -128,7 +127,7 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceById& item) {
                                     item.id, id_defined_last_));
   const auto* known = names_.find(item.id);
   if (known == nullptr) {  // forgotten while the announcement was on its way
-    from.for_each([this](int one) { ++member(one).announcements_due; });
+    from.for_each([this](int number) { ++member(number).announcements_due; });
     return {};
   }
   return record_announcement(from, known->signature, item.id, item.context);
@@ -136,11 +135,11 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceById& item) {
 
 Status Coordinator::apply(const MemberSet& from, const AnnounceAgain& item) {
   bool all_due = true;
-  from.for_each([&](int one) { all_due &= member(one).announcements_due > 0; });
+  from.for_each([&](int number) { all_due &= member(number).announcements_due > 0; });
   if (!all_due)
     return Status::stop(format_text("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
-  from.for_each([this](int one) { --member(one).announcements_due; });
+  from.for_each([this](int number) { --member(number).announcements_due; });
   FARANDOLE_TRY(record_announcement_in_full(from, item.signature, item.context));
   recheck_if_joined(from);
   return {};
@@ -150,10 +149,11 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
   const auto order_of_join = [this](int number) {
     return std::pair(member(number).calls_before_join, number);
   };
-  from.for_each([&](int one) {
-    member(one).joined = true;
-    member(one).calls_before_join = item.calls;
-    if (!joined_last_ || order_of_join(one) > order_of_join(*joined_last_)) joined_last_ = one;
+  from.for_each([&](int number) {
+    member(number).joined = true;
+    member(number).calls_before_join = item.calls;
+    if (!joined_last_ || order_of_join(number) > order_of_join(*joined_last_))
+      joined_last_ = number;
   });
   learner_.restart();
   if (mode_ == Mode::kPlan)
@@ -165,7 +165,7 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
 
 void Coordinator::recheck_if_joined(const MemberSet& members) {
   bool any_counts = false;
-  members.for_each([&](int one) { any_counts |= member(one).counts_as_joined(); });
+  members.for_each([&](int number) { any_counts |= member(number).counts_as_joined(); });
   if (any_counts) recheck_pending();
 }
 
@@ -185,8 +185,8 @@ Status Coordinator::record_announcement(const MemberSet& from, const Signature& 
   // The sender did not know yet that the plan had begun. A planned call needs no announcement.
   if (mode_ == Mode::kPlan && id != 0 && fragment_of(id) != 0) return {};
   auto& candidates = pending_[signature.name];
-  if (std::ranges::any_of(candidates,
-                          [&](const auto& one) { return one.members.intersects(from); }))
+  if (std::ranges::any_of(
+          candidates, [&](const auto& candidate) { return candidate.members.intersects(from); }))
     return Status::stop(format_text("it announces `{}` a second time",
                                     shortened(signature.name, kNameShownBytesMax)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
@@ -194,7 +194,7 @@ Status Coordinator::record_announcement(const MemberSet& from, const Signature& 
     same = candidates.insert(same,
                              {signature, id, {}, std::vector<SubmissionContext>(members_.size())});
   same->members.insert(from);
-  from.for_each([&](int one) { same->contexts[static_cast<std::size_t>(one)] = context; });
+  from.for_each([&](int number) { same->contexts[static_cast<std::size_t>(number)] = context; });
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
@@ -209,8 +209,8 @@ Status Coordinator::record_announcement(const MemberSet& from, const Signature& 
 MemberSet Coordinator::missing_members(const Candidates& candidates) const {
   MemberSet missing;
   for (int member = 0; member < static_cast<int>(members_.size()); ++member)
-    if (std::ranges::none_of(candidates,
-                             [&](const auto& one) { return one.members.contains(member); }))
+    if (std::ranges::none_of(
+            candidates, [&](const auto& candidate) { return candidate.members.contains(member); }))
       missing.insert(member);
   return missing;
 }
@@ -338,7 +338,7 @@ void Coordinator::forget(std::uint32_t id) {
     auto& candidates = pending->second;
     const auto dropped = std::ranges::find(candidates, id, &Candidate::id);
     if (dropped != candidates.end()) {
-      dropped->members.for_each([this](int one) { ++member(one).announcements_due; });
+      dropped->members.for_each([this](int number) { ++member(number).announcements_due; });
       candidates.erase(dropped);
     }
     if (candidates.empty()) pending_.erase(pending);

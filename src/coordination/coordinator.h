@@ -96,10 +96,10 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  // The member that joined last: of those that have joined, the one that had submitted the most
-  // calls before its join, and of several such members the one with the highest number. Empty if no
-  // member has joined. Neither clocks nor the order of arrival count: the members may be on several
-  // hosts, and after a replan all joins arrive again.
+  // The member that counts as having joined last: the joined member with the most calls before its
+  // join, and of several such members that with the highest number. Empty if no member has joined.
+  // Neither clocks nor the order of arrival count: the members may be on several hosts, and after a
+  // replan all joins arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;
@@ -112,8 +112,8 @@ class Coordinator {
   std::uint32_t sequence_next_ = 1;  // in learn mode
   // How many more synchronization points the coordinator lets pass before it starts the plan again.
   int sync_points_to_pass_ = 0;
-  // The value with which that count began when the plan was last given up.
-  int sync_points_passed_last_ = 0;
+  // The initial value of sync_points_to_pass_ at the last back_off().
+  int back_off_last_ = 0;
 
   std::unordered_map<std::string, Candidates> pending_;  // by name
   MessagePacker stream_;

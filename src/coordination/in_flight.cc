@@ -74,8 +74,8 @@ void InFlight::erase_entry(Slot slot) {
 }
 
 void InFlight::grow() {
-  const auto before = std::exchange(table_, std::vector<TableEntry>(2 * table_.size()));
-  for (const auto& entry : before)
+  const auto old_table = std::exchange(table_, std::vector<TableEntry>(2 * table_.size()));
+  for (const auto& entry : old_table)
     if (entry.slot != kNone) insert_entry(entry.name_digest, entry.slot);
 }
 

@@ -202,10 +202,10 @@ void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets&
   edit(DropFragment{fragment});
   const auto front = define(first);
   const auto back = define(second);
-  for (auto& [one, kind] : before)
-    if (one == fragment) one = back;
-  for (auto& [one, kind] : after)
-    if (one == fragment) one = front;
+  for (auto& [neighbour, kind] : before)
+    if (neighbour == fragment) neighbour = back;
+  for (auto& [neighbour, kind] : after)
+    if (neighbour == fragment) neighbour = front;
   insert_edge(front, back, EdgeKind::kSameSuperstep);
   connect(before, front, back, after);
   if (fragment_last_ == fragment) fragment_last_ = back;
@@ -220,8 +220,8 @@ void Learner::replace(std::uint32_t fragment, const Buckets& buckets, const Neig
 
 void Learner::connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                       const Neighbours& after) {
-  for (const auto& [one, kind] : before) insert_edge(one, first, kind);
-  for (const auto& [one, kind] : after) insert_edge(last, one, kind);
+  for (const auto& [neighbour, kind] : before) insert_edge(neighbour, first, kind);
+  for (const auto& [neighbour, kind] : after) insert_edge(last, neighbour, kind);
 }
 
 std::uint32_t Learner::define(const Buckets& buckets) {
@@ -355,12 +355,12 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
   if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
   // The complement of the digest keeps this count apart from the counts of learn_wait().
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
-  for (const auto& [one, kind] : predecessors(fragment))
-    if (kind != EdgeKind::kNextSuperstep) before.emplace_back(one, EdgeKind::kSameSuperstep);
+  for (const auto& [neighbour, kind] : predecessors(fragment))
+    if (kind != EdgeKind::kNextSuperstep) before.emplace_back(neighbour, EdgeKind::kSameSuperstep);
   auto after = successors(fragment);
-  std::erase_if(after, [fragment](const auto& one) { return one.first == fragment; });
-  for (auto& [one, kind] : after)
-    if (contains(ready, one)) kind = EdgeKind::kNextSuperstep;
+  std::erase_if(after, [fragment](const auto& edge) { return edge.first == fragment; });
+  for (auto& [neighbour, kind] : after)
+    if (contains(ready, neighbour)) kind = EdgeKind::kNextSuperstep;
   Buckets buckets;
   for (const auto& bucket : found->buckets) buckets.push_back(bucket.ids);
   replace(fragment, buckets, before, after);

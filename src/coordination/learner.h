@@ -46,7 +46,8 @@ class Learner {
   // first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // Learns from a raise that one of the fragments `to` may follow `from`. Returns that one, or 0.
+  // Learns from a raise that one of the fragments `to` may follow `from`. Returns that fragment, or
+  // 0 if there is none.
   std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                    EdgeKind kind);
   // Learns from a raise that, of the ids of this bucket and of later buckets, only the `ready` ids

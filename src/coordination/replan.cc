@@ -11,8 +11,8 @@ namespace farandole {
 Replan::Replan(std::vector<int> ranks, Raise raise)
     : ranks_(std::move(ranks)), raise_(std::move(raise)) {}
 
-// A member is ahead of another by at most one completion, and only if the other has entered the
-// step that the first one has completed: a step completes only after all members have entered it.
+// A step completes only after all members have entered it. So a member is ahead of another by at
+// most one completed step, which the other has then entered.
 Status Replan::add(const MemberSet& from, const Report& report) {
   constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
   for (const auto& [members, other] : reports_) {

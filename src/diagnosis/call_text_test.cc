@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-RecordedCall call(Operation operation, std::string name, std::int64_t elements) {
+RecordedCall recorded_call(Operation operation, std::string name, std::int64_t elements) {
   RecordedCall made;
   made.operation = operation;
   made.dtype = DType::kFloat32;
@@ -20,21 +20,22 @@ RecordedCall call(Operation operation, std::string name, std::int64_t elements) 
 }
 
 TEST(CallText, NamesACall) {
-  EXPECT_EQ(describe(call(Operation::kAllreduce, "grad/fc2", 200'000)),
+  EXPECT_EQ(describe(recorded_call(Operation::kAllreduce, "grad/fc2", 200'000)),
             "allreduce `grad/fc2` (float32, 200,000 elements)");
-  EXPECT_EQ(describe(call(Operation::kBroadcast, "x", 1)), "broadcast `x` (float32, 1 element)");
-  EXPECT_EQ(describe(call(Operation::kBarrier, "barrier.0", 1)), "barrier `barrier.0`");
-  RecordedCall grouped = call(Operation::kAlltoall, "x\x1b", 1'234'567);
+  EXPECT_EQ(describe(recorded_call(Operation::kBroadcast, "x", 1)),
+            "broadcast `x` (float32, 1 element)");
+  EXPECT_EQ(describe(recorded_call(Operation::kBarrier, "barrier.0", 1)), "barrier `barrier.0`");
+  RecordedCall grouped = recorded_call(Operation::kAlltoall, "x\x1b", 1'234'567);
   grouped.group = 3;
   EXPECT_EQ(describe(grouped), "alltoall `x\\x1b` (float32, 1,234,567 elements, group 3)");
-  grouped = call(Operation::kJoin, "join", 0);
+  grouped = recorded_call(Operation::kJoin, "join", 0);
   grouped.group = 3;
   EXPECT_EQ(describe(grouped), "join `join` (group 3)");
 }
 
 TEST(CallText, ACutNameEndsWithAWholeCharacter) {
   const std::string cut = std::string(kFlightNameBytes - 2, 'n') + "\xE2\x80";
-  EXPECT_EQ(title_of(call(Operation::kJoin, cut, 0)),
+  EXPECT_EQ(title_of(recorded_call(Operation::kJoin, cut, 0)),
             "join `" + std::string(kFlightNameBytes - 2, 'n') + "…`");
 }
 

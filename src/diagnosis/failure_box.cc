@@ -38,7 +38,8 @@ std::string after_calls(const FlightReport& record) {
 
 std::string how_it_ended(const Failure& failure) {
   const ProcessEnd& how = failure.end.how;
-  if (failure.ended_by_us) return "was ended with " + signal_name(how.signal) + " by the launcher";
+  if (failure.ended_by_launcher)
+    return "was ended with " + signal_name(how.signal) + " by the launcher";
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
@@ -52,7 +53,7 @@ std::string how_it_ended(const Failure& failure) {
 std::string headline(const Failure& failure) {
   const std::string who = format_text("rank {} (pid {}) ", failure.rank, failure.pid);
   if (has_raised(failure)) return who + escape_controls(failure.end.record.reason);
-  if (failure.ended_by_us)
+  if (failure.ended_by_launcher)
     return who + "has left the job while others still needed it: " +
            escape_controls(failure.end.record.reason);
   return who + how_it_ended(failure);
@@ -111,7 +112,7 @@ class Box {
   explicit Box(const BoxStyle& style)
       : columns_(std::clamp(style.columns, kColumnsMin, kColumnsMax)), colors_(style.colors) {}
 
-  void border(std::string_view left, std::string_view title, std::string_view right) {
+  void add_border(std::string_view left, std::string_view title, std::string_view right) {
     std::string line(left);
     line += "─ " + std::string(title) + " ";
     for (int used = columns_of(title) + 5; used < columns_; ++used) line += "─";
@@ -122,7 +123,7 @@ class Box {
   }
   void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
   // Adds a label with a text beside it. The text may use several lines.
-  void row(std::string_view label, std::string_view text) {
+  void add_row(std::string_view label, std::string_view text) {
     std::string begin = format_text("{:<12}", label);
     for (const auto& line : wrap(text, inside() - static_cast<int>(begin.size()))) {
       put(begin + line, false);
@@ -137,9 +138,10 @@ class Box {
     return colors_ ? std::string(color) + text + std::string(kResetColor) : text;
   }
   void put(const std::string& text, bool is_headline) {
-    const std::string room(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))), ' ');
+    const std::string padding(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))),
+                              ' ');
     lines_.push_back(colored(kFrameColor, "│") + " " +
-                     (is_headline ? colored(kTitleColor, text) : text) + room + " " +
+                     (is_headline ? colored(kTitleColor, text) : text) + padding + " " +
                      colored(kFrameColor, "│"));
   }
 
@@ -161,17 +163,17 @@ void add_traceback(Box& box, const std::string& traceback) {
 
 std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& style) {
   Box box(style);
-  box.border("╭", "farandole: the job has failed", "╮");
+  box.add_border("╭", "farandole: the job has failed", "╮");
   box.add(headline(failure), true);
-  if (has_raised(failure) || failure.ended_by_us) box.row("end", how_it_ended(failure));
-  if (const auto call = last_call(failure.end); !call.empty()) box.row("last call", call);
-  if (const auto note = memory_note(failure.end); !note.empty()) box.row("memory", note);
+  if (has_raised(failure) || failure.ended_by_launcher) box.add_row("end", how_it_ended(failure));
+  if (const auto call = last_call(failure.end); !call.empty()) box.add_row("last call", call);
+  if (const auto note = memory_note(failure.end); !note.empty()) box.add_row("memory", note);
   add_traceback(box, failure.end.record.traceback);
   if (!failure.others.empty()) {
     box.add("");
     box.add_cut("the others: " + failure.others);
   }
-  box.border("╰", format_text("exit code {}", failure.exit_code), "╯");
+  box.add_border("╰", format_text("exit code {}", failure.exit_code), "╯");
   return box.take();
 }
 

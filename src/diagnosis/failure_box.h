@@ -33,7 +33,7 @@ struct Failure {
   pid_t pid = 0;
   WorkerEnd end;
   // The worker had left the job but did not exit, so the launcher killed it.
-  bool ended_by_us = false;
+  bool ended_by_launcher = false;
   int exit_code = 1;   // the exit code of the job
   std::string others;  // how the other workers ended, in one line; empty if there were none
 };

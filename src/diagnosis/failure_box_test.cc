@@ -176,7 +176,7 @@ TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
   Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
   made.end.record.member_state = MemberState::kLeft;
   made.end.record.reason = "it called shutdown()";
-  made.ended_by_us = true;
+  made.ended_by_launcher = true;
   made.exit_code = 1;
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮

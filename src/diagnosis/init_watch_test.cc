@@ -30,13 +30,13 @@ std::vector<WatchedWorker> workers(std::initializer_list<MemberState> member_sta
 }
 
 // Returns the warning that the watch gives at the deadline.
-std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>& of) {
-  InitWatch watch(static_cast<int>(of.size()), kStart);
-  return watch.check(of, kStart + InitWatch::kTimeToInit);
+std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>& job_workers) {
+  InitWatch watch(static_cast<int>(job_workers.size()), kStart);
+  return watch.check(job_workers, kStart + InitWatch::kTimeToInit);
 }
 
-std::optional<std::string> line_at_end(const std::vector<WatchedWorker>& of) {
-  return never_initialized(of, 0, static_cast<int>(of.size()));
+std::optional<std::string> line_at_end(const std::vector<WatchedWorker>& job_workers) {
+  return never_initialized(job_workers, 0, static_cast<int>(job_workers.size()));
 }
 
 TEST(InitWatch, WarnsOnceAfterAMinute) {

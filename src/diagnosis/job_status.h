@@ -20,7 +20,7 @@ struct JobStatus {
   int size = 0;         // the number of ranks on all hosts
   int local_size = 0;   // the number of ranks on this host
   int first_rank = 0;   // of this host; not 0 on the second host of a job
-  // From first_rank on: the ranks of this host, and on node 0 those of the other hosts, too.
+  // The ranks from first_rank on: those of this host and, on node 0, those of the other hosts, too.
   std::vector<RankStatus> ranks;
 };
 

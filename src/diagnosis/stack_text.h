@@ -9,10 +9,10 @@
 
 namespace farandole {
 
-// Returns the frames of the main thread, innermost first. One line counts frames of Farandole that
-// follow each other. If there are more than 12 lines, another line counts the frames in the middle.
-// The innermost frames show what the thread does, and the outermost frames show where it is in the
-// program.
+// Returns the frames of the main thread, innermost first. Successive frames of Farandole are
+// replaced by one line with their number. If there are more than 12 lines, the frames in the middle
+// are replaced in the same way. The innermost frames show what the thread does, and the outermost
+// frames show where it is in the program.
 //
 // `dump` is the output of `py-spy dump` for process `pid`. If `dump` has only other threads,
 // returns its beginning. If it has no thread, it is an error text, and the result is empty.

@@ -79,7 +79,7 @@ class Reporter {
   std::string last_call_of(int rank) const;
   std::string after_calls(int rank) const;
   void add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
-                 const std::string& missing_what, StallVerdict& verdict) const;
+                 const std::string& missing_text, StallVerdict& verdict) const;
   void add_call(const RecordedCall& call, StallVerdict& verdict) const;
   void add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const;
 
@@ -189,7 +189,7 @@ std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unex
 
 // Adds a line for each of `ranks`, for which the other ranks wait.
 void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
-                         const std::string& missing_what, StallVerdict& verdict) const {
+                         const std::string& missing_text, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kRanksShownMax) {
       verdict.lines.push_back(format_text("  … and {} more ranks", ranks.size() - i));
@@ -197,7 +197,7 @@ void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call
     }
     bool unexplained = false;
     std::string text = activity_of(ranks[i], call, unexplained);
-    if (text.empty()) text = missing_what + last_call_of(ranks[i]);
+    if (text.empty()) text = missing_text + last_call_of(ranks[i]);
     verdict.lines.push_back(format_text("  {} {}", name(ranks[i]), text));
     if (unexplained) verdict.unexplained_ranks.push_back(ranks[i]);
   }

@@ -155,10 +155,10 @@ std::vector<RecordedCall> important_calls(const std::vector<RecordedCall>& calls
 }  // namespace
 
 Bytes encode_worker(const WatchedWorker& worker, TimePoint now) {
-  WatchedWorker told = worker;
-  told.report.calls = important_calls(worker.report.calls);
+  WatchedWorker reported = worker;
+  reported.report.calls = important_calls(worker.report.calls);
   Writing writing(now);
-  fields(writing, std::as_const(told));
+  fields(writing, std::as_const(reported));
   return writing.take();
 }
 

@@ -48,14 +48,14 @@ WatchedWorker some_worker() {
   return worker;
 }
 
-WatchedWorker trip(const WatchedWorker& worker) {
+WatchedWorker round_trip(const WatchedWorker& worker) {
   const auto decoded = decode_worker(encode_worker(worker, kThere), kHere);
   EXPECT_TRUE(decoded.has_value());
   return decoded.value_or(WatchedWorker());
 }
 
 TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
-  const WatchedWorker worker = trip(some_worker());
+  const WatchedWorker worker = round_trip(some_worker());
   EXPECT_EQ(worker.host, "hen");
   EXPECT_EQ(worker.pid, 4711);
   EXPECT_EQ(worker.end, "exited with code 3");
@@ -89,7 +89,7 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
 }
 
 TEST(WorkerReport, WhatIsUnknownStaysUnknown) {
-  const WatchedWorker worker = trip(WatchedWorker());
+  const WatchedWorker worker = round_trip(WatchedWorker());
   EXPECT_EQ(worker.report.since, TimePoint());
   EXPECT_EQ(worker.report.blamed_rank, std::nullopt);
   EXPECT_EQ(worker.report.wait.until, std::nullopt);
@@ -101,10 +101,10 @@ TEST(WorkerReport, HasAllCallsInFlightAndTheLastFinishedOnes) {
   for (Handle handle = 1; handle <= 100; ++handle)
     worker.report.calls.push_back(
         call_of(handle, handle % 2 == 0 ? CallState::kDone : CallState::kRunning));
-  const WatchedWorker told = trip(worker);
+  const WatchedWorker received = round_trip(worker);
   std::vector<Handle> finished;
   std::size_t in_flight = 0;
-  for (const RecordedCall& call : told.report.calls)
+  for (const RecordedCall& call : received.report.calls)
     if (call.in_flight())
       ++in_flight;
     else

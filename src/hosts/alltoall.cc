@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-// The payload of a note is the bytes of the longest stream, and then the splits of each member of
+// The payload of a note is the length of the longest stream, and then the splits of each member of
 // the host. The group's scratch lists hold how many rows each member of the group sends to us, and
 // where those rows begin in the output.
 
@@ -58,7 +58,7 @@ std::int64_t HostsAlltoall::splits_bytes() const {
 }
 
 std::int64_t HostsAlltoall::show() {
-  std::memcpy(notes_.own_room(splits_bytes()), options_.splits.data(),
+  std::memcpy(notes_.own_shown_data(splits_bytes()), options_.splits.data(),
               static_cast<std::size_t>(splits_bytes()));
   return options_.rows;
 }
@@ -66,7 +66,8 @@ std::int64_t HostsAlltoall::show() {
 std::optional<NoteHeader> HostsAlltoall::write_note(std::span<std::byte> payload) const {
   std::byte* to = payload.data() + kNumberBytes;
   for (int member = 0; member < hosts().members_on(hosts().host); ++member) {
-    std::memcpy(to, notes_.room(member, splits_bytes()), static_cast<std::size_t>(splits_bytes()));
+    std::memcpy(to, notes_.shown_data(member, splits_bytes()),
+                static_cast<std::size_t>(splits_bytes()));
     to += splits_bytes();
   }
   const auto longest = longest_stream(payload.subspan(kNumberBytes));
@@ -95,7 +96,7 @@ std::optional<std::int64_t> HostsAlltoall::longest_stream(std::span<const std::b
   return bytes;
 }
 
-// Keeps the splits for the members of our host.
+// Copies to `into` the length of the longest stream and the splits for the members of our host.
 void HostsAlltoall::keep(std::span<const std::byte> payload, std::byte* into) const {
   const auto copy = [&](std::int64_t index) {
     std::memcpy(into, payload.data() + index * kNumberBytes, kNumberBytes);

@@ -1,5 +1,5 @@
 // HostsAlltoall: the all-to-all of a group that has members on several hosts. The notes carry the
-// splits of the host's members for the whole group, and the bytes of the longest stream from that
+// splits of the host's members for the whole group, and the length of the longest stream from that
 // host; the other hosts keep only the splits for their own members. supports() says which groups
 // are too large for that. The stream from one host to another consists of the rows from each member
 // of the sending host to each member of the receiving host, sender by sender.

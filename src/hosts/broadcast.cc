@@ -29,7 +29,7 @@ bool HostsBroadcast::is_root() const {
 
 std::int64_t HostsBroadcast::show() {
   if (is_root() && is_small() && options_.bytes > 0)
-    std::memcpy(notes_.own_room(options_.bytes), options_.input,
+    std::memcpy(notes_.own_shown_data(options_.bytes), options_.input,
                 static_cast<std::size_t>(options_.bytes));
   return options_.bytes;
 }
@@ -37,7 +37,7 @@ std::int64_t HostsBroadcast::show() {
 std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payload) const {
   if (!notes_.entry_barrier().declared_counts_equal()) return std::nullopt;
   if (!payload.empty())
-    std::memcpy(payload.data(), notes_.room(root_, options_.bytes), payload.size());
+    std::memcpy(payload.data(), notes_.shown_data(root_, options_.bytes), payload.size());
   return NoteHeader{.declared_count = options_.bytes};
 }
 

@@ -21,9 +21,9 @@
 
 namespace farandole {
 
-// Fills scratch.offsets: the byte at which the rows of each member begin in an output that has the
-// rows of all members, scratch.counts, in their order. Returns false if a count is negative or a
-// sum overflows.
+// Fills scratch.offsets: where the rows of each member begin, in bytes, in an output that has the
+// rows of all members in order. scratch.counts has the number of rows of each member. Returns false
+// if a count is negative or a sum overflows.
 bool place_rows(StepScratch& scratch, std::int64_t row_bytes);
 
 class HostCopies {
@@ -32,7 +32,8 @@ class HostCopies {
     std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
     std::vector<HostStream> incoming = {};  // by source host; ours is not used
     std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
-    std::int64_t windows = 0;               // used instead if the streams say where chunks end
+    // The number of windows; used instead of `longest` if the streams say where chunks end.
+    std::int64_t windows = 0;
   };
 
   // `outgoing_count` is how many streams a host sends: one per host, or one for all. `notes` is

@@ -46,7 +46,8 @@ GatheredReduction::GatheredReduction(Group& group, const StepIdentity& identity,
 
 std::int64_t GatheredReduction::show() {
   if (is_small(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
-    std::memcpy(notes_.own_room(bytes()), options_.tensor.input, static_cast<std::size_t>(bytes()));
+    std::memcpy(notes_.own_shown_data(bytes()), options_.tensor.input,
+                static_cast<std::size_t>(bytes()));
   return declared_count_of(options_.tensor);
 }
 
@@ -64,7 +65,7 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
     payload[static_cast<std::size_t>(member)] = static_cast<std::byte>(is_present);
     if (!is_small(hosts(), bytes())) continue;
     if (is_present)
-      std::memcpy(to, notes_.room(member, bytes()), static_cast<std::size_t>(bytes()));
+      std::memcpy(to, notes_.shown_data(member, bytes()), static_cast<std::size_t>(bytes()));
     to += bytes();
   }
   return header;
@@ -173,7 +174,8 @@ void GatheredReduction::fetch(std::int64_t window) {
                            scratch_->weights);
 }
 
-// Reduces what we want of a segment; the scratch list has the segment of each input.
+// Reduces the part of a segment that goes to our output; the scratch list has the segment of each
+// input.
 void GatheredReduction::reduce_wanted(StreamRange range) {
   const StreamRange part = {std::max(range.begin, options_.wanted.begin),
                             std::min(range.end, options_.wanted.end)};

@@ -153,10 +153,12 @@ class LanesInTest {
     if (can_receive && random() % 2 == 0) receive_some(random, out, in, to.step());
     return can_receive || can_send;
   }
-  std::size_t some(std::mt19937& random) const { return 1 + random() % options_.bytes_at_once; }
+  std::size_t random_byte_count(std::mt19937& random) const {
+    return 1 + random() % options_.bytes_at_once;
+  }
 
   void send_some(std::mt19937& random, Stream& out, const StepIdentity& step) const {
-    std::size_t left = std::min(some(random), options_.wire_bytes - out.on_wire);
+    std::size_t left = std::min(random_byte_count(random), options_.wire_bytes - out.on_wire);
     while (left > 0 && !out.sending.empty()) {
       auto& front = out.sending.front();
       const auto bytes = front.first(std::min(left, front.size()));
@@ -169,7 +171,7 @@ class LanesInTest {
     }
   }
   void receive_some(std::mt19937& random, Stream& out, Stream& in, const StepIdentity& step) const {
-    std::size_t left = some(random);
+    std::size_t left = random_byte_count(random);
     while (left > 0 && !out.wire.empty() && !in.receiving.empty() &&
            out.wire.front().step.sequence == step.sequence) {
       Packet& packet = out.wire.front();

@@ -30,7 +30,7 @@ namespace farandole {
 
 struct NoteHeader {
   std::int64_t present = 0;  // members that bring data: all but those that have joined
-  // What all members of all hosts must bring alike, for example the bytes of the tensor.
+  // Equal on all members of all hosts, for example the bytes of the tensor.
   std::int64_t declared_count = 0;
 };
 
@@ -40,7 +40,7 @@ struct NoteSizes {
   static constexpr std::int64_t kStagingBytesMax = 1024 * 1024;
 
   std::vector<std::int64_t> payloads;
-  // What the members of a host keep of each payload; if empty, all of it.
+  // How many bytes of each payload the members of a host keep; if empty, all of them.
   std::vector<std::int64_t> kept = {};
 
   // How much staging memory the notes use.
@@ -62,7 +62,7 @@ class HostNotes {
  public:
   // The phase that local member 0 publishes when all notes are in its staging memory.
   static constexpr std::uint32_t kPhase = 1;
-  // Copies what the members of our host keep of a payload.
+  // Copies to `into` the part of a payload that the members of our host need.
   using Keep = std::function<void(std::span<const std::byte> payload, std::byte* into)>;
 
   // The sizes must fit(). `keep` is needed if not all of each payload is kept. `group` is borrowed
@@ -75,26 +75,26 @@ class HostNotes {
 
   // Does a bounded amount of work; see Progress. kDone: all notes can be read. The algorithm has
   // these functions:
-  //   std::int64_t show(): shows what our host's note is made of; called before we enter. Returns
-  //     our declared count;
+  //   std::int64_t show(): shows the data from which our host's note is made; called before we
+  //     enter. Returns our declared count;
   //   std::optional<NoteHeader> write_note(std::span<std::byte> payload): called on local member 0
   //     when all local members have entered. Empty if an entry is invalid.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
-  // Room in which a member shows `bytes` bytes before it enters: the flag line, or staging memory
+  // Where a member shows `bytes` bytes before it enters: in the flag line, or in staging memory
   // after the notes. The windows of the step may overwrite it once the notes are there.
-  std::byte* own_room(std::int64_t bytes) const;
-  const std::byte* room(int member, std::int64_t bytes) const;
-  // Where the staging memory of every member is free for the windows of the step.
+  std::byte* own_shown_data(std::int64_t bytes) const;
+  const std::byte* shown_data(int member, std::int64_t bytes) const;
+  // The offset from which the staging memory of every member is free for the windows of the step.
   std::int64_t end() const { return end_; }
 
   // Only after kDone:
-  // False if a note is invalid, or if the members do not bring the same.
+  // False if a note is invalid, or if the declared counts of the hosts differ.
   bool are_valid() const;
   std::int64_t present(int host) const { return header(host).present; }
   std::int64_t present_in_group() const;
-  // What is kept of a payload.
+  // The kept part of the payload of a host.
   const std::byte* payload(int host) const;
   // The whole payload of our host.
   const std::byte* own_payload() const {
@@ -116,7 +116,7 @@ class HostNotes {
   NoteSizes sizes_;
   Keep keep_;
   // Where the notes begin in the staging memory of local member 0.
-  std::vector<std::int64_t> begins_;  // by host: what is kept of its note
+  std::vector<std::int64_t> begins_;  // by host: the kept part of its note
   std::int64_t own_begin_ = 0;        // the note that our host sends
   std::int64_t end_;
   int collected_ = 0;  // local member 0: how many hosts' notes have arrived

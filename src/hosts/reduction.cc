@@ -38,12 +38,12 @@ std::vector<HostStream> HostsReduction::parts_by_rows(const Group& group, std::i
   const HostParts& hosts = *group.parts;
   const int members = hosts.group_members();
   std::vector<HostStream> parts;
-  for (const std::vector<int>& ours : hosts.members) {
+  for (const std::vector<int>& members_on_host : hosts.members) {
     HostStream& part = parts.emplace_back();
-    for (std::size_t index = 0; index < ours.size(); ++index)
+    for (std::size_t index = 0; index < members_on_host.size(); ++index)
       part.add({.to = static_cast<int>(index),
-                .bytes = scattered_rows(rows, members, ours[index]) * row_bytes,
-                .input = first_scattered_row(rows, members, ours[index]) * row_bytes});
+                .bytes = scattered_rows(rows, members, members_on_host[index]) * row_bytes,
+                .input = first_scattered_row(rows, members, members_on_host[index]) * row_bytes});
   }
   return parts;
 }
@@ -64,7 +64,7 @@ HostsReduction::HostsReduction(Group& group, const StepIdentity& identity, Optio
 std::int64_t HostsReduction::show() {
   const AllreduceOptions& tensor = options_.tensor;
   if (is_small() && !tensor.joined && tensor.count > 0)
-    std::memcpy(notes_.own_room(tensor.bytes()), tensor.input,
+    std::memcpy(notes_.own_shown_data(tensor.bytes()), tensor.input,
                 static_cast<std::size_t>(tensor.bytes()));
   return declared_count_of(tensor);
 }
@@ -80,7 +80,7 @@ std::optional<NoteHeader> HostsReduction::write_note(std::span<std::byte> payloa
       return std::nullopt;
     if (has_joined(entry_barrier, member)) continue;
     ++header.present;
-    scratch_->inputs.push_back(notes_.room(member, bytes));
+    scratch_->inputs.push_back(notes_.shown_data(member, bytes));
   }
   if (header.present > 0)
     reduce_inputs(to_host_sum_, payload.data(), static_cast<std::int64_t>(payload.size()));
@@ -169,14 +169,14 @@ void HostsReduction::reduce_slice(std::int64_t window, int host) const {
 
 void HostsReduction::begin(std::int64_t window) {
   if (!lane_.exist()) return;
-  const int us = hosts().host;
-  const bool is_present = notes_.present(us) > 0;
+  const int our_host = hosts().host;
+  const bool is_present = notes_.present(our_host) > 0;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (is_present) reduce_slice(window, host);
-    if (host == us) continue;
+    if (host == our_host) continue;
     if (is_present) lane_.send(host, own(shown_offset(window, host)), slice(host, window).bytes());
     if (notes_.present(host) > 0)
-      lane_.receive(host, contribution(window, host), slice(us, window).bytes());
+      lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
   }
   contributed(window) = complete(window) = lane_.mark();
   begun_ = window + 1;
@@ -203,18 +203,18 @@ bool HostsReduction::drive() {
 
 // Reduces our slice of our host's part over the hosts, and sends it to the other hosts.
 void HostsReduction::combine(std::int64_t window) {
-  const int us = hosts().host;
-  const std::int64_t bytes = slice(us, window).bytes();
-  std::byte* const result = own(result_offset(window, us));
+  const int our_host = hosts().host;
+  const std::int64_t bytes = slice(our_host, window).bytes();
+  std::byte* const result = own(result_offset(window, our_host));
   scratch_->inputs.clear();
   for (int host = 0; host < hosts().hosts(); ++host)
     if (notes_.present(host) > 0)
-      scratch_->inputs.push_back(host == us ? own(shown_offset(window, us))
-                                            : contribution(window, host));
+      scratch_->inputs.push_back(host == our_host ? own(shown_offset(window, our_host))
+                                                  : contribution(window, host));
   reduce_inputs(to_result_, result, bytes);
   if (!options_.is_allreduce) return;
   for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != us) lane_.send(host, result, bytes);
+    if (host != our_host) lane_.send(host, result, bytes);
   complete(window).sent = lane_.mark().sent;
 }
 

@@ -14,8 +14,8 @@ namespace farandole {
 // not fit into the staging memory. The result is the same on all members.
 Status supports(const Group& group, Operation operation);
 
-// What choose() calls for such a group; the engine stores it in HostParts. The root and the splits
-// of `call` count the members of the whole group. supports() and check_reduction() must be ok.
+// choose() calls this for such a group, through HostParts::start_step. The root and the splits of
+// `call` count the members of the whole group. supports() and check_reduction() must be ok.
 std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& identity,
                                              CollectiveCall&& call);
 

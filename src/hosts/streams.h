@@ -27,7 +27,8 @@ inline constexpr int kAllOfHost = -1;
 
 // Bytes that go from one member to another. Members are indices in their host parts.
 struct Block {
-  int from = kAllOfHost;  // all: the reduced inputs of the members of the sending host
+  // kAllOfHost: the block holds the reduced inputs of the members of the sending host.
+  int from = kAllOfHost;
   int to = kAllOfHost;
   std::int64_t bytes = 0;
   std::int64_t input = 0;   // where the block begins in the input

@@ -2,8 +2,8 @@
 // a stream of bytes for every host, also for itself. Window w is the w-th chunk of all streams.
 // Lane k carries slice k of each chunk. For window w, a member does this:
 //   A(w): stages its part of the window, and publishes that;
-//   K(w): waits until all have done A(w). Then it takes from the staging memory of the others what
-//         needs no other host, and its lane begins to send and receive;
+//   K(w): waits until all have done A(w). Then it takes the data that needs no other host from
+//         the staging memory of the others, and its lane begins to send and receive;
 //   B(w): waits until its lane has sent all data of the window, and has all results of it in its
 //         own staging memory. Then it publishes that;
 //   C(w): waits until all have done B(w), and fetches its results from the lanes.

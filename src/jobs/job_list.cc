@@ -68,7 +68,7 @@ bool is_segment(pid_t pid, int number, std::string_view name) {
   return !error && target.native().starts_with(std::string("/memfd:").append(name).append(" "));
 }
 
-// Returns the memory of the agent that has this name, if it can be read.
+// Returns the agent's memory segment with this name, if it can be read.
 std::unique_ptr<SegmentView> open_segment(pid_t agent, std::string_view name) {
   for (const int number : numbers_in(folder_of(agent) / "fd"))
     if (is_segment(agent, number, name)) return open_memory(agent, number);

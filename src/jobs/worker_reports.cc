@@ -21,7 +21,7 @@ constexpr std::size_t kWords = (kWorkerReportBytesMax + 7) / sizeof(std::uint64_
 struct Slot {
   std::atomic<std::uint32_t> version;  // 0: never written
   std::atomic<std::uint32_t> bytes;
-  std::atomic<std::int64_t> came;  // in nanoseconds of the monotonic clock
+  std::atomic<std::int64_t> received_at;  // in nanoseconds of the monotonic clock
   std::array<std::atomic<std::uint64_t>, kWords> words;
 };
 
@@ -40,7 +40,7 @@ void WorkerReports::store(int rank, std::span<const std::byte> report, TimePoint
   const std::uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
   slot.bytes.store(static_cast<std::uint32_t>(report.size()), std::memory_order_release);
-  slot.came.store(nanoseconds_of(now), std::memory_order_release);
+  slot.received_at.store(nanoseconds_of(now), std::memory_order_release);
   for (std::size_t begin = 0; begin < report.size(); begin += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, report.data() + begin, std::min(sizeof(word), report.size() - begin));
@@ -57,14 +57,15 @@ std::optional<WatchedWorker> read_worker_report(std::span<const std::byte> memor
   if (version == 0 || version % 2 != 0) return std::nullopt;
   const std::size_t bytes =
       std::min<std::size_t>(slot.bytes.load(std::memory_order_acquire), kWorkerReportBytesMax);
-  const TimePoint came{std::chrono::nanoseconds(slot.came.load(std::memory_order_acquire))};
+  const TimePoint received_at{
+      std::chrono::nanoseconds(slot.received_at.load(std::memory_order_acquire))};
   Bytes report(bytes);
   for (std::size_t begin = 0; begin < bytes; begin += sizeof(std::uint64_t)) {
     const std::uint64_t word = slot.words[begin / sizeof(word)].load(std::memory_order_acquire);
     std::memcpy(report.data() + begin, &word, std::min(sizeof(word), bytes - begin));
   }
   if (slot.version.load(std::memory_order_relaxed) != version) return std::nullopt;
-  return decode_worker(report, came);
+  return decode_worker(report, received_at);
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// WorkerReports: the last report of each worker on other nodes, in node 0's launcher's memory, for
-// `farandole status`. As with the job sheet, only a process that may open the launcher's
+// WorkerReports: the last report of each worker on other nodes, in the memory of node 0's launcher,
+// for `farandole status`. As with the job sheet, only a process that may open the launcher's
 // descriptors can read it.
 #pragma once
 

@@ -139,7 +139,7 @@ class Agent {
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
-  std::unique_ptr<WorkerReports> other_workers_;   // the same; only on node 0 of several
+  std::unique_ptr<WorkerReports> other_workers_;   // the same about other nodes; only on node 0
   std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
@@ -151,7 +151,7 @@ class Agent {
   Status nodes_failure_;       // why this node cannot take part in the job
   std::string other_failure_;  // the first failure of another node
   bool told_own_failure_ = false;
-  int last_signal_ = 0;  // that asked the job to end
+  int last_signal_ = 0;  // the last signal that asked the job to end
   bool user_stopped_job_ = false;
   bool foreground_is_gone_ = false;
   bool job_is_over_ = false;

@@ -31,13 +31,13 @@ int run(const JobOptions& options, pid_t foreground_process) {
   OriginalState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
-  sigset_t taken;
-  sigemptyset(&taken);
+  sigset_t handled;
+  sigemptyset(&handled);
   for (const int signal : {SIGCHLD, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCONT})
-    sigaddset(&taken, signal);
-  ::sigprocmask(SIG_BLOCK, &taken, nullptr);
+    sigaddset(&handled, signal);
+  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   const Descriptor pidfd = pidfd_of(foreground_process);
   return run_agent({options, state, pidfd, signals});
 }
@@ -237,10 +237,10 @@ TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
 class TwoNodes {
  public:
   TwoNodes() {
-    ::unlink(secret_.c_str());
-    EXPECT_EQ(make_secret_file(secret_), Status());
+    ::unlink(secret_path_.c_str());
+    EXPECT_EQ(make_secret_file(secret_path_), Status());
   }
-  ~TwoNodes() { ::unlink(secret_.c_str()); }
+  ~TwoNodes() { ::unlink(secret_path_.c_str()); }
   TwoNodes(const TwoNodes&) = delete;
   TwoNodes& operator=(const TwoNodes&) = delete;
 
@@ -251,7 +251,7 @@ class TwoNodes {
     nodes.nodes = 2;
     nodes.node = number;
     nodes.start_timeout = std::chrono::seconds(60);
-    options.secret_path = secret_;
+    options.secret_path = secret_path_;
     return options;
   }
 
@@ -262,7 +262,7 @@ class TwoNodes {
     return static_cast<std::uint16_t>(reserved->number());
   }
 
-  std::string secret_ = "/tmp/farandole-agent-test-secret." + std::to_string(::getpid());
+  std::string secret_path_ = "/tmp/farandole-agent-test-secret." + std::to_string(::getpid());
   std::uint16_t port_ = free_port();
 };
 

@@ -262,12 +262,13 @@ std::optional<Failure> Supervision::failure() const {
   if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);
-  return Failure{.rank = first_rank_ + rank,
-                 .pid = cause.pid,
-                 .end = *cause.end,
-                 .ended_by_us = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
-                 .exit_code = exit_code(),
-                 .others = others_text(rank)};
+  return Failure{
+      .rank = first_rank_ + rank,
+      .pid = cause.pid,
+      .end = *cause.end,
+      .ended_by_launcher = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
+      .exit_code = exit_code(),
+      .others = others_text(rank)};
 }
 
 std::string Supervision::own_failure() const {

@@ -113,7 +113,7 @@ class Supervision {
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
   int ending_signal_ = 0;
-  std::string other_failure_;  // why another node has failed; empty: none has, or not first
+  std::string other_failure_;  // why another node has failed, if it was the first; else empty
   TimePoint last_signal_time_{};
 };
 

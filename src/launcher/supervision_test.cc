@@ -246,7 +246,7 @@ TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
   end(1, killed(SIGTERM), left);
   end(2, killed(SIGTERM));
   EXPECT_EQ(job_.failure()->rank, 1);
-  EXPECT_TRUE(job_.failure()->ended_by_us);
+  EXPECT_TRUE(job_.failure()->ended_by_launcher);
   EXPECT_EQ(job_.exit_code(), 5);
 }
 

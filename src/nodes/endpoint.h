@@ -21,7 +21,7 @@ struct Endpoint {
   std::string text() const;  // what parse() reads
 };
 
-// Returns those of `found`, the addresses of the endpoint's host, that belong to this host. A pure
+// `found` are the addresses of the endpoint's host. Returns those that belong to this host. A pure
 // function. Errors: kFixCall if there is none, or if a name other than localhost leads only to
 // loopback addresses, where other hosts cannot reach us.
 Result<std::vector<SocketAddress>> own_addresses(const Endpoint& endpoint,

@@ -38,7 +38,7 @@ class FirstNode final : public NodeLink {
   struct Guest {
     NodeChannel channel;
     TimePoint leave_by;  // applies until it has said who it is, and after a rejection
-    int node = -1;       // −1: it has not said it, or it was rejected
+    int node = -1;       // −1 until it has said who it is, and after a rejection
     bool rejected = false;
     bool waits_to_send = false;
   };

@@ -61,7 +61,7 @@ struct Ended {
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 
-// 0 →: all nodes have ended; whether all of them with exit code 0.
+// 0 →: all nodes have ended, and whether each had exit code 0.
 struct Over {
   bool succeeded = false;
   friend bool operator==(const Over&, const Over&) = default;

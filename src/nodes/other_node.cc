@@ -22,7 +22,7 @@ constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
 // After the start timeout, node 0 says which nodes are missing.
 constexpr auto kLastWordTime = std::chrono::seconds(5);
 
-// On another host than that of node 0, such an endpoint is a mistake.
+// Marks an endpoint that means this host: on another host than that of node 0, it is a mistake.
 std::string place_text(const Endpoint& endpoint) {
   const auto address = SocketAddress::parse_ip(endpoint.host);
   const bool is_this_host =

@@ -18,12 +18,13 @@ struct FieldRow {
 // Returns the local time with milliseconds, as in log lines.
 std::string time_text(const LineOrigin& origin) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(origin.time);
-  const auto since = std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
+  const auto since_epoch =
+      std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
   std::tm local{};
   ::localtime_r(&seconds, &local);
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
-  return format_text("{}.{:03}", text.data(), since.count() % 1000);
+  return format_text("{}.{:03}", text.data(), since_epoch.count() % 1000);
 }
 
 constexpr std::array<FieldRow, 6> kFields{{

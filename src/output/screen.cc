@@ -21,8 +21,8 @@ std::string_view color_end(bool terminal, std::string_view text) {
 
 std::string Screen::show(int source, const std::string& prefix, const OutputPiece& piece) {
   if (!piece.finished) return progress(source, prefix, piece.text);
-  const bool ours = open_line_ && open_line_->source == source;
-  if (!ours) return complete_line(prefix, piece.text);
+  const bool is_same_source = open_line_ && open_line_->source == source;
+  if (!is_same_source) return complete_line(prefix, piece.text);
   const OpenLine last = *std::exchange(open_line_, std::nullopt);
   if (last.text == piece.text) return "\n";
   std::string bytes = terminal_ ? std::string(kClearLine) : "\r";
@@ -45,8 +45,8 @@ std::string Screen::complete_line(const std::string& prefix, std::string_view te
 std::string Screen::progress(int source, const std::string& prefix, const std::string& text) {
   std::string bytes;
   if (open_line_) {
-    const bool ours = open_line_->source == source;
-    bytes.push_back(ours || terminal_ ? '\r' : '\n');
+    const bool is_same_source = open_line_->source == source;
+    bytes.push_back(is_same_source || terminal_ ? '\r' : '\n');
   }
   bytes += prefix + text;
   bytes += color_end(terminal_, text);

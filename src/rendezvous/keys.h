@@ -40,7 +40,7 @@ inline std::string timeline_zero() { return "timeline_zero"; }
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise why the formation failed. The key
 // also ends the waits for members. A rank that fails also sets it in the LocalStore, where it ends
-// the waits for memory and stays.
+// the waits for memory and is not removed.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }

@@ -53,7 +53,7 @@ std::unique_ptr<RemoteStore> store_at(const std::string& places, std::uint32_t r
   return store.ok() ? std::move(store).value() : nullptr;
 }
 
-// A proven connection to the server, without the protocol of the Store.
+// An authenticated connection to the server, without the protocol of the Store.
 std::unique_ptr<Connection> connection_to(const std::string& place, std::uint32_t rank) {
   const DialOptions options{.addresses = {address_of(place)},
                             .link = store_link({Role::kWorker, rank})};
@@ -292,7 +292,7 @@ void expect_carried(FrameChannel& from, FrameChannel& to, const Bytes& message) 
   EXPECT_EQ(came->bytes, message);
 }
 
-// Over a wire that moves bytes in pieces of every size.
+// The wire moves bytes in pieces of every size.
 TEST(FrameChannel, CarriesMessagesOfAllSizes) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto wire = std::make_shared<SimulatedWire>(seed);

@@ -31,8 +31,8 @@ class StoreChannel {
   virtual Result<UnixMessage> try_receive() = 0;
 
   virtual bool passes_descriptors() const = 0;
-  // Whether a message may have left the kernel and wait inside, so that descriptor() may not become
-  // readable for it.
+  // Whether a received message may already be in this object instead of the kernel. Then
+  // descriptor() may not become readable for it.
   virtual bool has_received() const = 0;
   virtual int descriptor() const = 0;  // borrowed, for poll()
 };

@@ -1,5 +1,5 @@
 // StoreListener: lets processes of the job on other hosts connect to a StoreServer. Strangers
-// cannot connect, and cost a bounded amount (network/tcp/tcp_listener.h).
+// cannot connect, and the cost of their attempts is bounded (network/tcp/tcp_listener.h).
 #pragma once
 
 #include <memory>

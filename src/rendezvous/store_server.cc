@@ -305,8 +305,8 @@ std::vector<std::string> StoreServer::drop_closed() {
     else if (entry->second.connected_by_itself)
       complaints.push_back(entry->second.name + " has ended");
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.client == entry->first; });
-    // Remove the socket from epoll explicitly: closing it does not, if a child that is just being
-    // started has a copy.
+    // Remove the socket from epoll explicitly: closing it does not remove it if a child that is
+    // just being started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.channel->descriptor(), nullptr);
     entry = clients_.erase(entry);
   }

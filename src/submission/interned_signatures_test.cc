@@ -80,7 +80,7 @@ TEST(InternedSignatures, AnInvalidCallDoesNotShareTheSignatureOfAValidOne) {
 
 // Compares submissions that differ in one field or in several. Some of these fields are not part of
 // the signature.
-TEST(InternedSignatures, DescribesIsTrueForEqualSignaturesOnly) {
+TEST(InternedSignatures, IsSignatureOfIsTrueForEqualSignaturesOnly) {
   Submission base = allreduce_of(3);
   std::vector<Submission> all(10, base);
   all[1].name = "y";

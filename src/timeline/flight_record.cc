@@ -174,16 +174,17 @@ void FlightRecorder::record_formed(TimePoint now) {
 }
 
 void FlightRecorder::enter_group(GroupId group) {
-  for (auto& kept : record_in(memory_).groups) {
-    if (kept.load(std::memory_order_relaxed) != 0) continue;
-    kept.store(group + 1, std::memory_order_relaxed);
+  for (auto& entry : record_in(memory_).groups) {
+    if (entry.load(std::memory_order_relaxed) != 0) continue;
+    entry.store(group + 1, std::memory_order_relaxed);
     return;
   }
 }
 
 void FlightRecorder::leave_group(GroupId group) {
-  for (auto& kept : record_in(memory_).groups)
-    if (kept.load(std::memory_order_relaxed) == group + 1) kept.store(0, std::memory_order_relaxed);
+  for (auto& entry : record_in(memory_).groups)
+    if (entry.load(std::memory_order_relaxed) == group + 1)
+      entry.store(0, std::memory_order_relaxed);
 }
 
 void FlightRecorder::record_submitted(Handle handle, const Submission& submission,
@@ -231,10 +232,10 @@ void FlightRecorder::record_blocked(Handle handle, TimePoint now) {
 
 void FlightRecorder::record_unblocked(TimePoint now) {
   Counters& counters = record_in(memory_).counters;
-  const std::int64_t time =
+  const std::int64_t waited =
       nanoseconds_of(now) - counters.wait_since.load(std::memory_order_relaxed);
   // The end may have an earlier time than the beginning, because two threads read the clock.
-  if (time > 0) Counters::add(counters.blocked, time);
+  if (waited > 0) Counters::add(counters.blocked, waited);
   counters.wait_until.store(std::max<std::int64_t>(nanoseconds_of(now), 1),
                             std::memory_order_release);
 }
@@ -289,8 +290,8 @@ FlightReport read_flight_record(const std::byte* memory) {
   report.reason = record.reason.read();
   report.traceback = record.traceback.read();
   for (const auto& group : record.groups)
-    if (const auto kept = group.load(std::memory_order_relaxed); kept != 0)
-      report.groups.push_back(kept - 1);
+    if (const auto entry = group.load(std::memory_order_relaxed); entry != 0)
+      report.groups.push_back(entry - 1);
   for (const Line& line : record.lines)
     if (auto call = read_line(line)) report.calls.push_back(*std::move(call));
   std::ranges::sort(report.calls, {}, &RecordedCall::handle);

@@ -15,7 +15,7 @@ namespace {
 
 TimePoint at_second(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
 
-Submission call(std::string name, std::vector<std::int64_t> shape = {}) {
+Submission allreduce_submission(std::string name, std::vector<std::int64_t> shape = {}) {
   Submission submission;
   submission.operation = Operation::kAllreduce;
   submission.dtype = DType::kFloat32;
@@ -51,7 +51,7 @@ TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at_second(1));
   EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
   recorder_.record_formed(at_second(2));
-  submit(1, call("grad", {2, 3}), at_second(3));
+  submit(1, allreduce_submission("grad", {2, 3}), at_second(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kMember);
   EXPECT_EQ(report.since, at_second(2));
@@ -73,8 +73,8 @@ TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
 
 TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   recorder_.begin(at_second(1));
-  submit(1, call("grad", {2, 3}), at_second(2));
-  submit(2, call("empty", {0}), at_second(2));
+  submit(1, allreduce_submission("grad", {2, 3}), at_second(2));
+  submit(2, allreduce_submission("empty", {0}), at_second(2));
   Submission barrier;
   barrier.name = "barrier";
   barrier.operation = Operation::kBarrier;
@@ -85,7 +85,7 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   EXPECT_EQ(report.counts.calls, 1U);
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
-    submit(handle, call("x", {1}), at_second(4));
+    submit(handle, allreduce_submission("x", {1}), at_second(4));
   recorder_.record_finished(3, true,
                             at_second(5));  // counts even if this call has no line any more
   report = read_flight_record(memory_);
@@ -118,7 +118,7 @@ TEST_F(FlightRecordTest, RecordsWhereAndHowLongTheProgramWaits) {
 TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at_second(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
-    submit(handle, call("x" + std::to_string(handle)), at_second(1));
+    submit(handle, allreduce_submission("x" + std::to_string(handle)), at_second(1));
   recorder_.record_finished(2, true, at_second(2));  // its line belongs to another call now
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
@@ -130,8 +130,8 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
 TEST_F(FlightRecordTest, LongNamesDifferInTheirHash) {
   recorder_.begin(at_second(0));
   const std::string common(kFlightNameBytes, 'n');
-  submit(1, call(common + "1"), at_second(1));
-  submit(2, call(common + "2"), at_second(1));
+  submit(1, allreduce_submission(common + "1"), at_second(1));
+  submit(2, allreduce_submission(common + "2"), at_second(1));
   const FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.calls[0].name, report.calls[1].name);
   EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
@@ -167,7 +167,7 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
   std::thread writer([&] {
     for (Handle handle = 1; !stop; ++handle) {
       const auto digit = static_cast<char>('0' + handle % 10);
-      submit(handle, call(std::string(kFlightNameBytes, digit)), at_second(1));
+      submit(handle, allreduce_submission(std::string(kFlightNameBytes, digit)), at_second(1));
     }
   });
   for (int seen = 0; seen < 100'000;) {
@@ -212,17 +212,17 @@ TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
 TEST_F(FlightRecordTest, ChangedBytesAffectOnlyTheirOwnLines) {
   recorder_.begin(at_second(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)
-    submit(handle, call("gradient", {3}), at_second(2));
+    submit(handle, allreduce_submission("gradient", {3}), at_second(2));
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   constexpr std::size_t kChanges = 20;
   for (std::size_t i = 0; i < kChanges; ++i)
     memory_[random() % FlightRecorder::bytes_needed()] = static_cast<std::byte>(random());
-  std::size_t whole = 0;
+  std::size_t unchanged_calls = 0;
   for (const RecordedCall& call : read_flight_record(memory_).calls)
-    whole += call.name == "gradient" && call.elements == 3 ? 1 : 0;
-  EXPECT_GE(whole, kFlightCalls - kChanges);
+    unchanged_calls += call.name == "gradient" && call.elements == 3 ? 1 : 0;
+  EXPECT_GE(unchanged_calls, kFlightCalls - kChanges);
 }
 
 }  // namespace

@@ -51,9 +51,9 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
   auto file = TraceFile::open(path, {job.name, zero, microseconds_since_1970(now - zero)});
   if (!file.ok()) return file.status();
   file_.emplace(*std::move(file));
-  const std::size_t taken = std::min(file_->bytes_at_open(), options_.bytes_max);
+  const std::size_t used_bytes = std::min(file_->bytes_at_open(), options_.bytes_max);
   text_.begin(file_->head().zero - job.clock_offset,
-              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size),
+              (options_.bytes_max - used_bytes) / static_cast<std::size_t>(options_.rank.size),
               job.engine_number, mark_cycles);
   if (job.clock_error > Duration()) text_.add_clock_error(job.clock_error);
   {

@@ -37,7 +37,7 @@ class TimelineTest : public ::testing::Test {
   Timeline::Options options(int rank, int size, std::size_t bytes_max = 64 << 20) {
     return {.rank = {.rank = rank, .size = size, .pid = 100 + rank}, .bytes_max = bytes_max};
   }
-  void call(Timeline& timeline, Handle handle, const std::string& name) {
+  void record_call(Timeline& timeline, Handle handle, const std::string& name) {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = name;
@@ -88,12 +88,12 @@ TEST_F(TimelineTest, RanksOnTwoHostsHaveTheTimesOfOneClock) {
 
 TEST_F(TimelineTest, RecordsEventsWhileItIsOn) {
   Timeline timeline(options(0, 1), clock_, log_);
-  call(timeline, 1, "before");
+  record_call(timeline, 1, "before");
   timeline.stop();
   ASSERT_TRUE(timeline.start(path(), job_).ok());
-  call(timeline, 2, "during");
+  record_call(timeline, 2, "during");
   timeline.stop();
-  call(timeline, 3, "after");
+  record_call(timeline, 3, "after");
   const std::string text = content(path());
   EXPECT_EQ(count(text, "before") + count(text, "after"), 0);
   EXPECT_EQ(count(text, "during"), 1);
@@ -112,7 +112,7 @@ TEST_F(TimelineTest, ThreadsOfAllRanksShareTheFile) {
       Timeline timeline(options(rank, kRanks), clock_, log_);
       ASSERT_TRUE(timeline.start(path(), job_).ok());
       for (int i = 1; i <= kCalls; ++i)
-        call(timeline, static_cast<Handle>(i), "t" + std::to_string(i % 7));
+        record_call(timeline, static_cast<Handle>(i), "t" + std::to_string(i % 7));
     });
   for (auto& thread : threads) thread.join();
   const std::string text = content(path());
@@ -127,11 +127,11 @@ TEST_F(TimelineTest, ThreadsOfAllRanksShareTheFile) {
 TEST_F(TimelineTest, CanContinueInAnotherOrTheSameFile) {
   Timeline timeline(options(0, 1), clock_, log_);
   ASSERT_TRUE(timeline.start(path("a"), job_).ok());
-  call(timeline, 1, "one");
+  record_call(timeline, 1, "one");
   ASSERT_TRUE(timeline.start(path("b"), job_).ok());
-  call(timeline, 2, "two");
+  record_call(timeline, 2, "two");
   ASSERT_TRUE(timeline.start(path("a"), job_).ok());
-  call(timeline, 3, "three");
+  record_call(timeline, 3, "three");
   timeline.stop();
   EXPECT_EQ(count(content(path("a")), "one") + count(content(path("a")), "three"), 2);
   EXPECT_EQ(count(content(path("a")), kTraceEnd), 1);
@@ -146,8 +146,8 @@ TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
   for (int times = 0; times < 3; ++times) {  // starting again must not give more room
     ASSERT_TRUE(one.start(path(), job_).ok());
     ASSERT_TRUE(other.start(path(), job_).ok());
-    for (Handle handle = 1; handle <= 3000; ++handle) call(one, handle, "a");
-    for (Handle handle = 1; handle <= 3000; ++handle) call(other, handle, "a");
+    for (Handle handle = 1; handle <= 3000; ++handle) record_call(one, handle, "a");
+    for (Handle handle = 1; handle <= 3000; ++handle) record_call(other, handle, "a");
     one.stop();
     other.stop();
   }
@@ -163,7 +163,7 @@ TEST_F(TimelineTest, AnErrorIsReturnedAndCallsContinue) {
   EXPECT_EQ(timeline.start(path("no/trace"), job_),
             Status::fix_call("the timeline cannot be written to `" + path("no/trace") +
                              "`: No such file or directory"));
-  call(timeline, 1, "a");
+  record_call(timeline, 1, "a");
   ASSERT_TRUE(timeline.start(path(), job_).ok());
   timeline.close();
   EXPECT_EQ(timeline.start(path(), job_),
@@ -174,7 +174,7 @@ TEST_F(TimelineTest, WritesEventsWithoutBeingStopped) {
   Timeline timeline(options(0, 1), clock_, log_);
   ASSERT_TRUE(timeline.start(path(), job_).ok());
   for (int times = 1; times <= 2; ++times) {
-    call(timeline, static_cast<Handle>(times), "a");
+    record_call(timeline, static_cast<Handle>(times), "a");
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (count(content(path()), "\"name\":\"ALLREDUCE\"") < times &&
            std::chrono::steady_clock::now() < deadline)

@@ -74,12 +74,13 @@ int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
 }
 
 // Takes from the front of `text` the whole lines that fit, together with the end mark, into the
-// last `left` bytes of a page. If the next line does not fit, returns blanks that fill the page.
-std::string take_piece(std::string_view& text, std::size_t left) {
-  const std::size_t room = left - std::min(left, kTraceEnd.size());
+// last `bytes_left` bytes of a page. If the next line does not fit, returns blanks that fill the
+// page.
+std::string take_piece(std::string_view& text, std::size_t bytes_left) {
+  const std::size_t room = bytes_left - std::min(bytes_left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
-  if (bytes == 0 && left < kPageBytes && text.find('\n') < kPageBytes - kTraceEnd.size())
-    return std::string(left - 1, ' ') + '\n';
+  if (bytes == 0 && bytes_left < kPageBytes && text.find('\n') < kPageBytes - kTraceEnd.size())
+    return std::string(bytes_left - 1, ' ') + '\n';
   if (bytes == 0) bytes = text.find('\n') + 1;
   if (bytes == 0) bytes = text.size();
   const std::string piece(text.substr(0, bytes));

@@ -161,34 +161,35 @@ void TraceText::write_running(Call& call, TimePoint time) {
   write_event('B', *call.track, time, upper_case(row_of(call.operation).name), "");
 }
 
-void TraceText::write_finished(const Call& call, TimePoint time, std::string_view how) {
+void TraceText::write_finished(const Call& call, TimePoint time, std::string_view extra_arguments) {
   std::string arguments = call.arguments;
-  if (!arguments.empty() && !how.empty()) arguments += ',';
-  arguments += how;
+  if (!arguments.empty() && !extra_arguments.empty()) arguments += ',';
+  arguments += extra_arguments;
   write_event('E', *call.track, time, "", arguments);
   call.track->busy = false;
 }
 
-void TraceText::end_all(TimePoint time, std::string_view how) {
-  for (const auto& [handle, call] : std::exchange(open_calls_, {})) write_finished(call, time, how);
+void TraceText::end_all(TimePoint time, std::string_view extra_arguments) {
+  for (const auto& [handle, call] : std::exchange(open_calls_, {}))
+    write_finished(call, time, extra_arguments);
 }
 
 TraceText::Track& TraceText::find_or_add_track(const TraceEvent& event) {
-  auto& of_group = tracks_[event.group];
+  auto& tracks_of_group = tracks_[event.group];
   const std::string name = name_of_track(event);
-  const std::string in_group =
+  const std::string group_suffix =
       event.group == kWorld ? std::string() : format_text(" (group {})", event.group);
-  auto found = of_group.find(name);
-  if (found == of_group.end()) {
+  auto found = tracks_of_group.find(name);
+  if (found == tracks_of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
       Track& shared = acquire_shared_track();
       write_track_name(shared, "further tensors");
       return shared;
     }
-    found = of_group.emplace(name, Track{}).first;
+    found = tracks_of_group.emplace(name, Track{}).first;
     found->second.number = static_cast<std::int64_t>(++track_count_);
   }
-  write_track_name(found->second, name + in_group);
+  write_track_name(found->second, name + group_suffix);
   return found->second;
 }
 

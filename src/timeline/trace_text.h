@@ -61,8 +61,8 @@ class TraceText {
   // same file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
              bool mark_cycles = false);
-  // Writes how exactly the clock of this host was compared with that of the file. Call it after
-  // begin().
+  // Writes the largest error that the comparison of this host's clock with the file's clock may
+  // have. Call it after begin().
   void add_clock_error(Duration error);
   // Adds an event. Drops it if the beginning of its call is missing.
   void add(const TraceEvent& event);
@@ -92,8 +92,8 @@ class TraceText {
 
   void write_submitted(const TraceEvent& event);
   void write_running(Call& call, TimePoint time);
-  void write_finished(const Call& call, TimePoint time, std::string_view how);
-  void end_all(TimePoint time, std::string_view how);
+  void write_finished(const Call& call, TimePoint time, std::string_view extra_arguments);
+  void end_all(TimePoint time, std::string_view extra_arguments);
   Track& find_or_add_track(const TraceEvent& event);
   Track& acquire_shared_track();
   void write_track_name(Track& track, std::string_view name);

@@ -40,8 +40,8 @@ class TraceTextTest : public ::testing::Test {
     text_.begin(at(0), 1 << 20, 1);
     text_.take();
   }
-  // The lines of a whole call.
-  std::string call(Handle handle, std::string_view name, std::int64_t nanoseconds) {
+  // Adds a whole call and returns its lines.
+  std::string trace_call(Handle handle, std::string_view name, std::int64_t nanoseconds) {
     text_.add(submitted(handle, name, nanoseconds));
     text_.add(changed(handle, TraceEvent::Kind::kRunning, nanoseconds + 1));
     text_.add(changed(handle, TraceEvent::Kind::kDone, nanoseconds + 2));
@@ -127,7 +127,7 @@ TEST_F(TraceTextTest, EventsOfUnknownCallsAreDropped) {
 }
 
 TEST_F(TraceTextTest, NamesAreEscaped) {
-  const std::string lines = call(1, "a\"b\\c\n\x1b[31m\xff\xc3\xa9/\x7f{}[],:", 1);
+  const std::string lines = trace_call(1, "a\"b\\c\n\x1b[31m\xff\xc3\xa9/\x7f{}[],:", 1);
   EXPECT_TRUE(lines.find(R"("args":{"name":"allreduce.a\"b\\c\\x0a\\x1b[31m\\xff)"
                          "\xc3\xa9"
                          R"(/\\x7f{}[],:"}})") != std::string::npos)
@@ -135,9 +135,9 @@ TEST_F(TraceTextTest, NamesAreEscaped) {
 }
 
 TEST_F(TraceTextTest, TimesNeverDecreaseOnATrack) {
-  call(1, "a", 1000);
+  trace_call(1, "a", 1000);
   // Another thread read its clock before the first call ended.
-  const std::string lines = call(2, "a", 990);
+  const std::string lines = trace_call(2, "a", 990);
   EXPECT_EQ(count(lines, "\"ts\":1.002"), 4) << lines;
   // A time before the beginning of the file counts as its beginning.
   text_.add(submitted(3, "b", -5));
@@ -171,7 +171,7 @@ TEST_F(TraceTextTest, SaysHowManyCallsWereLost) {
 }
 
 TEST_F(TraceTextTest, MarksWhereACycleBegins) {
-  call(1, "a", 1);
+  trace_call(1, "a", 1);
   EXPECT_EQ(count(text_.take(), "CYCLE_START"), 0) << "mark_cycles is off";
   text_.begin(at(0), 1 << 20, 1, true);
   text_.add(submitted(2, "a", 7));
@@ -183,16 +183,16 @@ TEST_F(TraceTextTest, MarksWhereACycleBegins) {
             R"({"ph":"i","ts":0.007,"pid":2,"tid":2,"name":"CYCLE_START","s":"p","args":{}},)"),
       1);
   text_.add(changed(2, TraceEvent::Kind::kDone, 9));
-  EXPECT_EQ(count(call(4, "c", 10), "CYCLE_START"), 0) << "a call is in flight";
+  EXPECT_EQ(count(trace_call(4, "c", 10), "CYCLE_START"), 0) << "a call is in flight";
   text_.add(changed(3, TraceEvent::Kind::kFailed, 15));
-  EXPECT_EQ(count(call(5, "c", 20), "CYCLE_START"), 1);
+  EXPECT_EQ(count(trace_call(5, "c", 20), "CYCLE_START"), 1);
 }
 
 TEST_F(TraceTextTest, IsBounded) {
   text_.begin(at(0), 10'000, 1);
   std::size_t bytes = 0;
   for (Handle handle = 1; handle <= 1000; ++handle)
-    bytes += call(handle, "a", static_cast<std::int64_t>(handle) * 10).size();
+    bytes += trace_call(handle, "a", static_cast<std::int64_t>(handle) * 10).size();
   EXPECT_TRUE(text_.is_full());
   EXPECT_GT(bytes, 10'000U);
   EXPECT_LT(bytes, 11'000U);
@@ -203,7 +203,7 @@ TEST_F(TraceTextTest, IsBounded) {
   // A new file has its full size limit again.
   text_.begin(at(0), 10'000, 1);
   EXPECT_FALSE(text_.is_full());
-  EXPECT_EQ(count(call(2000, "a", 0), "thread_name"), 1);
+  EXPECT_EQ(count(trace_call(2000, "a", 0), "thread_name"), 1);
 }
 
 TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
@@ -219,7 +219,7 @@ TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
 TEST_F(TraceTextTest, ManyNamesShareTracks) {
   text_.begin(at(0), 64 << 20, 1);
   for (std::size_t i = 0; i < kTraceTracksMax; ++i)
-    call(i + 1, format_text("name {}", i), static_cast<std::int64_t>(i));
+    trace_call(i + 1, format_text("name {}", i), static_cast<std::int64_t>(i));
   text_.add(submitted(5001, "x", 10'000));
   text_.add(submitted(5002, "y \"", 10'001));
   const std::string lines = text_.take();
@@ -231,12 +231,12 @@ TEST_F(TraceTextTest, ManyNamesShareTracks) {
                                       "\"NEGOTIATE_ALLREDUCE\"}},\n",
                                       2 + 4 * (kTraceTracksMax + 1)));
   // Tensors that already had a track of their own keep it.
-  EXPECT_EQ(count(call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
+  EXPECT_EQ(count(trace_call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
 }
 
 TEST_F(TraceTextTest, AnotherEngineHasThreadsOfItsOwn) {
   text_.begin(at(0), 1 << 20, 2);
-  EXPECT_EQ(count(call(1, "a", 1), format_text("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
+  EXPECT_EQ(count(trace_call(1, "a", 1), format_text("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
 }
 
 TEST(TraceHead, IsReadAsItWasWritten) {

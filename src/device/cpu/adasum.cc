@@ -35,9 +35,9 @@ class Tree {
       : products_(products), weights_(weights) {}
 
   void merge(Range a, Range b) {
-    const double common = product(a, b).value;
-    const double coefficient_a = coefficient(common, product(a, a));
-    const double coefficient_b = coefficient(common, product(b, b));
+    const double dot_product = product(a, b).value;
+    const double coefficient_a = coefficient(dot_product, product(a, a));
+    const double coefficient_b = coefficient(dot_product, product(b, b));
     for (std::size_t input = a.begin; input < a.end; ++input) weights_[input] *= coefficient_a;
     for (std::size_t input = b.begin; input < b.end; ++input) weights_[input] *= coefficient_b;
   }
@@ -59,10 +59,10 @@ class Tree {
     return sum;
   }
 
-  static double coefficient(double common, const Product& square) {
+  static double coefficient(double dot_product, const Product& square) {
     const double least =
         std::max(kCancellationFraction * square.magnitude, std::numeric_limits<double>::min());
-    return square.value < least ? 1 : 1 - common / square.value / 2;
+    return square.value < least ? 1 : 1 - dot_product / square.value / 2;
   }
 
   std::span<const double> products_;

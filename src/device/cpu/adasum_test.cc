@@ -30,9 +30,9 @@ long double dot(const Vector& a, const Vector& b) {
 }
 
 Vector combined(const Vector& a, const Vector& b) {
-  const long double common = dot(a, b);
+  const long double dot_product = dot(a, b);
   const auto coefficient = [&](long double square) {
-    return square == 0 ? 1 : 1 - common / (2 * square);
+    return square == 0 ? 1 : 1 - dot_product / (2 * square);
   };
   const long double coefficient_a = coefficient(dot(a, a));
   const long double coefficient_b = coefficient(dot(b, b));
@@ -42,7 +42,7 @@ Vector combined(const Vector& a, const Vector& b) {
   return result;
 }
 
-Vector tree(std::vector<Vector> level) {
+Vector reference_adasum(std::vector<Vector> level) {
   while (level.size() > 1) {
     std::vector<Vector> above;
     for (std::size_t i = 0; i + 1 < level.size(); i += 2)
@@ -142,12 +142,12 @@ class AdasumOfType : public ::testing::Test {
   // The vectors share a random component, as gradients do, and are rounded to the dtype.
   static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(members * 1000 + count));
-    const auto one = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
+    const auto random_value = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
     Vector common(count);
-    for (long double& value : common) value = one();
+    for (long double& value : common) value = random_value();
     std::vector<Vector> vectors(members, common);
     for (Vector& vector : vectors) {
-      for (long double& value : vector) value += one();
+      for (long double& value : vector) value += random_value();
       vector = decoded<T>(encoded<T>(vector));
     }
     return vectors;
@@ -175,7 +175,7 @@ TYPED_TEST(AdasumOfType, equals_the_tree_for_any_number_of_members_and_elements)
          std::initializer_list<std::size_t>{1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
       SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
       const auto vectors = this->random_vectors(members, count);
-      this->expect_near(adasum<TypeParam>(vectors), tree(vectors));
+      this->expect_near(adasum<TypeParam>(vectors), reference_adasum(vectors));
     }
 }
 
@@ -205,7 +205,7 @@ TYPED_TEST(AdasumOfType, vectors_that_cancel_out_count_as_zeros) {
 
 TYPED_TEST(AdasumOfType, the_scales_are_factors) {
   const auto vectors = this->random_vectors(3, 50);
-  Vector wanted = tree(vectors);
+  Vector wanted = reference_adasum(vectors);
   for (long double& value : wanted) value *= 1.5L;
   this->expect_near(adasum<TypeParam>(vectors, 0.5, 3), wanted);
   EXPECT_EQ(adasum<TypeParam>(vectors, 0, 3), Vector(50, 0));

@@ -14,8 +14,8 @@ namespace farandole {
 namespace {
 
 // The number of registers in a chunk of one input: 256 bytes with wide registers. If another core
-// has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC, for a sum as for
-// larger computations.
+// has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC, for sums and for
+// larger computations alike.
 constexpr int kRegistersPerChunk = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -144,8 +144,8 @@ template <class Element, class Op, bool kScaled>
     __builtin_memcpy(arguments.outputs[output] + offset, memory, size);
 }
 
-// kInputs is 0 for any number of inputs. A chunk of an output is written only after the same chunk
-// of all inputs was read, so an output may be the memory of an input.
+// kInputs is 2, or 0 for any number of inputs. A chunk of an output is written only after the same
+// chunk of all inputs was read, so an output may be the memory of an input.
 template <class Element, class Op, bool kScaled, int kInputs>
 void reduce_chunks(const KernelArguments& arguments) {
   using FullChunk = Chunk<Element, Op, kScaled>;

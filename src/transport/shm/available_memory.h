@@ -9,7 +9,7 @@
 namespace farandole {
 
 // Returns the available memory plus the free swap space, from the text of /proc/meminfo. If the
-// text does not have the available memory, returns the largest number.
+// text does not state the available memory, returns the largest number.
 std::size_t available_memory(std::istream& meminfo);
 // Returns the same for this host, now.
 std::size_t available_memory();

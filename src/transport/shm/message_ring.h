@@ -28,7 +28,7 @@ class BasicMessageRing {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
   struct alignas(kFlagLineBytes) Position {
-    Atomic<std::uint64_t> bytes;  // how many bytes were written or read in all
+    Atomic<std::uint64_t> bytes;  // how many bytes were written or read in total
   };
 
   // How many messages were sent to all rings that share this counter.

@@ -365,9 +365,10 @@ TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
       const auto mark = std::byte(1 + random() % 255);
       for (std::size_t at = 0; at < bytes; at += kStride) block.get()[at] = mark;
       std::this_thread::yield();
-      std::size_t kept = 0;
-      for (std::size_t at = 0; at < bytes; at += kStride) kept += block.get()[at] == mark ? 1 : 0;
-      ASSERT_EQ(kept, bytes / kStride) << "seed " << seed << ", round " << round;
+      std::size_t marks_left = 0;
+      for (std::size_t at = 0; at < bytes; at += kStride)
+        marks_left += block.get()[at] == mark ? 1 : 0;
+      ASSERT_EQ(marks_left, bytes / kStride) << "seed " << seed << ", round " << round;
     }
   };
   std::vector<std::thread> threads;
