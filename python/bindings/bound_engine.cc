@@ -28,7 +28,7 @@ void raise_group_lost() {
 
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
                          const std::string& rendezvous_id, const std::vector<int>& topology,
-                         bool beside) {
+                         bool some_ranks_only) {
   const bool topology_is_known = topology.size() == 2;  // rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
@@ -38,7 +38,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
-  if (beside) {  // what the launcher gives is for the engine of the whole job
+  if (some_ranks_only) {  // what the launcher gives is for the engine of the whole job
     options->rendezvous_descriptor = options->flight_record_descriptor = -1;
     options->timeline_path.clear();
   }
@@ -159,7 +159,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
                     const std::vector<int>&, bool>(),
            nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"),
-           nb::arg("beside"))
+           nb::arg("some_ranks_only"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })

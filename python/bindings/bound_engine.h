@@ -32,10 +32,11 @@ class BoundEngine {
   // KeyboardInterrupt. `topology` is this rank and the size of a job on this host, whose ranks find
   // each other by `rendezvous_id`. If `topology` is empty, the environment gives rank and size.
   // Then `rendezvous_id` is appended to the rendezvous id of a job that another launcher has
-  // started. `beside` says that these are some ranks of a larger job; then `topology` is given, and
-  // the engine does not use what the launcher provides for the larger job.
+  // started. `some_ranks_only` says that these are only some ranks of a larger job. Then `topology`
+  // is given, and the engine does not use what the launcher provides for the larger job.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
-              const std::string& rendezvous_id, const std::vector<int>& topology, bool beside);
+              const std::string& rendezvous_id, const std::vector<int>& topology,
+              bool some_ranks_only);
 
   // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.

@@ -182,21 +182,21 @@ Outcome outcome_of(BoundEngine& self, Handle handle) {
   return outcome;
 }
 
-void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
+void check_outcome(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
 // Waits until the call is done, and releases it. Several threads may collect the same call, even
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected) self.wait(call.handle);
-  // Another thread may have collected the call in the meantime. From here on, no thread can,
-  // because we have the GIL.
+  // Another thread may have collected the call in the meantime. From here on, no other thread can,
+  // because this thread has the GIL.
   if (!call.collected) call.collected = self.engine_in_use()->take(call.handle).status;
   raise_if_failed(*call.collected);
 }
 
-// Does what peek() does, and still works after collect().
-void peek_call(BoundEngine& self, const Call& call) {
-  if (!call.collected) return peek(self, call.handle);
+// Does what check_outcome() does, and still works after collect().
+void check_call_outcome(BoundEngine& self, const Call& call) {
+  if (!call.collected) return check_outcome(self, call.handle);
   raise_if_failed(*call.collected);
 }
 
@@ -242,8 +242,8 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("release", &BoundEngine::release)
       .def("drop", &BoundEngine::drop)
       .def("collect", &collect)
-      .def("peek", &peek)
-      .def("peek_call", &peek_call)
+      .def("check_outcome", &check_outcome)
+      .def("check_call_outcome", &check_call_outcome)
       .def("peek_received", &peek_received)
       .def("peek_source", &peek_source)
       .def("peek_last_joined", &peek_last_joined);

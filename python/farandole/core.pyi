@@ -94,13 +94,13 @@ class Engine:
         groups: Sequence[Sequence[int]],
         rendezvous_id: str,
         topology: Sequence[int],
-        beside: bool,
+        some_ranks_only: bool,
     ) -> None:
         """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
         same `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
-        and size, and `rendezvous_id` is appended to the id of the launcher's job. `beside` says
-        that these are some ranks of a larger job: the launcher's reports and the timeline leave
-        this engine out."""
+        and size, and `rendezvous_id` is appended to the id of the launcher's job.
+        `some_ranks_only` says that these are only some ranks of a larger job: the launcher's
+        reports and the timeline leave this engine out."""
     @property
     def rank(self) -> int: ...
     @property
@@ -141,11 +141,11 @@ class Engine:
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...
     def drop(self, handle: int, /) -> None: ...
-    def peek(self, handle: int, /) -> None:
-        """Raise the error of a finished call, if it has failed. The peek methods may be called
-        several times. The call keeps its name until release()."""
-    def peek_call(self, call: Call, /) -> None:
-        """Do what peek() does; this still works after collect()."""
+    def check_outcome(self, handle: int, /) -> None:
+        """Raise the error of a finished call, if it has failed. This method and the peek methods
+        may be called several times. The call keeps its name until release()."""
+    def check_call_outcome(self, call: Call, /) -> None:
+        """Do what check_outcome() does; this still works after collect()."""
     def collect(self, call: Call, /) -> None:
         """Wait for a call, release it, and raise its error if it fails. Several threads may collect
         the same call, even after an interrupted wait: all get the same outcome."""

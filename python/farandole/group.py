@@ -109,7 +109,7 @@ class Group:
             )
         return self._none_unless_registered(bisect.bisect_left(self._members(), self._world_rank))
 
-    def next_optimizer(self) -> int:
+    def next_optimizer_number(self) -> int:
         """Return the next number for an optimizer. Each member numbers its optimizers in the order
         of their first use, from 0 in each period. See OptimizerName."""
         return next(self._optimizer_numbers)
@@ -144,7 +144,7 @@ class OptimizerName:
     def __str__(self) -> str:
         if self._period != self._group.period:
             self._period = self._group.period
-            self._text = f"gradients.{self._group.next_optimizer()}"
+            self._text = f"gradients.{self._group.next_optimizer_number()}"
         return self._text
 
 

@@ -27,7 +27,7 @@ class _Process:
     # of a process.
     rendezvous_count = 0
     # The engines that join_some_ranks() has made, in addition to the engine of the whole job.
-    beside: tuple[core.Engine, ...] = ()
+    engines_of_some_ranks: tuple[core.Engine, ...] = ()
     # Engines whose shutdown() is running. If the process forks meanwhile, the child also abandons
     # them.
     leaving: tuple[core.Engine, ...] = ()
@@ -94,11 +94,11 @@ def join_some_ranks(rendezvous_id: str, rank: int, size: int) -> core.Engine:
             groups=[],
             rendezvous_id=rendezvous_id,
             topology=(rank, size),
-            beside=True,
+            some_ranks_only=True,
         )
     finally:
         _process.joining = False
-    _process.beside += (engine,)
+    _process.engines_of_some_ranks += (engine,)
     return engine
 
 
@@ -108,14 +108,15 @@ def leave_some_ranks(
     cause: core.LeaveCause = core.LeaveCause.ORDERLY,
 ) -> None:
     """End an engine of join_some_ranks(). A second call does nothing."""
-    if engine not in _process.beside or _process.forked:
+    if engine not in _process.engines_of_some_ranks or _process.forked:
         return
     _process.leaving += (engine,)
-    _process.beside = tuple(each for each in _process.beside if each is not engine)
+    others = tuple(other for other in _process.engines_of_some_ranks if other is not engine)
+    _process.engines_of_some_ranks = others
     try:
         engine.shutdown(reason, cause, "")
     finally:
-        _process.leaving = tuple(each for each in _process.leaving if each is not engine)
+        _process.leaving = tuple(other for other in _process.leaving if other is not engine)
 
 
 def _check_not_forked() -> None:
@@ -133,7 +134,7 @@ def _join(
             groups=[group.ranks or [] for group in groups],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
-            beside=False,
+            some_ranks_only=False,
         )
     finally:
         _process.joining = False
@@ -259,7 +260,7 @@ def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack:
     try:
         engine.shutdown(reason, cause, stack)
     finally:
-        _process.leaving = tuple(each for each in _process.leaving if each is not engine)
+        _process.leaving = tuple(other for other in _process.leaving if other is not engine)
 
 
 def process_set_ids_and_ranks() -> dict[int, list[int]]:
@@ -323,7 +324,7 @@ def _leave_at_exit() -> None:
     reason = "its program ended"
     if error is not None:
         reason = described(error, _summary) or "raised an exception that cannot be described"
-    for engine in _process.beside:
+    for engine in _process.engines_of_some_ranks:
         leave_some_ranks(engine, reason)
     if error is None:
         return _leave(reason)
@@ -364,11 +365,11 @@ def described(error: BaseException, describe: Callable[[BaseException], str]) ->
 
 def _abandon_in_child() -> None:
     _process.is_child = True
-    engines = _process.leaving + _process.beside
+    engines = _process.leaving + _process.engines_of_some_ranks
     if _process.engine is not None:
         engines += (_process.engine,)
-    for each in engines:
-        each.abandon_after_fork()
+    for engine in engines:
+        engine.abandon_after_fork()
     _process.forked = _process.forked or _process.joining or bool(engines)
 
 

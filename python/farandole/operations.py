@@ -76,7 +76,7 @@ class Operation:
             if target is None:
                 memory, received_rows = engine.peek_received(number, view)
                 return finish(arrays.on_device_of(array, arrays.received(memory)), received_rows)
-            engine.peek(number)
+            engine.check_outcome(number)
             return finish(arrays.on_device_of(array, target), ())
 
         return PreparedCall(self.call(name, view), (source, target), take)
@@ -238,7 +238,7 @@ def start_batch(
 ) -> BatchHandle[Result]:
     names = arguments.batch_names(name, len(inputs))
     batch = [
-        operation.prepare(arrays, array, each, finish)
-        for operation, array, each in zip(operations, inputs, names, strict=True)
+        operation.prepare(arrays, array, call_name, finish)
+        for operation, array, call_name in zip(operations, inputs, names, strict=True)
     ]
     return calls.start_batch(batch, waits)

@@ -168,7 +168,7 @@ def _missing(name: str, parameters: Mapping[int, dict[str, ParameterDigest]]) ->
         row = f"{len(own)} parameter{'' if len(own) == 1 else 's'}"
         if name in own:
             row += f", `{name}` is {own[name].kind}"
-        elif other := [key for key in own if any(key not in each for each in parameters.values())]:
+        elif other := [key for key in own if any(key not in p for p in parameters.values())]:
             row += f", among them `{other[0]}`, which others do not have"
         rows[rank] = row
     do = "does" if len(lacking) == 1 else "do"

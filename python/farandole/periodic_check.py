@@ -27,10 +27,10 @@ class PeriodicCheck:
         self._steps = 0
 
     def after_step(
-        self, params: Callable[[], Mapping[str, Array]], options: Callable[[], str]
+        self, read_params: Callable[[], Mapping[str, Array]], describe_options: Callable[[], str]
     ) -> None:
-        """Check the parameters if a check is due. `options` returns the optimizer's class and
-        options as a text. If the texts of the ranks differ, too, the error contains them as a
+        """Check the parameters if a check is due. `describe_options` returns the optimizer's class
+        and options as a text. If the texts of the ranks differ, too, the error contains them as a
         likely cause."""
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
@@ -40,7 +40,7 @@ class PeriodicCheck:
         checks, steps_since_check = divmod(self._steps - 1, self._every)
         if steps_since_check != 0:
             return
-        chosen, advice = params(), ADVICE
+        chosen, advice = read_params(), ADVICE
         if checks > 0:
             chosen, count = _part_of(self._arrays, chosen, checks)
             last = max(1, self._steps - count * self._every)
@@ -53,7 +53,7 @@ class PeriodicCheck:
         try:
             check(self._arrays, chosen, self._group, name, when=when, advice=advice)
         except CallError as error:  # raised on all ranks
-            texts = exchange(options().encode(), f"{name}.options", self._group)
+            texts = exchange(describe_options().encode(), f"{name}.options", self._group)
             if len(set(texts.values())) < 2:
                 raise
             rows = {rank: text.decode() for rank, text in texts.items()}

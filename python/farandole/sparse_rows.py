@@ -25,7 +25,7 @@ class SparseRows(NamedTuple):
     sizes: list[int]  # of the dimensions that the indices refer to
     indices: Array  # one row for each element
     values: Array
-    present: int  # how many ranks have not joined
+    present_count: int  # how many ranks have not joined
 
 
 def checked_op(op: ReduceOp | int) -> ReduceOp:
@@ -52,8 +52,8 @@ def start_gather(
     def finish() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()
         # A rank that has joined has no rows. Every other rank has at least one row, with its sizes.
-        present = [count for count in counts if count > 0]
-        ends = list(itertools.accumulate(present))
+        present_counts = [count for count in counts if count > 0]
+        ends = list(itertools.accumulate(present_counts))
         begins = [0, *ends[:-1]]
         sizes_by_rank = [rows[begin].tolist() for begin in begins]
         if any(other != sizes_by_rank[0] for other in sizes_by_rank):
@@ -63,6 +63,7 @@ def start_gather(
                 "size"
             )
         parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
-        return SparseRows(sizes_by_rank[0], arrays.concatenate(parts), all_values, len(present))
+        indices = arrays.concatenate(parts)
+        return SparseRows(sizes_by_rank[0], indices, all_values, len(present_counts))
 
     return finish

@@ -478,7 +478,7 @@ class ErrorTexts:
             "ranks 1 cannot meet rank 0, as they are on another host or in another network "
             "namespace: start the job with `farandole run --join`, or start all ranks on one host"
         )
-        yield lambda: rendezvous._common_text(store, 0, 2), elsewhere
+        yield lambda: rendezvous._agreed_rendezvous_id(store, 0, 2), elsewhere
         yield (
             lambda: rendezvous.join(store, 3, 4),
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "

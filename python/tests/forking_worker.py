@@ -24,7 +24,7 @@ ready = Path(sys.argv[1])  # rank 0 creates this file when rank 1 may call init(
 
 
 def start_barrier(name: str) -> calls.Handle[None]:
-    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.peek))
+    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.check_outcome))
 
 
 def expect(text: str, call: Callable[[], object]) -> None:

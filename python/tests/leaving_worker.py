@@ -18,7 +18,7 @@ from farandole.handle import Handle, PreparedCall
 
 
 def start_barrier(name: str) -> Handle[None]:
-    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.peek))
+    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.check_outcome))
 
 
 def interrupt_soon(*delays: float) -> None:

@@ -54,7 +54,7 @@ class Memory:
         Memory.alive -= 1
 
 
-def handle_of(engine, number, borrowed, finish=core.Engine.peek):
+def handle_of(engine, number, borrowed, finish=core.Engine.check_outcome):
     return Handle.of(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 

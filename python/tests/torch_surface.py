@@ -223,7 +223,7 @@ class TorchSurface(Suite):
         for root_rank in (0, self.size):  # the second one fails
             call = core.broadcast("collected twice", 0, view_of(tensor, tensor, tensor), root_rank)
             engine.submit(call, False)
-            for take in (engine.collect, engine.collect, engine.peek_call):
+            for take in (engine.collect, engine.collect, engine.check_call_outcome):
                 try:
                     take(call)
                 except hvd.CallError as error:

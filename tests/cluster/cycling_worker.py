@@ -40,7 +40,7 @@ def start_sum(name: str, dtype: str = "float32") -> Handle[None]:
     address = ctypes.addressof(memory)
     buffer = core.BufferView(core.dtypes[dtype], (COUNT,), address, address)
     call = core.allreduce(name, 0, buffer, core.reduce_ops["sum"], 1.0, 1.0)
-    return calls.start(PreparedCall(call, memory, core.Engine.peek))
+    return calls.start(PreparedCall(call, memory, core.Engine.check_outcome))
 
 
 def expect(kind: type[BaseException], action: Callable[..., object], *arguments: object) -> None:

@@ -27,7 +27,7 @@ def allreduce_async(name: str, group: Group = global_process_set) -> Handle[None
     number = group.process_set_id
     assert number is not None
     call = core.allreduce(name, number, view, core.reduce_ops["sum"], 1.0, 1.0)
-    return calls.start(PreparedCall(call, values, core.Engine.peek))
+    return calls.start(PreparedCall(call, values, core.Engine.check_outcome))
 
 
 def allreduce(name: str, group: Group = global_process_set) -> None:
@@ -38,7 +38,9 @@ def broadcast(name: str) -> None:
     values = array("d", [1.0])
     address = values.buffer_info()[0]
     view = core.BufferView(core.dtypes["float64"], (1,), address, address)
-    calls.start(PreparedCall(core.broadcast(name, 0, view, 0), values, core.Engine.peek)).wait()
+    calls.start(
+        PreparedCall(core.broadcast(name, 0, view, 0), values, core.Engine.check_outcome)
+    ).wait()
 
 
 def train(steps: int = STEPS) -> None:

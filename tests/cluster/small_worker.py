@@ -35,7 +35,7 @@ def allreduce(values: array[float], name: str = "values") -> None:
 def take(number: int) -> None:
     engine = lifecycle.engine()
     try:
-        engine.peek(number)
+        engine.check_outcome(number)
     finally:
         engine.release(number)
 

@@ -85,14 +85,14 @@ class LaunchedJob:
             self.messages.add("stderr", self._process.communicate()[1])
         return self.messages.text("stderr").strip()
 
-    def end(self, number: int) -> None:
+    def end(self, signal_number: int) -> None:
         """Send the launcher a signal, so that it ends the job.
 
         A second, different signal makes it kill the workers at once.
         """
-        self._signal = number
+        self._signal = signal_number
         if self._process is not None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal_number)
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
@@ -109,16 +109,18 @@ class LaunchedJob:
         """
         self._launched.wait()
         with selectors.DefaultSelector() as selector:
-            for ours, target, stream in self._launcher_streams():
-                if not ours.closed:
+            for pipe, target, name in self._launcher_streams():
+                if not pipe.closed:
                     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-                    selector.register(ours, selectors.EVENT_READ, (target, stream, decoder))
+                    selector.register(pipe, selectors.EVENT_READ, (target, name, decoder))
             while selector.get_map():
                 for key, _ in selector.select():
                     self._show_some(selector, key)
         self._thread.join()
 
     def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:
+        """Return, for each stream of the launcher, our end of its pipe, the stream to which show()
+        copies it, and its name."""
         if self._process is None:
             return []
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -128,12 +130,12 @@ class LaunchedJob:
         ]
 
     def _show_some(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        target, stream, decoder = key.data
+        target, name, decoder = key.data
         chunk = os.read(key.fd, _CHUNK_BYTES)
         if not chunk:
             selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]
-        self.messages.add(stream, chunk)
+        self.messages.add(name, chunk)
         _write(target, decoder.decode(chunk, final=not chunk))
 
     # The methods below run in the thread. In them, `ours` closes this process's ends of pipes and
@@ -174,10 +176,10 @@ class LaunchedJob:
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
-            for text, _, name in self._launcher_streams():
-                os.set_blocking(ours.enter_context(text).fileno(), False)
-                reader = partial(_read_text, text.fileno(), partial(self.messages.add, name))
-                selector.register(text, selectors.EVENT_READ, reader)
+            for pipe, _, name in self._launcher_streams():
+                os.set_blocking(ours.enter_context(pipe).fileno(), False)
+                reader = partial(_read_text, pipe.fileno(), partial(self.messages.add, name))
+                selector.register(pipe, selectors.EVENT_READ, reader)
         launcher = os.pidfd_open(self._process.pid)
         ours.callback(os.close, launcher)
         return launcher

@@ -72,11 +72,12 @@ class Marks(NamedTuple):
     frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is frozen
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.before() == self.frozen == 0:
+        if self.leading_ones() == self.frozen == 0:
             return tensor
-        return tensor.view((1,) * self.before() + tuple(tensor.shape) + (1,) * self.frozen)
+        ones = (1,) * self.leading_ones()
+        return tensor.view(ones + tuple(tensor.shape) + (1,) * self.frozen)
 
-    def before(self) -> int:
+    def leading_ones(self) -> int:
         """Return the number of dimensions to insert before the tensor's own dimensions."""
         return self.dropped + 2 * self.changed
 
@@ -288,7 +289,7 @@ class Bucket(_AnyBucket):
         super().__init__(name, gradients)
         first = gradients[0].parameter
         self._offsets = [offset for _, offset in planned.places]
-        raw = next((each._raw for each in former if each._fits(gradients, planned)), None)
+        raw = next((bucket._raw for bucket in former if bucket._fits(gradients, planned)), None)
         self._raw: torch.Tensor = _new_memory(first.device, planned.bytes) if raw is None else raw
         self.memory = self._raw[: planned.bytes].view(first.dtype)
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
@@ -388,7 +389,7 @@ class Bucket(_AnyBucket):
     def _first_trained(self) -> Gradient:
         return next((g for g in self.gradients if g.parameter.requires_grad), self.gradients[0])
 
-    def has_values(self) -> bool:
+    def has_nonzero(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)
 
     def _state(self) -> list[object]:
@@ -430,7 +431,7 @@ class SparseBucket(_AnyBucket):
         if self._versions is None:
             self.fill()
         rows = _rows(self.gradients[0].parameter)
-        marks = Marks(dropped, changed, frozen=0).before()
+        marks = Marks(dropped, changed, frozen=0).leading_ones()
         self.finish = start_sparse(rows, self.name, combination.op, combination.group, marks)
 
     def wait(self) -> None:
@@ -451,7 +452,7 @@ class SparseBucket(_AnyBucket):
         found = gradient.parameter.grad
         return found is not None and (id(found), found._version) == self._combined_version
 
-    def has_values(self) -> bool:
+    def has_nonzero(self) -> bool:
         gradient = self.gradients[0].parameter.grad
         return gradient is not None and bool(gradient._values().any())
 

@@ -36,7 +36,7 @@ class _InPlace(PreparedCall[torch.Tensor]):
         self.in_place = tensor if memory is tensor else None
 
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
-        engine.peek_call(self.call)
+        engine.check_call_outcome(self.call)
         return _with_result(self.tensor, self.memory)
 
 
@@ -164,12 +164,11 @@ class _Operations(torch.autograd.Function):
         ]
         name = arguments.gradient_name(ctx.name)
         if ctx.grouped:
-            results = run_batch(
-                [each.operation for each in backwards], [each.array for each in backwards], name
-            )
+            operations = [backward.operation for backward in backwards]
+            results = run_batch(operations, [backward.array for backward in backwards], name)
         else:
             results = [run(backwards[0].operation, backwards[0].array, name)]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
-        for i, each, (tensor, _) in zip(chosen, backwards, results, strict=True):
-            input_gradients[i] = each.finish(tensor)
+        for i, backward, (tensor, _) in zip(chosen, backwards, results, strict=True):
+            input_gradients[i] = backward.finish(tensor)
         return None, None, None, *input_gradients

@@ -42,7 +42,7 @@ def share_overflow(
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
     unscaled = has_unscaled(scaler, optimizer)
     overflow = unscaled and any(
-        bool(each.item()) for each in state["found_inf_per_device"].values()
+        bool(found_inf.item()) for found_inf in state["found_inf_per_device"].values()
     )
     [anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
     if anywhere and not unscaled:
@@ -55,5 +55,5 @@ def share_overflow(
     if not found:  # this rank had no gradient; torch rejects a step without an entry
         found[scale.device] = torch.zeros((), device=scale.device)
     if anywhere > overflow:
-        for each in found.values():
-            each.fill_(1.0)
+        for found_inf in found.values():
+            found_inf.fill_(1.0)

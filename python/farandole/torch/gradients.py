@@ -70,7 +70,7 @@ class Gradients:
     combine the gradients a second time.
     """
 
-    _newest: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
+    _owners: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class Gradients:
         for parameter in parameters:
             check(parameter)
         for parameter in parameters:
-            former = self._newest.get(id(parameter))
+            former = self._owners.get(id(parameter))
             if former is not None and former is not self:
                 former._retire()
-            self._newest[id(parameter)] = self
+            self._owners[id(parameter)] = self
         added = [Gradient(parameter, self._passes) for parameter in parameters]
         self._all_gradients += added
         self._unplaced += added
@@ -188,15 +188,15 @@ class Gradients:
         others = [
             g for g in self._all_gradients if g is not gradient and g.parameter.grad is not None
         ]
-        return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
+        return bool(others) and not any(_has_nonzero(other.parameter.grad) for other in others)
 
     def are_dropped(self) -> bool:
         """Return whether the program has dropped all gradients, and none is in flight."""
         # Usually a few elements of the first gradient show that the program has kept it.
-        if any(_has_values(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in self._kept()):
+        if any(_has_nonzero(gradient.parameter.grad, _FEW_ELEMENTS) for gradient in self._kept()):
             return False
         if any(
-            g.is_unchanged_since_combined() or _has_values(g.parameter.grad) for g in self._kept()
+            g.is_unchanged_since_combined() or _has_nonzero(g.parameter.grad) for g in self._kept()
         ):
             return False
         return not self.in_flight()
@@ -278,8 +278,10 @@ class Gradients:
             waits = bucket is remaining[-1] and not self._unplaced
             # Ranks that have started this bucket in backward() must learn of changes on this rank
             # before the bucket's call ends.
-            mark = (changed or unscaled) and not bucket.late
-            start = functools.partial(bucket.start, self._combination, self._dropped, waits, mark)
+            mark_changed = (changed or unscaled) and not bucket.late
+            start = functools.partial(
+                bucket.start, self._combination, self._dropped, waits, mark_changed
+            )
             errors.attempt(start)
         # If the first agreement fails, it fails on all ranks: on some of them in backward(), on the
         # others here.
@@ -312,12 +314,12 @@ class Gradients:
         `changed` says whether the program of this rank has done so. All ranks combine the late
         buckets in reduce(), so all ranks raise the error. For the other buckets, marks have already
         told the ranks."""
-        somewhere = changed
+        changed_somewhere = changed
         if late:
             name = f"{self._name}.changed"
-            somewhere = bool(allreduce_max([changed], name, self._combination.group)[0])
-        for bucket in (*(others if changed else ()), *(late if somewhere else ())):
-            if bucket.has_values():
+            changed_somewhere = bool(allreduce_max([changed], name, self._combination.group)[0])
+        for bucket in (*(others if changed else ()), *(late if changed_somewhere else ())):
+            if bucket.has_nonzero():
                 raise changed_error(bucket.name)
 
     @outside_dynamo
@@ -521,7 +523,7 @@ def _kind(gradient: torch.Tensor | None) -> int:
     return SPARSE if gradient.is_sparse else DENSE
 
 
-def _has_values(gradient: torch.Tensor | None, elements: int | None = None) -> bool:
+def _has_nonzero(gradient: torch.Tensor | None, elements: int | None = None) -> bool:
     """Return whether any of the first `elements` elements is not zero. None means all elements."""
     if gradient is None:
         return False

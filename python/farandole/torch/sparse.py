@@ -63,12 +63,12 @@ def start_sparse(
     wait = start_gather(torch_tensors, own_sizes, own_indices, marked, name, process_set)
 
     def finish() -> torch.Tensor:
-        sizes, indices, values, present = wait()
+        sizes, indices, values, present_count = wait()
         values = values.reshape(len(values), *rest) if marks else values
         shape = (*sizes, *coalesced.shape[dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
         if op is not Sum:
-            total = _divided(total, process_set.size() if op is Average else present)
+            total = _divided(total, process_set.size() if op is Average else present_count)
         return total.to(tensor.device)
 
     return finish

@@ -31,7 +31,7 @@ _OLDER_NAMES = {
 }
 
 
-class Place(NamedTuple):
+class GroupSpec(NamedTuple):
     """What torch needs to make a group: the ranks of its members in the default group (empty for
     the default group itself), the rank of this process in the group, the group's size, the store,
     the group's name, and torch's timeout."""
@@ -67,18 +67,18 @@ def _local(code: CodeType, name: str) -> Any:
     return frame.f_locals.get(name) if frame.f_code is code else None
 
 
-def torch_group(backends: Mapping[str, str], place: Place) -> dist.ProcessGroup:
+def torch_group(backends: Mapping[str, str], spec: GroupSpec) -> dist.ProcessGroup:
     """Make a group of torch with other backends. The group is not in torch's list of groups: it has
     no name there, and destroy_process_group() does not end it."""
     text = dist.Backend(",".join(f"{device}:{name}" for device, name in backends.items()))
     made, _ = c10d._new_process_group_helper(
-        place.size,
-        place.rank,
-        list(place.ranks),
+        spec.size,
+        spec.rank,
+        list(spec.ranks),
         text,
-        place.store,
-        place.name,
-        timeout=place.timeout or c10d._get_default_timeout(text),
+        spec.store,
+        spec.name,
+        timeout=spec.timeout or c10d._get_default_timeout(text),
     )
     world = c10d._world
     for table in (world.pg_map, world.pg_names, world.pg_backend_config, world.pg_to_tag):
@@ -86,7 +86,7 @@ def torch_group(backends: Mapping[str, str], place: Place) -> dist.ProcessGroup:
     for groups in world.tags_to_pg.values():
         if made in groups:
             groups.remove(made)
-    torch._C._distributed_c10d._unregister_process_group(place.name)
+    torch._C._distributed_c10d._unregister_process_group(spec.name)
     return made
 
 
@@ -94,13 +94,13 @@ class OtherBackends:
     """The kinds of devices of a group that have another backend, and the group of torch for
     them."""
 
-    def __init__(self, backends: Mapping[str, str], place: Place) -> None:
+    def __init__(self, backends: Mapping[str, str], spec: GroupSpec) -> None:
         others = {device: name for device, name in backends.items() if name != NAME}
         self.devices = [torch.device(device) for device in backends]
         self._kinds = frozenset(others)
-        self._group = torch_group(others, place._replace(name=f"{place.name}.others"))
+        self._group = torch_group(others, spec._replace(name=f"{spec.name}.others"))
 
-    def serve(self, device: Any) -> bool:
+    def serves(self, device: Any) -> bool:
         return torch.device(device).type in self._kinds
 
     def backend(self, device: Any) -> Any:

@@ -28,8 +28,8 @@ from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
 from farandole.torch.distributed.mixture import (
+    GroupSpec,
     OtherBackends,
-    Place,
     backends_in_helper,
     backends_of_new_group,
     torch_group,
@@ -66,39 +66,39 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
     """Make a process group; torch.distributed calls this function. It is the default group or,
     beside a default group of another backend, a group of all or of some ranks."""
     ranks, rank, size = options.global_ranks_in_group, options.group_rank, options.group_size
-    place = Place(ranks, rank, size, options.store, options.group_id, options.timeout)
+    spec = GroupSpec(ranks, rank, size, options.store, options.group_id, options.timeout)
     if ranks and list(ranks) != list(range(dist.get_world_size())):
-        place = _among_members(place)
-        made = _group_of_members(place, options.group_id)
+        spec = _among_members(spec)
+        made = _group_of_members(spec, options.group_id)
     else:
         rendezvous.join(options.store, rank, size)
         made = ProcessGroup(global_process_set, options.group_id, next(_worlds))
         made._has_joined, made._store = True, options.store
-    made._add_others(backends_in_helper(), place)
+    made._add_others(backends_in_helper(), spec)
     return made
 
 
-def _among_members(place: Place) -> Place:
-    """Return the place with a name that is the same on all members. If only the members make the
+def _among_members(spec: GroupSpec) -> GroupSpec:
+    """Return the spec with a name that is the same on all members. If only the members make the
     group, torch's name contains the number of groups of this rank, which may differ between the
     members."""
-    number = _member_groups[tuple(place.ranks)]
-    _member_groups[tuple(place.ranks)] += 1
-    key = f"{'-'.join(map(str, place.ranks))}.{number}"
+    number = _member_groups[tuple(spec.ranks)]
+    _member_groups[tuple(spec.ranks)] += 1
+    key = f"{'-'.join(map(str, spec.ranks))}.{number}"
     store = dist.PrefixStore(f"farandole/members/{key}/", c10d._get_default_store())
-    return place._replace(name=key, store=store)
+    return spec._replace(name=key, store=store)
 
 
-def _group_of_members(place: Place, name: str, world: int = 0) -> ProcessGroup:
+def _group_of_members(spec: GroupSpec, name: str, world: int = 0) -> ProcessGroup:
     """Make a group for which torch calls only the members. If the program has made a group of the
     same ranks on all ranks, use that group. Otherwise these ranks get an engine of their own."""
-    group = lifecycle.group_of(place.ranks) if lifecycle.is_initialized() else None
-    if group is not None and group.included() and group.rank() == place.rank:
-        return ProcessGroup(group, name, world, place.name)
-    engine = rendezvous.join_some_ranks(place.store, place.rank, place.size)
-    group = Group(range(place.size))
-    group.register(0, list(range(place.size)), place.rank)
-    return ProcessGroup(group, name, world, place.name, engine)
+    group = lifecycle.group_of(spec.ranks) if lifecycle.is_initialized() else None
+    if group is not None and group.included() and group.rank() == spec.rank:
+        return ProcessGroup(group, name, world, spec.name)
+    engine = rendezvous.join_some_ranks(spec.store, spec.rank, spec.size)
+    group = Group(range(spec.size))
+    group.register(0, list(range(spec.size)), spec.rank)
+    return ProcessGroup(group, name, world, spec.name, engine)
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -116,15 +116,15 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             other = self._others.operation(operation.__name__, tensors)
             if other is not None:
                 return other(*tensors, **options)
-        first = self._calls
+        first = self._call_count
         try:
             return operation(self, *tensors, **options)
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
                 raise  # the group has ended, so no rank waits
             count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
-            self._calls = first + count
-            for number in range(first, self._calls):
+            self._call_count = first + count
+            for number in range(first, self._call_count):
                 name, text = f"{self._prefix}{number}", text_for_other_ranks(error)
                 self._announce(core.invalid_call(name, self._number, text))
             raise
@@ -155,13 +155,13 @@ class ProcessGroup(dist.ProcessGroup):
         self._prefix = f"torch.group{key or name}."
         self._world = world
         self._channel = f"{world}.{key or name}"
-        self._calls = 0  # the number of calls so far
+        self._call_count = 0  # the number of calls so far
         self._engine = engine
         self._has_joined = False
         self._store: dist.Store | None = None
         self._others: OtherBackends | None = None
         # For each source, destination and tag, the numbers of the next messages.
-        self._messages: dict[tuple[str, int], Iterator[int]] = {}
+        self._message_numbers: dict[tuple[str, int], Iterator[int]] = {}
 
     # Properties of a group, under torch's names in C++ and in Python.
 
@@ -187,7 +187,7 @@ class ProcessGroup(dist.ProcessGroup):
     supports_coalescing = supports_splitting = supports_time_estimate = supports_shrinking = False
 
     def _get_backend(self, device: object) -> Any:
-        if self._others is not None and self._others.serve(device):
+        if self._others is not None and self._others.serves(device):
             return self._others.backend(device)
         return self
 
@@ -198,10 +198,10 @@ class ProcessGroup(dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu")] if self._others is None else self._others.devices
 
-    def _add_others(self, backends: Mapping[str, str], place: Place) -> None:
+    def _add_others(self, backends: Mapping[str, str], spec: GroupSpec) -> None:
         """Make the other backends that a string such as cpu:gloo,cuda:farandole names."""
         if set(backends.values()) - {NAME}:
-            self._others = OtherBackends(backends, place)
+            self._others = OtherBackends(backends, spec)
 
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
@@ -225,23 +225,23 @@ class ProcessGroup(dist.ProcessGroup):
         assert self._store is not None
         store = dist.PrefixStore(f"{group_name}/", self._store)
         rank = list(ranks).index(self.rank()) if is_member else -1
-        place = Place(ranks, rank, len(ranks), store, group_name, timeout)
+        spec = GroupSpec(ranks, rank, len(ranks), store, group_name, timeout)
         # If only the members make a group, torch's name of the group is a digest, not a number. If
         # the ranks are not ascending, only the members make the group here, because the groups that
         # the engine adds have ascending ranks.
         by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
         if by_members and is_member:
-            place = _among_members(place)
+            spec = _among_members(spec)
         if backends and NAME not in backends.values():
-            return torch_group(backends, place) if is_member else None
+            return torch_group(backends, spec) if is_member else None
         if by_members:
-            made = _group_of_members(place, group_name, self._world) if is_member else None
+            made = _group_of_members(spec, group_name, self._world) if is_member else None
         else:
             group = _group_of(ranks)
             made = ProcessGroup(group, group_name, self._world) if is_member else None
         if made is None:
             return None
-        made._add_others(backends, place)
+        made._add_others(backends, spec)
         made.setGroupDesc(group_desc or "undefined")
         return made
 
@@ -319,7 +319,9 @@ class ProcessGroup(dist.ProcessGroup):
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
         call = self._in_place(
-            lambda view: core.broadcast(name, self._number, view, root), tensor, core.Engine.peek
+            lambda view: core.broadcast(name, self._number, view, root),
+            tensor,
+            core.Engine.check_outcome,
         )
         return self._start(call, opts, tensors)
 
@@ -397,7 +399,7 @@ class ProcessGroup(dist.ProcessGroup):
     @_announces_errors
     def barrier(self, opts: Any = None) -> Work:
         call = core.barrier(self._next_name(), self._number)
-        return self._start(PreparedCall(call, None, core.Engine.peek), opts, [])
+        return self._start(PreparedCall(call, None, core.Engine.check_outcome), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks. The launcher names the ranks that are late; the error names a rank
@@ -422,7 +424,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Start a send, or a receive from the peer or from any rank. The ranks match messages by
         this process group and by tag; the name is for people."""
         (tensor,) = tensors
-        if self._others is not None and self._others.serve(tensor.device):
+        if self._others is not None and self._others.serves(tensor.device):
             kind = "send" if make is core.send else "recv_anysource" if peer is None else "recv"
             end = () if peer is None else (peer,)
             work: Work = self._others.operation(kind, tensors)(list(tensors), *end, tag)
@@ -430,7 +432,7 @@ class ProcessGroup(dist.ProcessGroup):
         other = "any" if peer is None else str(peer)
         ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
         # Several threads may send: setdefault() and next() are atomic.
-        number = next(self._messages.setdefault((ends, tag), itertools.count()))
+        number = next(self._message_numbers.setdefault((ends, tag), itertools.count()))
         name = f"{self._prefix}{ends}.tag{tag}.{number}"
         message = (-1 if peer is None else self._ranks[peer], tag, self._channel)
         try:
@@ -453,8 +455,8 @@ class ProcessGroup(dist.ProcessGroup):
     # Making and starting calls of the engine.
 
     def _next_name(self) -> str:
-        self._calls += 1
-        return f"{self._prefix}{self._calls - 1}"
+        self._call_count += 1
+        return f"{self._prefix}{self._call_count - 1}"
 
     def _start(self, call: PreparedCall[None], opts: Any, outputs: Tensors) -> Work:
         waits = not getattr(opts, "asyncOp", True)
@@ -466,7 +468,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _announce(self, invalid_call: core.Call) -> None:
         """Submit a call that fails on all ranks that take part, with the error that it contains."""
-        start(PreparedCall(invalid_call, None, core.Engine.peek), engine=self._engine)
+        start(PreparedCall(invalid_call, None, core.Engine.check_outcome), engine=self._engine)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
         check_writable(tensor)
@@ -479,7 +481,7 @@ class ProcessGroup(dist.ProcessGroup):
         op, factor = reduction
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
-        prepared = PreparedCall(call, memory, core.Engine.peek)
+        prepared = PreparedCall(call, memory, core.Engine.check_outcome)
         return (
             prepared if memory is tensor else _followed_by(prepared, lambda: _copy(tensor, memory))
         )
@@ -507,7 +509,7 @@ class ProcessGroup(dist.ProcessGroup):
         target = output if writes_directly else empty(output.shape, output.dtype)
         view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
-        prepared = PreparedCall(call, (memory, target), core.Engine.peek)
+        prepared = PreparedCall(call, (memory, target), core.Engine.check_outcome)
         return (
             prepared if writes_directly else _followed_by(prepared, lambda: _copy(output, target))
         )

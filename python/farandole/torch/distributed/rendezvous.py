@@ -89,7 +89,9 @@ def join(store: dist.Store, rank: int, size: int) -> None:
         _join(lifecycle.init)
     else:
         _join(
-            lambda: lifecycle.init_with_rendezvous_id(_common_text(store, rank, size), rank, size)
+            lambda: lifecycle.init_with_rendezvous_id(
+                _agreed_rendezvous_id(store, rank, size), rank, size
+            )
         )
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
         _shared.groups += 1
@@ -103,12 +105,12 @@ def join(store: dist.Store, rank: int, size: int) -> None:
 
 def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
     """Return an engine of the ranks that use this store, beside the job of all ranks."""
-    return lifecycle.join_some_ranks(_common_text(store, rank, size), rank, size)
+    return lifecycle.join_some_ranks(_agreed_rendezvous_id(store, rank, size), rank, size)
 
 
-def _common_text(store: dist.Store, rank: int, size: int) -> str:
-    """Return a random text that only the ranks know. Several process groups may use the same store
-    one after another, so each gets a number."""
+def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> str:
+    """Return a random text, the same on all ranks, that no other process knows. Several process
+    groups may use the same store one after another, so each use of the store gets a number."""
     attempt = store.add(f"farandole/turns/{rank}", 1)
     store.set(f"farandole/{attempt}/host/{rank}", _host())
     if rank == 0:
