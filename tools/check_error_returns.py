@@ -29,7 +29,7 @@ TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|[()]')
 
 @dataclass
 class ErrorReturn:
-    """One place that makes an error: its position, its text in one line, and whether a test ran
+    """One call that makes an error: its position, its text in one line, and whether a test reached
     it."""
 
     path: str
@@ -61,10 +61,12 @@ def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorR
         end = end_of_call(source, match.end() - 1)
         first, last = (source.count("\n", 0, place) + 1 for place in (match.start(), end))
         text = re.sub(r"\s+", " ", source[source.rfind("\n", 0, match.start()) + 1 : end]).strip()
-        own = [lines[number] for number in range(first, last + 1) if number in lines]
-        # If other code stands on the line before the error, the line also runs without the error.
-        shared = not text.startswith(("return Status::", "Status::"))
-        reached = any(line.count > 0 and (line.whole or not shared) for line in own)
+        lines_of_call = [lines[number] for number in range(first, last + 1) if number in lines]
+        # If the first line begins with other code, such as an `if`, it also runs without the error.
+        has_other_code = not text.startswith(("return Status::", "Status::"))
+        reached = any(
+            line.count > 0 and (line.whole or not has_other_code) for line in lines_of_call
+        )
         yield ErrorReturn(path, first, text, reached)
 
 

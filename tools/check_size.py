@@ -46,9 +46,9 @@ def python_functions(text: str) -> Iterator[Function]:
 
 def count_python_parameters(arguments: ast.arguments) -> int:
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-    own = 1 if names[:1] in (["self"], ["cls"]) else 0
+    implicit = 1 if names[:1] in (["self"], ["cls"]) else 0
     rest = [a for a in (arguments.vararg, arguments.kwarg) if a]
-    return len(names) - own + len(arguments.kwonlyargs) + len(rest)
+    return len(names) - implicit + len(arguments.kwonlyargs) + len(rest)
 
 
 def depth_of(node: ast.AST, depth: int) -> int:
@@ -127,13 +127,13 @@ def room_of(where: str) -> str | None:
 
 
 def check_rooms(root: Path, files: list[str]) -> Iterator[Violation]:
-    weights: dict[str, int] = {}
+    lines_by_room: dict[str, int] = {}
     for where in files:
         room = room_of(where)
         if room is not None:
             lines = (root / where).read_text().count("\n")
-            weights[room] = weights.get(room, 0) + lines
-    for room, lines in sorted(weights.items()):
+            lines_by_room[room] = lines_by_room.get(room, 0) + lines
+    for room, lines in sorted(lines_by_room.items()):
         if lines > ROOM_LINES:
             yield Violation(room, "lines of room", lines, ROOM_LINES)
 

@@ -40,7 +40,7 @@ class HostsError(Exception):
     """Hosts cannot be made on this machine, or a command for them has failed."""
 
 
-def call(*words: str) -> str:
+def run_command(*words: str) -> str:
     try:
         result = subprocess.run(words, capture_output=True, text=True, check=False)
     except OSError as failure:
@@ -58,15 +58,17 @@ def why_impossible() -> str:
         return "the command `ip` is missing; install iproute2"
     probe = f"fd-probe-{secrets.token_hex(4)}"
     try:
-        call("ip", "netns", "add", probe)
+        run_command("ip", "netns", "add", probe)
     except HostsError as failure:
         return f"network namespaces cannot be made here: {failure}"
     try:
-        call("ip", "-n", probe, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1")
+        run_command(
+            "ip", "-n", probe, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"
+        )
     except HostsError as failure:
         return f"veth interfaces cannot be made here: {failure}"
     finally:
-        call("ip", "netns", "delete", probe)
+        run_command("ip", "netns", "delete", probe)
     return ""
 
 
@@ -87,10 +89,12 @@ class Host:
         return f"[{self.address}]:{port}" if self.v6_only else f"{self.address}:{port}"
 
     def make(self) -> None:
-        call("ip", "netns", "add", self.namespace)
+        run_command("ip", "netns", "add", self.namespace)
         veth = ("type", "veth", "peer", "name", "eth0", "netns", self.namespace)
-        call("ip", "-n", self.switch, "link", "add", self.bridge_end, *veth)
-        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "master", "switch", "up")
+        run_command("ip", "-n", self.switch, "link", "add", self.bridge_end, *veth)
+        run_command(
+            "ip", "-n", self.switch, "link", "set", self.bridge_end, "master", "switch", "up"
+        )
         for name in ("lo", "eth0"):
             self.ip("link", "set", name, "up")
         # Without "nodad", the kernel would keep the address unusable for a second.
@@ -99,7 +103,7 @@ class Host:
             self.ip("address", "add", f"{self.v4}/{V4_NETWORK.prefixlen}", "dev", "eth0")
 
     def ip(self, *words: str) -> str:
-        return call("ip", "-n", self.namespace, *words)
+        return run_command("ip", "-n", self.namespace, *words)
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs `words` on this host."""
@@ -121,13 +125,13 @@ class Host:
     def set_rate(self, bits_per_second: str, burst: str = "256kb", latency: str = "50ms") -> None:
         """Limit what this host sends, and what it receives, each to a rate such as "1gbit"."""
         limit = ("root", "tbf", "rate", bits_per_second, "burst", burst, "latency", latency)
-        call("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", *limit)
-        call("tc", "-n", self.switch, "qdisc", "replace", "dev", self.bridge_end, *limit)
+        run_command("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", *limit)
+        run_command("tc", "-n", self.switch, "qdisc", "replace", "dev", self.bridge_end, *limit)
 
     def set_mtu(self, mtu: int) -> None:
         """Set the longest packet on both ends of this host's cable."""
         self.ip("link", "set", "eth0", "mtu", str(mtu))
-        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "mtu", str(mtu))
+        run_command("ip", "-n", self.switch, "link", "set", self.bridge_end, "mtu", str(mtu))
 
     def cut(self) -> None:
         """Drop all packets from and to this host silently, as a broken network does."""
@@ -144,23 +148,23 @@ class Host:
 
     def unplug(self) -> None:
         """Take the cable out: the interface loses its carrier. Needs no nftables."""
-        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "down")
+        run_command("ip", "-n", self.switch, "link", "set", self.bridge_end, "down")
 
     def plug(self) -> None:
-        call("ip", "-n", self.switch, "link", "set", self.bridge_end, "up")
+        run_command("ip", "-n", self.switch, "link", "set", self.bridge_end, "up")
 
     def _nft(self, rules: str) -> None:
-        call(*self.command("nft", rules))
+        run_command(*self.command("nft", rules))
 
     def processes(self) -> list[int]:
         """List the processes that run on this host."""
-        return [int(pid) for pid in call("ip", "netns", "pids", self.namespace).split()]
+        return [int(pid) for pid in run_command("ip", "netns", "pids", self.namespace).split()]
 
     def delete(self) -> None:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
-        call("ip", "netns", "delete", self.namespace)
+        run_command("ip", "netns", "delete", self.namespace)
         shutil.rmtree(self.settings, ignore_errors=True)
 
 
@@ -180,9 +184,9 @@ class Hosts(Sequence[Host]):
             raise HostsError(reason)
         try:
             switch = f"{self.network}-switch"
-            call("ip", "netns", "add", switch)
-            call("ip", "-n", switch, "link", "add", "switch", "type", "bridge")
-            call("ip", "-n", switch, "link", "set", "switch", "up")
+            run_command("ip", "netns", "add", switch)
+            run_command("ip", "-n", switch, "link", "add", "switch", "type", "bridge")
+            run_command("ip", "-n", switch, "link", "set", "switch", "up")
             for host in self._hosts:
                 host.make()
         except BaseException:
@@ -213,7 +217,7 @@ class Hosts(Sequence[Host]):
             if host.namespace in existing:
                 host.delete()
         if (switch := f"{self.network}-switch") in existing:
-            call("ip", "netns", "delete", switch)
+            run_command("ip", "netns", "delete", switch)
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -226,7 +230,7 @@ class Hosts(Sequence[Host]):
 
 
 def namespaces() -> list[str]:
-    return [line.split()[0] for line in call("ip", "netns", "list").splitlines() if line]
+    return [line.split()[0] for line in run_command("ip", "netns", "list").splitlines() if line]
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ class Line:
     """One line of code, over all programs and template instances that contain it."""
 
     count: int = 0
-    whole: bool = False  # every part of the line has run in at least one of them
+    whole: bool = False  # in at least one program or instance, every part of the line has run
 
 
 # By a file's path from the root, then by line number.

@@ -25,8 +25,8 @@ _PLACES = {
     "the same number of tensors.",
 }
 _ARGUMENTS = {
-    "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give only "
-    "one of the two.",
+    "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give either "
+    "`average` or `op`.",
     "root_rank": "The rank whose values all members get: its rank in the world, even with a "
     "process_set.",
     "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "

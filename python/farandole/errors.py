@@ -8,9 +8,8 @@ from __future__ import annotations
 
 
 class FarandoleError(RuntimeError):
-    """A call failed. An error that is a FarandoleError but of none of its subclasses means that
-    this process cannot continue: a limit of the system was reached, or the process is a forked
-    child."""
+    """A call failed. The subclasses say more. An error of this class itself means that this process
+    cannot continue: a limit of the system was reached, or the process is a forked child."""
 
 
 class CallError(FarandoleError, ValueError):

@@ -70,15 +70,15 @@ def DistributedOptimizer(  # noqa: N802
         op: With Adasum, each rank makes its own step, and the changes of the parameters are
             combined.
         gradient_predivide_factor: With Average and a factor f, each gradient is divided by f before
-        the sum, and the sum is divided by size / f.
+            the sum, and the sum is divided by size / f.
         num_groups: Horovod's older argument for `groups` as a number.
         groups: The number of groups, or a list of groups, which are lists of parameters. The
             parameters of a group are sent together, in one bucket per dtype; a parameter in no
             group is sent alone. By default, buckets are filled in the order in which gradients
             become complete.
-        sparse_as_dense: Whether sparse gradients are sent as dense ones; the optimizer gets sparse
-            ones again, with the rows that are not zero. Otherwise their rows are sent with their
-            indices.
+        sparse_as_dense: If True, sparse gradients are sent as dense ones, and the optimizer gets
+            sparse ones again, with the rows that are not zero. If False, the rows of sparse
+            gradients are sent with their indices.
         process_set: The group.
 
     Raises:
