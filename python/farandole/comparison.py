@@ -68,8 +68,8 @@ def error_text_of(action: Callable[[], object]) -> str:
 
 
 def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
-    """Return the errors of the members that have one, by rank. `problem` is this rank's error, or
-    "".
+    """Return the errors of the members, by rank. A member without an error has no entry. `problem`
+    is this rank's error, or "".
 
     If no rank has a problem, this takes one allreduce of 32 bytes.
     """

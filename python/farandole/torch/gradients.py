@@ -88,7 +88,7 @@ class Gradients:
             passes: The number of backward passes per step.
             groups: Lists of parameters that share a bucket; every other parameter has its own. With
                 None, buckets are filled up to their largest size.
-            names: The names of the parameters that have one, by id().
+            names: The names of the named parameters, by id().
         """
         self._name, self._combination, self._names = name, combination, names
         self._passes = passes

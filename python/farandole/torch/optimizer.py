@@ -155,7 +155,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _combination: Combination
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
-    _names: Mapping[int, str]  # of the parameters that have one, by id()
+    _names: Mapping[int, str]  # of the named parameters, by id()
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
     _scaler_has_combined = False  # whether a GradScaler has combined the gradients of this step
@@ -400,7 +400,7 @@ class _Deltas:
     def __init__(
         self, name: OptimizerName, combination: Combination, names: Mapping[int, str]
     ) -> None:
-        """`names` has the names of the parameters that have one, by id()."""
+        """`names` maps the id() of each named parameter to its name."""
         self._name, self._combination, self._names = name, combination, names
         self._ids: list[int] = []  # of the parameters in _paired, in the optimizer's order
         self._paired: list[torch.Tensor] = []

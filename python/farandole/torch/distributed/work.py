@@ -91,8 +91,9 @@ class Work(dist.Work):
         if self._future is None:
             self._future = _Future(self)
         if not self._future.done():
-            # Outside of a hook, a callback at the end of backward() may wait for this future. A
-            # callback that is queued now would run after that one, so wait here.
+            # Outside of a hook, a callback that is queued already may wait for this future at the
+            # end of backward(). Callbacks run in the order in which they were queued, so a new one
+            # could not complete the future in time. So wait here.
             in_hook = torch._C._current_autograd_node() is not None
             if in_hook and not self._handle.poll():
                 _finish_after_backward(self)
