@@ -92,22 +92,27 @@ def _reduce(
 
 def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
     """Group the ranks that have the same row; the smallest groups come last."""
-    ranks: dict[str, list[int]] = {}
+    ranks_by_row: dict[str, list[int]] = {}
     for rank, row in sorted(rows.items()):
-        ranks.setdefault(row, []).append(rank)
-    return sorted(((who, row) for row, who in ranks.items()), key=lambda v: (-len(v[0]), v[0]))
+        ranks_by_row.setdefault(row, []).append(rank)
+    return sorted(
+        ((ranks, row) for row, ranks in ranks_by_row.items()),
+        key=lambda variant: (-len(variant[0]), variant[0]),
+    )
 
 
 def table(rows: Mapping[int, str]) -> str:
     """Return a table with one line for each variant and its ranks, cut after _ROWS_SHOWN_MAX."""
     found = variants(rows)
     shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
-    labels = [rank_list(who) for who, _ in shown]
+    labels = [rank_list(ranks) for ranks, _ in shown]
     width = max(map(len, labels))
     lines = [f"  {label:{width}}   {row}" for label, (_, row) in zip(labels, shown, strict=True)]
     if rest:
-        who = rank_list(sorted(rank for who, _ in rest for rank in who))
-        lines.append(f"  and {len(rest)} more {'variant' if len(rest) == 1 else 'variants'}: {who}")
+        others = rank_list(sorted(rank for ranks, _ in rest for rank in ranks))
+        lines.append(
+            f"  and {len(rest)} more {'variant' if len(rest) == 1 else 'variants'}: {others}"
+        )
     return "\n".join(lines)
 
 

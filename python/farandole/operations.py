@@ -40,7 +40,7 @@ class Operation:
     __slots__ = ()
     group: Group
 
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         raise NotImplementedError
 
     def target(self, arrays: Arrays, source: Array) -> Array | None:
@@ -79,7 +79,7 @@ class Operation:
             engine.check_outcome(number)
             return finish(arrays.on_device_of(array, target), ())
 
-        return PreparedCall(self.call(name, view), (source, target), take)
+        return PreparedCall(self.make_call(name, view), (source, target), take)
 
 
 class _Reduction(Operation):
@@ -96,7 +96,7 @@ class _Reduction(Operation):
 
 
 class Allreduce(_Reduction):
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
         return core.allreduce(name, group, view, self.op, self.prescale, self.postscale)
 
@@ -114,7 +114,7 @@ class Broadcast(Operation):
     group: Group
     root_rank: int
 
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
         return core.broadcast(name, group, view, arguments.rank_number(self.root_rank))
 
@@ -135,7 +135,7 @@ class Broadcast(Operation):
 class Allgather(Operation):
     group: Group
 
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         return core.allgather(name, arguments.group_number(self.group), view)
 
     def target(self, arrays: Arrays, source: Array) -> None:
@@ -156,7 +156,7 @@ class Alltoall(Operation):
     group: Group
     splits: Any
 
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         splits = arguments.split_sizes(self.splits)
         return core.alltoall(name, arguments.group_number(self.group), view, splits)
 
@@ -174,7 +174,7 @@ class Alltoall(Operation):
 
 
 class Reducescatter(_Reduction):
-    def call(self, name: str, view: core.BufferView) -> core.Call:
+    def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
         return core.reducescatter(name, group, view, self.op, self.prescale, self.postscale)
 

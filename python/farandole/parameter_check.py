@@ -193,7 +193,7 @@ def _unequal(
 
 def _minority(rows: Mapping[int, str]) -> str:
     (most, _), *others = variants(rows)
-    rest = sorted(rank for who, _ in others for rank in who)
+    rest = sorted(rank for ranks, _ in others for rank in ranks)
     if len(rest) >= len(most):
         return ""
     return f"; {rank_list(rest)} {'differs' if len(rest) == 1 else 'differ'} from the others"

@@ -62,13 +62,13 @@ def _prepare_in_place(
     operation: Operation, tensor: torch.Tensor, name: str
 ) -> PreparedCall[torch.Tensor]:
     memory, view = _borrow_for_writing(tensor)
-    return _InPlace(operation.call(name, view), tensor, memory)
+    return _InPlace(operation.make_call(name, view), tensor, memory)
 
 
 def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
     """Run a call that writes its result into the tensor, and return the tensor."""
     memory, view = _borrow_for_writing(tensor)
-    call = operation.call(arguments.call_name(name), view)
+    call = operation.make_call(arguments.call_name(name), view)
     try:
         calls.run(call, memory)
     finally:

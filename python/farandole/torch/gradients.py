@@ -394,24 +394,24 @@ class Gradients:
         self._give_places(agreed, [g for g in chosen if agreed[g].on_all_ranks], late=False)
         self._give_places(agreed, [g for g in chosen if not agreed[g].on_all_ranks], late=True)
 
-    def _paired(self, call: str) -> list[Gradient]:
+    def _paired(self, call_suffix: str) -> list[Gradient]:
         """Return the trained gradients without a place, in the same order on all ranks."""
         by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
         if not by_parameter:
             return []
         parameters = [gradient.parameter for gradient in by_parameter.values()]
         group = self._combination.group
-        name = f"{self._name}.{call}"
+        name = f"{self._name}.{call_suffix}"
         ordered = paired(torch_tensors, parameters, self._names, name, group, self._group_of)
         return [by_parameter[id(parameter)] for parameter in ordered]
 
     def _agree(
-        self, call: str, trained: Sequence[Gradient], kinds: Sequence[int]
+        self, call_suffix: str, trained: Sequence[Gradient], kinds: Sequence[int]
     ) -> dict[Gradient, AgreedGradient]:
         """Return what the ranks agree on for each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
         arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
-        agreed = agree(kinds, arrived, f"{self._name}.{call}", self._combination.group)
+        agreed = agree(kinds, arrived, f"{self._name}.{call_suffix}", self._combination.group)
         return dict(zip(trained, agreed, strict=True))
 
     def _give_places(
@@ -435,14 +435,14 @@ class Gradients:
 
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
-        sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
+        dtypes_and_sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
         if not self._combination.can_combine_whole_buckets():
-            plan = plan_buckets(sizes, 0)
+            plan = plan_buckets(dtypes_and_sizes, 0)
         elif self._group_of is None:
             bucket_bytes = int(lifecycle.engine().settings["FARANDOLE_BUCKET_BYTES"])
-            plan = plan_buckets(sizes, bucket_bytes)
+            plan = plan_buckets(dtypes_and_sizes, bucket_bytes)
         else:
-            plan = plan_groups(sizes, [self._group_of.get(id(p)) for p in parameters])
+            plan = plan_groups(dtypes_and_sizes, [self._group_of.get(id(p)) for p in parameters])
         for planned in plan:
             chosen = [gradients[index] for index, _ in planned.places]
             name = self._next_name(chosen)

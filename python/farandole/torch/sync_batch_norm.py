@@ -112,12 +112,12 @@ class SyncBatchNorm(_BatchNorm):
     def _update_running_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        weight = self.momentum
-        if weight is None:  # use the mean of all batches so far
-            weight = 1.0 / float(self.num_batches_tracked)
+        weight_of_new = self.momentum
+        if weight_of_new is None:  # use the mean of all batches so far
+            weight_of_new = 1.0 / float(self.num_batches_tracked)
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None
-            running.lerp_(new.to(running.dtype), weight)
+            running.lerp_(new.to(running.dtype), weight_of_new)
 
 
 class _Normalize(torch.autograd.Function):
@@ -133,13 +133,13 @@ class _Normalize(torch.autograd.Function):
         wide = _at_least_float32(input)
         mean, variance, count = _gather_statistics(wide, process_set)
         scale = torch.rsqrt(variance + eps)
-        normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
-        output = normal
+        normalized = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
+        output = normalized
         if weight is not None:
             output = output * _per_channel(weight, wide)
         if bias is not None:
             output = output + _per_channel(bias, wide)
-        ctx.save_for_backward(normal, scale, weight, bias)
+        ctx.save_for_backward(normalized, scale, weight, bias)
         ctx.count, ctx.process_set = count, process_set
         ctx.mark_non_differentiable(mean, variance)
         return output.to(input.dtype), mean, variance, count
@@ -147,10 +147,10 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
-        normal, scale, weight, bias = ctx.saved_tensors
+        normalized, scale, weight, bias = ctx.saved_tensors
         wide = _at_least_float32(gradient)
-        others = [dimension for dimension in range(wide.dim()) if dimension != 1]
-        bias_gradient, weight_gradient = wide.sum(others), (wide * normal).sum(others)
+        reduced = [dimension for dimension in range(wide.dim()) if dimension != 1]
+        bias_gradient, weight_gradient = wide.sum(reduced), (wide * normalized).sum(reduced)
         input_gradient = None
         if ctx.needs_input_grad[0]:
             means = ctx.count**-1 * allreduce(
@@ -159,7 +159,9 @@ class _Normalize(torch.autograd.Function):
                 op=Sum,
                 process_set=ctx.process_set,
             )
-            centred = wide - _per_channel(means[0], wide) - normal * _per_channel(means[1], wide)
+            centred = (
+                wide - _per_channel(means[0], wide) - normalized * _per_channel(means[1], wide)
+            )
             factor = scale if weight is None else scale * weight
             input_gradient = (centred * _per_channel(factor, wide)).to(gradient.dtype)
         weight_result = None if weight is None else weight_gradient.to(weight.dtype)
