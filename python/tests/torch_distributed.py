@@ -43,9 +43,23 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", message=".*find_unused_parameters.*")
 
 
+groups_so_far = itertools.count()
+
+
+@functools.cache
+def store_of_all_hosts() -> dist.TCPStore:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(address, port, is_master=os.environ["RANK"] == "0")
+
+
 def init_process_group(backend: str) -> None:
-    """Find the ranks through farandole, except under torchrun. So Gloo needs no MASTER_ADDR, and
-    each of several Gloo groups gets a store of its own."""
+    """Find the ranks through farandole, except under torchrun and over several hosts. So Gloo needs
+    no MASTER_ADDR, and each of several Gloo groups gets a store of its own."""
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
+        ranks = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+        store = dist.PrefixStore(f"group {next(groups_so_far)}", store_of_all_hosts())
+        dist.init_process_group(backend, store=store, **ranks)
+        return
     under_torchrun = "TORCHELASTIC_USE_AGENT_STORE" in os.environ
     dist.init_process_group(backend, init_method="env://" if under_torchrun else "farandole://")
 
@@ -392,8 +406,9 @@ class InterruptedHandle:
         raise self.error or KeyboardInterrupt
 
 
-class WithoutGloo:
-    """Checks that also run under torchrun, where a process can have Gloo only once."""
+class OnAnyHosts:
+    """Checks that also run over several hosts and under torchrun, where a process can have Gloo
+    only once."""
 
     def check_calls_that_gloo_does_not_have(self) -> None:
         init_process_group("farandole")
@@ -645,12 +660,6 @@ class WithoutGloo:
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
         hvd.shutdown()
 
-    def check_the_init_method_farandole(self) -> None:
-        dist.init_process_group("farandole", init_method="farandole://")
-        assert dist.get_world_size() == size()
-        dist.destroy_process_group()
-        assert not hvd.is_initialized()
-
     def check_training(self) -> None:
         init_process_group("farandole")
         for trained in (train_parallel(network()), list(sharded_model())):
@@ -660,6 +669,14 @@ class WithoutGloo:
             assert torch.equal(mine, largest)
         gc.collect()
         dist.destroy_process_group()
+
+
+class WithoutGloo(OnAnyHosts):
+    def check_the_init_method_farandole(self) -> None:
+        dist.init_process_group("farandole", init_method="farandole://")
+        assert dist.get_world_size() == size()
+        dist.destroy_process_group()
+        assert not hvd.is_initialized()
 
 
 class MessageChecks:
