@@ -198,8 +198,8 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-limit",
-     .help = "Seconds that a call may be in flight before its rank leaves the job with an error; 0 "
-             "means no limit."},
+     .help = "Seconds that a call other than join may be in flight. Then its rank leaves the job, "
+             "and calls on all ranks raise an error; 0 means no limit."},
     {.field = knob_field<&Knobs::bucket_bytes>,
      .name = "FARANDOLE_BUCKET_BYTES",
      .old_name = "HOROVOD_FUSION_THRESHOLD",

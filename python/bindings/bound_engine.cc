@@ -41,6 +41,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   if (some_ranks_only) {  // what the launcher gives is for the engine of the whole job
     options->rendezvous_descriptor = options->flight_record_descriptor = -1;
     options->timeline_path.clear();
+    options->job_store.clear();  // all these ranks are on this host
   }
   options->context = context.context;
   options->groups = std::move(groups);

@@ -479,6 +479,14 @@ class ErrorTexts:
             "namespace: start the job with `farandole run --join`, or start all ranks on one host"
         )
         yield lambda: rendezvous._agreed_rendezvous_id(store, 0, 2), elsewhere
+        store.set("farandole/2/host/1", "another one")
+        yield (
+            lambda: rendezvous.join_some_ranks(store, 0, [7, 5]),
+            "ranks 1 cannot meet rank 0, as they are on another host or in another network "
+            "namespace: torch tells only the ranks of a group that it is made; call "
+            "farandole.torch.add_process_set([5, 7]) on all ranks of the job before, and the group "
+            "will use it",
+        )
         yield (
             lambda: rendezvous.join(store, 3, 4),
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "

@@ -174,6 +174,16 @@ def test_training(tmp_path: Path) -> None:
     assert sum(text.count("all checks passed") for text in texts) == 3
 
 
+def test_torch_distributed(tmp_path: Path) -> None:
+    suites = ["MessageChecks", "OnAnyHosts", "GroupsOverHosts"]
+    # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
+    worker = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
+    with Hosts(2) as hosts:
+        words = [f"torch_distributed:{suite}" for suite in suites]
+        texts = run_program(hosts, (2, 2), tmp_path / "secret", *worker, *words)
+    assert sum(text.count("all checks passed") for text in texts) == 4
+
+
 def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> None:
     """The clock of the second host is 5,000 s ahead. Each rank writes to the file of its host."""
     farandole, secret = command(1)[0], str(tmp_path / "secret")

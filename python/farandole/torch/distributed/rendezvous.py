@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,27 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     )
 
 
-def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
-    """Return an engine of the ranks that use this store, beside the job of all ranks."""
-    return lifecycle.join_some_ranks(_agreed_rendezvous_id(store, rank, size), rank, size)
+def join_some_ranks(store: dist.Store, rank: int, ranks: Sequence[int]) -> core.Engine:
+    """Return an engine of the ranks that use this store, beside the job of all ranks. `rank` counts
+    within `ranks`."""
+    advice = (
+        f"torch tells only the ranks of a group that it is made; call "
+        f"farandole.torch.add_process_set({sorted(ranks)}) on all ranks of the job before, and the "
+        "group will use it"
+    )
+    text = _agreed_rendezvous_id(store, rank, len(ranks), advice)
+    return lifecycle.join_some_ranks(text, rank, len(ranks))
 
 
-def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> str:
+def _agreed_rendezvous_id(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    advice: str = "start the job with `farandole run --join`, or start all ranks on one host",
+) -> str:
     """Return a random text, the same on all ranks, that no other process knows. Several process
-    groups may use the same store one after another, so each use of the store gets a number."""
+    groups may use the same store one after another, so each use of the store gets a number. The
+    ranks must be on one host; otherwise the error gives the advice."""
     attempt = store.add(f"farandole/turns/{rank}", 1)
     store.set(f"farandole/{attempt}/host/{rank}", _host())
     if rank == 0:
@@ -120,8 +133,7 @@ def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> str:
     if elsewhere:
         raise CallError(
             f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
-            "host or in another network namespace: start the job with `farandole run --join`, or "
-            "start all ranks on one host"
+            f"host or in another network namespace: {advice}"
         )
     return store.get(f"farandole/{attempt}/text").decode()
 
