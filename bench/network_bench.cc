@@ -45,10 +45,11 @@ void sleep_until_ready(const Connection& connection, short events) {
 }
 
 Ends connect(const TlsContext& context, bool sealed) {
-  const Link link{.dialer = {Role::kWorker, 1}, .listener = {Role::kWorker, 0}, .sealed = sealed};
+  const Link link{
+      .dialer = {Role::kWorker, 1}, .listener = {Role::kWorker, 0}, .seals_data = sealed};
   ListenOptions listen;
   listen.addresses = {checked(SocketAddress::parse("127.0.0.1:0"))};
-  listen.acceptance = {.self = link.listener, .open_too = true};
+  listen.acceptance = {.self = link.listener, .seals_data = sealed};
   const auto listener = checked(TcpListener::open(context, listen));
   DialOptions dial;
   dial.addresses = listener->addresses();
@@ -67,7 +68,7 @@ void send_all(Connection& connection, std::span<const std::byte> piece, std::siz
   for (std::size_t sent = 0; sent < bytes || connection.has_unsent();) {
     const auto rest = piece.subspan(sent % piece.size());
     const std::size_t count =
-        checked(connection.try_send({}, rest.first(std::min(rest.size(), bytes - sent))));
+        checked(connection.try_send_data({}, rest.first(std::min(rest.size(), bytes - sent))));
     sent += count;
     if (count == 0 && (sent < bytes || connection.has_unsent()))
       sleep_until_ready(connection, POLLOUT);
@@ -78,7 +79,7 @@ void receive_all(Connection& connection, std::span<std::byte> piece, std::size_t
   for (std::size_t received = 0; received < bytes;) {
     const auto rest = piece.subspan(received % piece.size());
     const std::size_t count =
-        checked(connection.try_receive(rest.first(std::min(rest.size(), bytes - received))));
+        checked(connection.try_receive_data(rest.first(std::min(rest.size(), bytes - received))));
     received += count;
     if (count == 0) sleep_until_ready(connection, POLLIN);
   }

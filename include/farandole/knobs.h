@@ -40,6 +40,7 @@ struct Knobs {
   int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
   std::string network_interfaces;
   std::string ports;
+  bool unsealed_data = false;
   std::chrono::milliseconds start_timeout{120'000};
   std::chrono::seconds stall_warning{10};
   std::chrono::seconds stall_limit{0};  // does not apply to joins
@@ -175,6 +176,13 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .help = "The ports at which workers on other hosts may reach this one: one port (20000), or a "
              "range with a port for each worker of a host (20000-20099). Empty means any free "
              "port."},
+    {.field = knob_field<&Knobs::unsealed_data>,
+     .name = "FARANDOLE_UNSEALED_DATA",
+     .flag = "--unsealed-data",
+     .same_on_all_ranks = true,
+     .help =
+         "Send the tensors of collective calls to other hosts in clear. Everybody on the network "
+         "can then read and change them. Only for networks that nobody else can use."},
     {.field = knob_field<&Knobs::start_timeout>,
      .name = "FARANDOLE_START_TIMEOUT",
      .old_name = "HOROVOD_START_TIMEOUT",

@@ -47,6 +47,7 @@ for step in range(20):
     hvd.allreduce(np.ones(1000, np.float32))
 """
 CANARY = b"a tensor in clear"
+CALL = b"a name that nobody else uses"
 BROADCASTING = f"""
 import numpy as np
 from numpy_frontend import api
@@ -54,7 +55,7 @@ hvd = api(True)
 hvd.init()
 canaries = np.tile(np.frombuffer({CANARY!r}, np.uint8), 1 << 16)
 own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
-assert (hvd.broadcast(own, 0) == canaries).all()
+assert (hvd.broadcast(own, 0, name={CALL.decode()!r}) == canaries).all()
 """
 # Makes calls and checks every result until the file of its argument exists.
 CHECKING = """
@@ -263,15 +264,38 @@ def test_strangers_disturb_no_job(tmp_path: Path) -> None:
     assert checked[0] > 0
 
 
-def test_no_tensor_is_in_clear_on_the_network(tmp_path: Path) -> None:
-    record = tmp_path / "packets"
-    recording = [sys.executable, "-c", RECORDING, str(record)]
+def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
+    """Return what a job on two hosts has sent."""
+    recording = [sys.executable, "-c", RECORDING, str(folder / "packets")]
     with Hosts(2) as hosts, started(hosts[0], *recording) as recorder:
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == "recording\n"
-        program = [sys.executable, "-c", BROADCASTING]
-        run_program(hosts, (1, 1), tmp_path / "secret", *program)
-    packets = record.read_bytes()
+        program = ["env", f"FARANDOLE_UNSEALED_DATA={unsealed_data:d}"]
+        program += [sys.executable, "-c", BROADCASTING]
+        texts = run_program(hosts, (1, 1), folder / "secret", *program)
+    warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(texts)
+    assert warned == unsealed_data
+    packets = (folder / "packets").read_bytes()
     assert len(packets) > len(CANARY) << 16  # the tensor was there
+    assert (folder / "secret").read_bytes() not in packets
+    return packets
+
+
+def test_no_tensor_is_in_clear_on_the_network(tmp_path: Path) -> None:
+    packets = packets_of_a_broadcast(tmp_path, unsealed_data=False)
     assert CANARY not in packets
-    assert (tmp_path / "secret").read_bytes() not in packets
+    assert CALL not in packets
+
+
+def test_only_tensors_are_in_clear_if_the_user_wants_it(tmp_path: Path) -> None:
+    packets = packets_of_a_broadcast(tmp_path, unsealed_data=True)
+    assert CANARY * 100 in packets
+    assert CALL not in packets
+
+
+def test_conformance_with_unsealed_data(tmp_path: Path) -> None:
+    with Hosts(2) as hosts:
+        worker = ["env", "FARANDOLE_UNSEALED_DATA=1", sys.executable, str(HERE / "worker.py")]
+        worker += ["numpy_frontend:NumpyConformance"]
+        texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
+    assert sum(text.count("all checks passed") for text in texts) == 3

@@ -691,9 +691,7 @@ class GroupsOverHosts:
         dist.all_reduce(tensor, group=dist.new_group([rank()], **alone))
         assert tensor == len(here)
         if 0 < rank() < 3:
-            advice = (
-                r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
-            )
+            advice = r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
             with pytest.raises(hvd.CallError, match=advice):
                 dist.new_group([1, 2], **alone)
         hvd.add_process_set([1, 2])

@@ -145,7 +145,8 @@ void Channels::dial(int rank, Entry& entry, TimePoint now) {
                          .link = {.job = options_.job,
                                   .epoch = options_.epoch,
                                   .dialer = party(options_.rank),
-                                  .listener = party(rank)},
+                                  .listener = party(rank),
+                                  .seals_data = options_.seals_data},
                          .tcp = options_.tcp};
   auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);
   if (dialer.ok())

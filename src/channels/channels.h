@@ -37,6 +37,7 @@ class Channels {
     // How long connecting to a rank may take.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
+    bool seals_data = true;  // see Link; the same on all ranks, and as the listener accepts it
     std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.

@@ -248,10 +248,11 @@ Result<bool> PeerChannel::send_some() {
                              ? std::span<const std::byte>(outgoing_->payload)
                              : outgoing_->borrowed;
     const auto header_done = std::min(outgoing_done_, kFrameHeaderBytes);
-    FARANDOLE_TRY_ASSIGN(
-        const std::size_t count,
-        connection_->try_send(std::span<const std::byte>(outgoing_header_).subspan(header_done),
-                              payload.subspan(outgoing_done_ - header_done)));
+    const auto header = std::span<const std::byte>(outgoing_header_).subspan(header_done);
+    const auto rest = payload.subspan(outgoing_done_ - header_done);
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, outgoing_->borrowed.empty()
+                                                      ? connection_->try_send(header, rest)
+                                                      : connection_->try_send_data(header, rest));
     if (count == 0) return progress;
     progress = true;
     if (outgoing_done_ == 0) ++frames_sent_;  // a frame that never begins has no number
@@ -330,13 +331,13 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
     std::array<std::byte, 16384> buffer;
     FARANDOLE_TRY_ASSIGN(
         const std::size_t count,
-        connection_->try_receive(std::span(buffer).first(std::min(left, buffer.size()))));
+        connection_->try_receive_data(std::span(buffer).first(std::min(left, buffer.size()))));
     if (!stream.ended) FARANDOLE_TRY(keep_early(stream, std::span(buffer).first(count)));
     return count;
   }
   auto& front = stream.to_receive.front();
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       connection_->try_receive(front.first(std::min(left, front.size()))));
+                       connection_->try_receive_data(front.first(std::min(left, front.size()))));
   stream.received += count;
   front = front.subspan(count);
   if (front.empty()) stream.to_receive.pop_front();

@@ -108,6 +108,10 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
         "cannot trust each other: start the job with `farandole run --join`, or start all ranks on "
         "one host, in one container and under one launcher",
         formation.hosts(), hosts_text(formation.ranks)));
+  if (options.unsealed_data && formation.topology.rank == 0)
+    (*parts.log)(Level::kWarning,
+                 "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read and change the "
+                 "tensors that travel between the hosts of this job");
   FARANDOLE_TRY_ASSIGN(parts.channels,
                        parts.network->make_channels(formation, options.start_timeout));
   return {};
@@ -156,7 +160,8 @@ Result<Surroundings> find_surroundings(const EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
   HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
                                .port_first = ports.first,
-                               .port_last = ports.last};
+                               .port_last = ports.last,
+                               .seals_data = !options.unsealed_data};
   const WaitLimit limit = start_limit(options);
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls(options.secret_descriptor, limit.deadline));

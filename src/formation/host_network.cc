@@ -22,7 +22,8 @@ Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoc
   ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};
   options.acceptance = {.job = options_.job,
                         .epoch = static_cast<std::uint64_t>(epoch),
-                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)}};
+                        .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
+                        .seals_data = options_.seals_data};
   FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(options.addresses, choose_addresses(of_host, options_.interfaces));
   FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(*context_, options));
@@ -41,6 +42,7 @@ Result<std::unique_ptr<Channels>> HostNetwork::make_channels(
                         .epoch = static_cast<std::uint64_t>(formation.epoch),
                         .connect_timeout = start_timeout,
                         .tcp = {},
+                        .seals_data = options_.seals_data,
                         .addresses_of = [&formation](int rank) {
                           return addresses_of(formation.ranks[static_cast<std::size_t>(rank)]);
                         }});

@@ -23,14 +23,26 @@ class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Sends a beginning of `first` and then `second`, as much as fits now, and returns how many bytes
-  // it has taken: 0 if none fit. Bytes that were taken need not be offered again, but some may wait
+  // Sends `first`, followed by `second`, as far as they fit now. Returns how many bytes it has
+  // taken: 0 if none fit. Bytes that were taken need not be offered again, but some may wait
   // inside until the next call (has_unsent()); a call with no bytes only sends the bytes that wait
   // inside. `first` is for a short header: it travels together with the payload in `second`.
   virtual Result<std::size_t> try_send(std::span<const std::byte> first,
                                        std::span<const std::byte> second) = 0;
   // Receives into the caller's memory what is there, and returns how many bytes: 0 if none are.
   virtual Result<std::size_t> try_receive(std::span<std::byte> into) = 0;
+
+  // The same, for the data of tensors. If the link does not seal data, `second` travels in clear,
+  // and nobody would notice a change of these bytes; `first` is sealed. The peer must receive the
+  // bytes of `first` and `second` with the function that corresponds to their sender, and must not
+  // ask try_receive() for more than what comes before `second`.
+  virtual Result<std::size_t> try_send_data(std::span<const std::byte> first,
+                                            std::span<const std::byte> second) {
+    return try_send(first, second);
+  }
+  virtual Result<std::size_t> try_receive_data(std::span<std::byte> into) {
+    return try_receive(into);
+  }
 
   virtual bool has_unsent() const = 0;
   virtual bool has_received() const = 0;

@@ -47,7 +47,7 @@ Bytes identity_of(const Link& link) {
   writer.put(link.epoch);
   put_party(writer, link.dialer);
   put_party(writer, link.listener);
-  writer.put(static_cast<std::uint8_t>(link.sealed));
+  writer.put(static_cast<std::uint8_t>(link.seals_data));
   return writer.take();
 }
 
@@ -59,9 +59,9 @@ Result<Link> parse_identity(std::span<const std::byte> bytes) {
   link.epoch = reader.get<std::uint64_t>();
   link.dialer = get_party(reader);
   link.listener = get_party(reader);
-  const auto sealed = reader.get<std::uint8_t>();
-  link.sealed = sealed != 0;
-  const bool valid = labelled && reader.ok() && reader.at_end() && sealed <= 1;
+  const auto seals_data = reader.get<std::uint8_t>();
+  link.seals_data = seals_data != 0;
+  const bool valid = labelled && reader.ok() && reader.at_end() && seals_data <= 1;
   if (!valid || !is_known(link.dialer) || !is_known(link.listener))
     return Status::fix_call(format_text("{} bytes are not the identity of a link", bytes.size()));
   return link;

@@ -33,7 +33,7 @@ struct Link {
   std::uint64_t epoch = 0;
   Party dialer;
   Party listener;
-  bool sealed = true;  // false: after the proof, the bytes travel in clear and unprotected
+  bool seals_data = true;  // false: data travels in clear and unprotected; see Connection
   friend bool operator==(const Link&, const Link&) = default;
 };
 

@@ -13,7 +13,7 @@ const Link kLink{.job = 7,
                  .epoch = 3,
                  .dialer = {Role::kAgent, 1},
                  .listener = {Role::kLauncher, 0},
-                 .sealed = false};
+                 .seals_data = false};
 
 TEST(Link, HasAnIdentityThatNamesAllOfIt) {
   const auto parsed = parse_identity(identity_of(kLink));
@@ -29,7 +29,7 @@ TEST(Link, DiffersInItsIdentityIfAnyFactDiffers) {
   links[4].dialer.number = 2;
   links[5].listener.role = Role::kAgent;
   links[6].listener.number = 1;
-  links[7].sealed = true;
+  links[7].seals_data = true;
   std::set<Bytes> identities;
   for (const Link& link : links) identities.insert(identity_of(link));
   EXPECT_EQ(identities.size(), links.size());

@@ -22,7 +22,7 @@ Result<std::unique_ptr<StoreListener>> StoreListener::open(const TlsContext& con
                                                            StoreServer& server) {
   const Link link = store_link({});
   options.acceptance = {
-      .job = link.job, .epoch = link.epoch, .self = link.listener, .open_too = false};
+      .job = link.job, .epoch = link.epoch, .self = link.listener, .seals_data = true};
   FARANDOLE_TRY_ASSIGN(auto listener, TcpListener::open(context, options));
   FARANDOLE_TRY_ASSIGN(auto events, EventSet::make());
   Descriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));

@@ -28,8 +28,9 @@ const Link kLink{.job = 7,
                  .epoch = 3,
                  .dialer = {Role::kWorker, 1},
                  .listener = {Role::kWorker, 0},
-                 .sealed = true};
-const AcceptedLinks kAcceptance{.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = true};
+                 .seals_data = true};
+const AcceptedLinks kAcceptance{
+    .job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .seals_data = true};
 
 // With the secret of the tests, so that a recorded stream can be in the corpus.
 std::unique_ptr<TlsContext> make_context() {

@@ -55,11 +55,11 @@ inline Link usual_link() {
           .epoch = 3,
           .dialer = {Role::kWorker, 1},
           .listener = {Role::kWorker, 0},
-          .sealed = true};
+          .seals_data = true};
 }
 
 inline AcceptedLinks usual_acceptance() {
-  return {.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .open_too = false};
+  return {.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .seals_data = true};
 }
 
 // Both ends of a handshake over a simulated wire.

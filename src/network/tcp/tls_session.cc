@@ -161,7 +161,7 @@ std::unique_ptr<TlsSession> TlsSession::listen(const TlsContext& context,
 
 bool TlsSession::accepts(const Link& link) const {
   return link.job == acceptance_.job && link.epoch == acceptance_.epoch &&
-         link.listener == acceptance_.self && (link.sealed || acceptance_.open_too);
+         link.listener == acceptance_.self && link.seals_data == acceptance_.seals_data;
 }
 
 // Returns null if there is no memory, or no secret any more; then the handshake fails.
@@ -202,10 +202,10 @@ int TlsSession::read_wire(std::span<std::byte> into) {
   return length_of(count);
 }
 
-// During the handshake, takes only the bytes that OpenSSL asks for: on an open link, the bytes
-// after the handshake belong to the caller.
+// During the handshake, takes only the bytes that OpenSSL asks for, which have a limit then. So it
+// does on a link that does not seal data, because the bytes after a record may be in clear.
 Status TlsSession::receive_from_wire(std::size_t wanted) {
-  std::size_t limit = kGatheredBytes;
+  std::size_t limit = link_.seals_data ? kGatheredBytes : wanted;
   if (progress_ != Progress::kDone) {
     limit = std::min(wanted, kHandshakeBytesMax - handshake_bytes_);
     if (limit == 0)
@@ -329,7 +329,6 @@ void TlsSession::finish_handshake() {
   peer_.party = side_ == Side::kDialing ? link_.listener : link_.dialer;
   peer_.epoch = link_.epoch;
   identity_ = {};
-  if (!link_.sealed) ::SSL_free(std::exchange(ssl_, nullptr));
 }
 
 bool TlsSession::has_unsent() const {
@@ -339,7 +338,6 @@ bool TlsSession::has_unsent() const {
 }
 
 bool TlsSession::has_received() const {
-  if (ssl_ == nullptr) return wire_->has_received();
   return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
 }
 
@@ -374,7 +372,6 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
                                          std::span<const std::byte> second) {
   CHECK(progress_ == Progress::kDone, "bytes can be sent only after the handshake");
   FARANDOLE_TRY(flush());
-  if (ssl_ == nullptr) return wire_->try_send(first, second);
   if (has_unsent()) return std::size_t{0};
   if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
   // A record has its own cost, so a short header shares its record with the payload.
@@ -391,7 +388,6 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
 
 Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
-  if (ssl_ == nullptr) return wire_->try_receive(into);
   FARANDOLE_TRY(receive_failure_);
   std::size_t received = 0;
   may_have_received_ = true;
@@ -414,9 +410,34 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   return receive_failure_;
 }
 
+Result<std::size_t> TlsSession::try_send_data(std::span<const std::byte> first,
+                                              std::span<const std::byte> second) {
+  if (link_.seals_data) return try_send(first, second);
+  FARANDOLE_TRY_ASSIGN(const std::size_t sealed, try_send(first, {}));
+  if (sealed < first.size() || has_unsent()) return sealed;
+  // In one system call, a large piece would keep this rank from its other work for too long.
+  FARANDOLE_TRY_ASSIGN(const std::size_t in_clear,
+                       wire_->try_send({}, second.first(std::min(second.size(), kGatheredBytes))));
+  return sealed + in_clear;
+}
+
+Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
+  if (link_.seals_data) return try_receive(into);
+  CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
+  FARANDOLE_TRY(receive_failure_);
+  if (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1)
+    receive_failure_ = Status::rebuild_group(
+        format_text("{} ({}) has sealed more than the header of its data; it is broken",
+                    name_of(peer_.party), peer_.addresses));
+  FARANDOLE_TRY(receive_failure_);
+  auto received = wire_->try_receive(into);
+  if (!received.ok()) receive_failure_ = received.status();
+  return received;
+}
+
 void TlsSession::close() {
   if (std::exchange(closed_, true)) return;
-  if (ssl_ != nullptr && progress_ == Progress::kDone) {
+  if (progress_ == Progress::kDone) {
     ::SSL_shutdown(ssl_);
     ::ERR_clear_error();
     (void)flush().ok();  // nobody hears of an error any more

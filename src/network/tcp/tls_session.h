@@ -3,9 +3,11 @@
 //
 // TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and a key
 // that both ends derive from the job's secret and their Link. There are no certificates, tickets or
-// early data. The listening end sends nothing before the dialing end has proven that it has the
-// key, so a stranger sees only that the connection is closed. At the end of the handshake, the
-// listening end sends one sealed byte, by which the dialing end knows that it was accepted.
+// early data. If the link does not seal data, records and data in clear take turns on the wire: a
+// sealed header says how many bytes in clear follow. The listening end sends nothing before the
+// dialing end has proven that it has the key, so a stranger sees only that the connection is
+// closed. At the end of the handshake, the listening end sends one sealed byte, by which the
+// dialing end knows that it was accepted.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +34,7 @@ struct AcceptedLinks {
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   Party self;
-  bool open_too = false;  // also links that are not sealed
+  bool seals_data = true;
 };
 
 // The settings that all sessions of a process share, and the job's secret. Any thread may use it.
@@ -90,6 +92,9 @@ class TlsSession final : public Connection {
   Result<std::size_t> try_send(std::span<const std::byte> first,
                                std::span<const std::byte> second) override;
   Result<std::size_t> try_receive(std::span<std::byte> into) override;
+  Result<std::size_t> try_send_data(std::span<const std::byte> first,
+                                    std::span<const std::byte> second) override;
+  Result<std::size_t> try_receive_data(std::span<std::byte> into) override;
   bool has_unsent() const override;
   bool has_received() const override;
   int descriptor() const override { return wire_->descriptor(); }
@@ -130,7 +135,7 @@ class TlsSession final : public Connection {
   Link link_;
   Bytes identity_;
   OtherEnd peer_;
-  ssl_st* ssl_ = nullptr;  // owned; null once an open link is proven
+  ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
   bool handshake_sent_ = false;     // the dialing end has nothing more to send
   bool confirmation_sent_ = false;  // by the listening end

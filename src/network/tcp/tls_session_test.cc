@@ -195,7 +195,7 @@ TEST(TlsSession, RefusesAnyOtherLink) {
   others[2].epoch = 4;
   others[3].listener.number = 1;
   others[4].listener.role = Role::kLauncher;
-  others[5].sealed = false;
+  others[5].seals_data = false;
   for (const Link& other : others) {
     TlsPair pair(1, *context, *context, other);
     pair.shake_hands();
@@ -381,30 +381,91 @@ TEST(TlsSession, TellsAnEndFromACut) {
   EXPECT_EQ(cut.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
 }
 
-TEST(TlsSession, AnOpenLinkIsProvenAndThenInClear) {
+// Sends headers with data behind them, as frames do.
+TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
   const auto context = context_of('s');
   Link link = usual_link();
-  link.sealed = false;
+  link.seals_data = false;
   AcceptedLinks acceptance = usual_acceptance();
-  acceptance.open_too = true;
+  acceptance.seals_data = false;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     TlsPair pair(seed, *context, *context, link, acceptance);
     pair.wire->piece_bytes_max = 1 + 100 * seed;
     pair.shake_hands();
     ASSERT_TRUE(pair.proven()) << pair.listener_error.message();
     EXPECT_EQ(pair.listener->link(), link);
-    const Bytes there = random_bytes(5000, seed);
-    EXPECT_EQ(carry(*pair.dialer, *pair.listener, there), there);
-    EXPECT_EQ(carry(*pair.listener, *pair.dialer, there), there);
-    const Bytes& wire = pair.wire->directions[0].sent;
-    EXPECT_EQ(Bytes(wire.end() - 5000, wire.end()), there);
-    EXPECT_FALSE(pair.listener->has_received());
+    for (const std::size_t count : {5000UL, 1UL, 100'000UL}) {
+      const Bytes header = random_bytes(44, seed);
+      const Bytes data = random_bytes(count, seed + 1);
+      Bytes header_there(header.size());
+      Bytes data_there(data.size());
+      std::size_t sent = 0;
+      std::size_t received = 0;
+      while (received < header.size() + count) {
+        const auto of_header = std::min(sent, header.size());
+        const auto now = pair.dialer->try_send_data(std::span(header).subspan(of_header),
+                                                    std::span(data).subspan(sent - of_header));
+        ASSERT_EQ(now.status(), Status());
+        sent += *now;
+        const auto got = received < header.size()
+                             ? pair.listener->try_receive(std::span(header_there).subspan(received))
+                             : pair.listener->try_receive_data(
+                                   std::span(data_there).subspan(received - header.size()));
+        ASSERT_EQ(got.status(), Status());
+        received += *got;
+      }
+      EXPECT_EQ(header_there, header);
+      EXPECT_EQ(data_there, data);
+      const Bytes& wire = pair.wire->directions[0].sent;
+      EXPECT_EQ(Bytes(wire.end() - static_cast<std::ptrdiff_t>(count), wire.end()), data);
+      EXPECT_TRUE(std::ranges::search(wire, header).empty()) << "the header is sealed";
+    }
+    const Bytes after = random_bytes(3000, seed);
+    EXPECT_EQ(carry(*pair.dialer, *pair.listener, after), after);
+    EXPECT_TRUE(std::ranges::search(pair.wire->directions[0].sent, after).empty());
+    EXPECT_EQ(carry(*pair.listener, *pair.dialer, after), after);
     EXPECT_FALSE(pair.listener->has_unsent());
   }
   const auto other = context_of('t');
   TlsPair stranger(1, *other, *context, link, acceptance);
   stranger.shake_hands();
   EXPECT_FALSE(stranger.listener_error.ok());
+}
+
+TEST(TlsSession, BothEndsMustSealDataOrNeither) {
+  const auto context = context_of('s');
+  Link link = usual_link();
+  AcceptedLinks acceptance = usual_acceptance();
+  for (const bool seals : {true, false}) {
+    link.seals_data = seals;
+    acceptance.seals_data = !seals;
+    TlsPair pair(1, *context, *context, link, acceptance);
+    pair.shake_hands();
+    EXPECT_FALSE(pair.proven());
+    EXPECT_FALSE(pair.listener_error.ok());
+  }
+}
+
+TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
+  const auto context = context_of('s');
+  Link link = usual_link();
+  link.seals_data = false;
+  AcceptedLinks acceptance = usual_acceptance();
+  acceptance.seals_data = false;
+  TlsPair pair(1, *context, *context, link, acceptance);
+  pair.shake_hands();
+  const Bytes too_long = random_bytes(100, 1);
+  std::size_t sent = 0;
+  while (sent < too_long.size())
+    sent += pair.dialer->try_send(std::span(too_long).subspan(sent), {}).value();
+  Bytes header(44);
+  std::size_t received = 0;
+  while (received < header.size()) {
+    (void)pair.dialer->try_send({}, {});
+    received += pair.listener->try_receive(std::span(header).subspan(received)).value();
+  }
+  EXPECT_THAT(pair.listener->try_receive_data(header).status().message(),
+              HasSubstr("has sealed more than the header of its data"));
 }
 
 TEST(TlsSession, NeedsTheSecretOfThisProcess) {
