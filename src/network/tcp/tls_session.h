@@ -125,6 +125,7 @@ class TlsSession final : public Connection {
   int write_wire(std::span<const std::byte> bytes);
   Status receive_from_wire(std::size_t wanted);
   Status flush();
+  Status seal_record(std::span<const std::byte> bytes);
   Result<std::size_t> seal(std::span<const std::byte> bytes);
   Status change_key_if_due();
 
