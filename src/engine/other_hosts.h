@@ -1,5 +1,5 @@
-// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the way of
-// control messages between the leaders of the hosts, and the ends of the group on other hosts.
+// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the channels
+// for control messages between the leaders of the hosts, and the ends of the group on other hosts.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
 // then end the group. The leader of that host, which is the lowest local member, then tells the
