@@ -1,4 +1,4 @@
-"""Divide the samples of a data set among the ranks, leaving out those that have been processed."""
+"""Divide the samples of a data set that are not processed yet among the ranks."""
 
 from __future__ import annotations
 
