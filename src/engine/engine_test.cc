@@ -202,8 +202,8 @@ TEST(Engine, LeavingAfterTheLastStepKeepsTheResult) {
     });
 }
 
-// As in the last test, but the memory is exposed: other ranks may still read it when the first ones
-// leave.
+// As in the last test, but the memory is exposed: other ranks may still read it when the first
+// ranks leave.
 TEST(Engine, LeavingAfterTheLastStepKeepsExposedMemory) {
   for (int round = 0; round < 30; ++round)
     run_job(4, {}, [](Engine& engine) {

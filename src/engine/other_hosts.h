@@ -45,7 +45,7 @@ class OtherHosts {
   std::optional<std::pair<int, Bytes>> next_message();
 
   // On a leader: this host's members have completed all steps up to `completed`, and have ended the
-  // group because that rank has left.
+  // group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
   // On a leader: another leader has sent this. Only the first one counts.
   void take_end(const GroupEnd& end);

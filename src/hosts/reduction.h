@@ -92,7 +92,7 @@ class HostsReduction final : public StepBetweenHosts {
   std::int64_t result_offset(std::int64_t window, int host) const {
     return layout_.slice_offset(window, hosts().hosts() + host);
   }
-  // Where the slice of our lane lies in the chunk that a member shows of a host's part.
+  // Where the slice of our lane lies in the chunk that a member shows for a host's part.
   std::int64_t shown_offset(std::int64_t window, int host) const {
     return layout_.chunk_offset(window, host) + slice(host, window).begin -
            layout_.chunk(part(host), window).begin;

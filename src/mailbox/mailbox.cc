@@ -51,7 +51,7 @@ Offer offer_of(const Submission& submission, std::uint64_t id) {
   return offer;
 }
 
-// Why a message does not fit to a receive; empty if it fits.
+// Why a message does not fit a receive; empty if it fits.
 std::string mismatch(const Offer& offer, int from, const Submission& receive, int to) {
   if (offer.dtype == receive.dtype && offer.bytes == byte_count(receive)) return {};
   const auto elements = offer.bytes / row_of(offer.dtype).bytes;

@@ -24,7 +24,8 @@ struct NodeNews {
   std::vector<NodeMessage> questions;  // questions about workers, and answers: WorkersWanted …
 };
 
-// One thread may use it. No function blocks, except that a look-up of the endpoint's name may.
+// One thread may use it. No function blocks, except that a look-up of the endpoint's name may
+// block.
 class NodeLink {
  public:
   virtual ~NodeLink() = default;
