@@ -210,7 +210,8 @@ Finding shared_heap() {
 }
 
 // The launcher raises its soft limit to the hard limit and needs several descriptors for each
-// worker. A worker keeps the soft limit and needs two descriptors for each worker while it starts.
+// worker. A worker keeps the soft limit. While it starts, it needs two descriptors for each worker
+// of the host.
 Finding open_files() {
   constexpr std::int64_t kOwnDescriptorsOfWorker = 28;
   constexpr std::int64_t kDescriptorsPerPeer = 2;

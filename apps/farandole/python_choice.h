@@ -1,5 +1,6 @@
-// Which Python the words `python` and `python3` mean. It is the one beside the command `farandole`,
-// even if its environment is not activated. If there is none, PATH decides.
+// Which Python the words `python` and `python3` mean. They mean the Python beside the command
+// `farandole`, even if the environment of this Python is not activated. If no Python is there, PATH
+// decides.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
-  if (some_ranks_only) {  // what the launcher gives is for the engine of the whole job
+  if (some_ranks_only) {  // the values of the launcher are for the engine of the whole job
     options->rendezvous_descriptor = options->flight_record_descriptor = -1;
     options->timeline_path.clear();
     options->job_store.clear();  // all these ranks are on this host

@@ -24,13 +24,13 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// A call and its handle, which is 0 before the call is submitted. submit() and collect() store what
-// they get here instead of returning it, because an exception of a signal handler would lose a
-// return value.
+// A call and its handle, which is 0 before the call is submitted. submit() and collect() store the
+// handle and the status in this object instead of returning them, because an exception of a signal
+// handler would lose a return value.
 struct Call {
   Submission submission;
   Handle handle = 0;
-  std::optional<Status> collected = std::nullopt;  // how it ended, after collect()
+  std::optional<Status> collected = std::nullopt;  // the status of the call, after collect()
 };
 
 std::string text_of(const nb::str& text) {

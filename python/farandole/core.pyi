@@ -56,13 +56,14 @@ def barrier(name: str, group: int, /) -> Call: ...
 def send(
     name: str, group: int, buffer: BufferView, message: tuple[int, int, str], call_error: str, /
 ) -> Call:
-    """Return a call that sends to the rank, with the tag, in the channel of `message`. If
-    `call_error` is not empty, the call is invalid and fails on both ranks."""
+    """Return a call that sends a message. `message` has the receiving rank, the tag and the
+    channel. If `call_error` is not empty, the call is invalid and fails on both ranks."""
 
 def recv(
     name: str, group: int, buffer: BufferView, message: tuple[int, int, str], call_error: str, /
 ) -> Call:
-    """Return a call that receives from the rank of `message`, or from any rank if it is -1."""
+    """Return a call that receives a message. `message` has the sending rank (-1: any rank), the tag
+    and the channel."""
 
 def invalid_call(name: str, group: int, call_error: str, /) -> Call:
     """Return a call that this rank cannot make. It announces `call_error`, which all members get

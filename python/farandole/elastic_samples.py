@@ -1,4 +1,4 @@
-"""Divide the samples of a data set among the ranks, leaving out those that have been processed."""
+"""Divide the remaining samples of an epoch among the ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.objects import broadcast_object
 
 class ElasticSamples:
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    samples that were not processed among the ranks of the new job.
+    remaining samples among the ranks of the new job.
 
     The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
     process them in this order, batch by batch, so `processed_num`, a count for all ranks together,
@@ -56,7 +56,7 @@ class ElasticSamples:
         self.reset()
 
     def reset(self) -> None:
-        """Divide the samples that are not processed among the ranks of the current job."""
+        """Divide the remaining samples among the ranks of the current job."""
         self.rank, self.num_replicas = lifecycle.rank(), lifecycle.size()
         order = list(range(len(self.dataset)))
         if self.shuffle:

@@ -16,8 +16,8 @@ Value = TypeVar("Value")
 class Period(NamedTuple):
     """The time during which the members of a group use one agreement on the layout of their
     optimizers. In the next period they agree again, because some members may not have taken part
-    in the last agreement. A member has not taken part if it is new, because the job was formed
-    again, or if it called join() before the others."""
+    in the last agreement: a member that is new after the job was formed again, or a member that
+    called join() before the others."""
 
     registration: object  # a new object each time that the group is registered
     joins: int  # how often all members have joined since the registration

@@ -65,9 +65,9 @@ class PeriodicCheck:
 def _part_of(
     arrays: Arrays, params: Mapping[str, Array], number: int
 ) -> tuple[dict[str, Array], int]:
-    """Divide the bytes of all parameters into parts of PART_BYTES, and count the parts from 0 again
-    after the last. Return the elements that begin in part `number`, and how many parts there are.
-    """
+    """Divide the bytes of all parameters into parts of PART_BYTES. Return the elements that begin
+    in part `number`, and how many parts there are. After the last part, `number` counts from part 0
+    again."""
     counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
     sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
     parts = -(-sum(counts[name] * sizes[name] for name in params) // PART_BYTES)

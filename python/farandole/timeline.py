@@ -9,7 +9,7 @@ from farandole.lifecycle import engine
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Write this rank's calls from now on to a file for Perfetto (https://ui.perfetto.dev).
+    """Begin to write this rank's calls to a file for Perfetto (https://ui.perfetto.dev).
 
     Call it with the same path on every rank that the file should show; the ranks need not do so at
     the same time. The file of an earlier job is replaced. If this rank is already writing a

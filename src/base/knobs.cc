@@ -83,7 +83,8 @@ std::string text_of(const Value& value) {
     return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(value).count());
 }
 
-// Which variable gives the value of a row; none if `variable` is empty.
+// The variable that gives the value of a row, and its text. `variable` is empty if no variable is
+// set.
 struct Source {
   std::string_view variable;
   std::string_view text;

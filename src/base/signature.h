@@ -63,7 +63,7 @@ std::string problem_of(const Signature& signature);
 // product of the non-zero dimensions comes to 2^62 bytes or more.
 std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape);
 
-// A signature together with what is computed from it once, because programs submit the same
+// A signature with values that are computed from it only once, because programs submit the same
 // signature again and again.
 struct InternedSignature {
   explicit InternedSignature(Signature interned);

@@ -41,7 +41,7 @@ class Allgather {
 
  private:
   std::span<const std::byte> own_part() const;
-  // Whether that member stages its part, which has `bytes` bytes. Call it after all have entered.
+  // Whether `member` stages its part, which has `bytes` bytes. Call it after all have entered.
   bool is_staged(int member, std::int64_t bytes) const;
   Copy copy_of(int member, std::int64_t round) const;
 

@@ -59,8 +59,8 @@ struct MemberPart {
 };
 
 // In the first eight cases, members bring no bytes, few bytes, about a window, or several windows;
-// each case gives these sizes to the members in another rotation. In the other cases, all members
-// bring the same.
+// each case gives these sizes to the members in another rotation. In each of the other cases, all
+// members bring the same number of rows.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;

@@ -6,9 +6,9 @@
 namespace farandole {
 namespace {
 
-// While the root stages a part, the others copy the part before it. So a tensor of r parts takes
-// the time of r + 1 copies of a part and of r waits. More parts mean less copying time and more
-// waits.
+// While the root stages a part, the others copy the part before it. So with r parts, the copying
+// takes as long as r + 1 copies of one part, and there are r waits. With more parts, the copying
+// takes less time, but there are more waits.
 constexpr std::int64_t kRoundsWanted = 4;
 constexpr std::int64_t kPartMin = 16 * 1024;
 

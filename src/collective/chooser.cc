@@ -94,8 +94,8 @@ std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
   if (call.joined || group.members() == 1 || group.parts) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
   // A broadcast uses only the count of elements; operations on rows use only the rows. If a caller
-  // sets both, they give the same size, except in a fused allreduce, where the rows are those of
-  // one tensor.
+  // sets the count and the rows, they give the same size, except in a fused allreduce, where the
+  // rows are those of one tensor.
   const std::int64_t bytes =
       std::max(bytes_of(call), is_allreduce ? 0 : call.rows * call.row_bytes);
   if (is_allreduce ? is_faster_in_one_shot(group, bytes)

@@ -26,10 +26,10 @@ namespace farandole {
 // - When one member's step is kDone, all members have stored every flag that any member still
 //   needs. So that member may leave the group at once, and the others finish without waiting for
 //   it.
-// - If a member leaves earlier or a rank dies, no member completes a step in which it has read
-//   exposed memory, because the owner of that memory may already have overwritten it. Such a step
-//   stays kPending. A step also stays kPending if the group was closed before all had entered. A
-//   caller that sees the end of its group must therefore stop calling advance().
+// - If a member leaves before its step is kDone, or if a rank dies, no member completes a step in
+//   which it has read exposed memory, because the owner of that memory may already have overwritten
+//   it. Such a step stays kPending. A step also stays kPending if the group was closed before all
+//   had entered. A caller that sees the end of its group must therefore stop calling advance().
 // - A step that not all members have entered can be destroyed after FlagBoard::roll_back; then a
 //   new step can use its slot.
 // - advance() does about one window of work and never blocks. It must not be called after kDone,

@@ -71,7 +71,7 @@ class BasicEntryBarrier {
   }
   // True if a member has exposed its input and the group is ending, so that the member's program
   // may have overwritten that memory while we read it. Then we must not publish that we have read
-  // it; so no member completes the step.
+  // it, so that no member completes the step.
   bool is_exposer_gone() const { return any_member_exposes_input() && board_->any_member_gone(); }
 
  private:

@@ -2,12 +2,12 @@
 // a group on one host are a host part. Lane k connects the k-th member of every host part. There
 // are as many lanes as the smallest host part has members, so several processes drive the network.
 //
-// A step between hosts has two stages. First, member 0 of each host part tells the other hosts that
-// all members of its part have entered the step, and learns the same about the parts of the other
-// hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move data.
-// No lane moves data of a step before its member knows that all members on all hosts have entered
-// it. So a step that is rolled back has moved no data, and data that arrives always belongs to a
-// step that this member runs or is about to run.
+// A step between hosts has two stages. First, member 0 of each host part sends an entry to the
+// other hosts when all members of its part have entered the step, and waits for the entries of the
+// other hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
+// data. No lane moves data of a step before its member knows that all members on all hosts have
+// entered it. So a step that is rolled back has moved no data, and data that arrives always belongs
+// to a step that this member runs or is about to run.
 #pragma once
 
 #include <cstddef>

@@ -101,8 +101,8 @@ class TwoShotAllreduce {
   bool is_one_window_ = false;         // the whole tensor is one window, because nothing is staged
   bool reduces_all_ = false;           // each member reduces the whole tensor for itself
   bool others_fetch_ = true;           // some member fetches slices from our staging memory
-  // reduced elements of our slice of this window; in the first pass of an Adasum, finished staged
-  // windows
+  // how many elements of our slice of this window are reduced; in the first pass of an Adasum, how
+  // many staged windows are finished
   std::int64_t reduced_ = 0;
 };
 

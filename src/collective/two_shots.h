@@ -10,12 +10,12 @@
 //   wait until all are at phase 2w + 1 or later; fetch w.
 //
 // The windows use the parts of the staging memory in turn; there are at least three parts. A
-// member's part holds one window: the member's own slice, reduced, and its copies of all other
-// slices, for the others to reduce. stage(w + 1) overwrites window w − 2 or an earlier one. That is
-// safe: we call it after reduce(w), so all others were at phase 2w or later. They stage w only
-// after reduce(w − 1), which follows fetch(w − 2), so they have read everything that we showed of
-// window w − 2. The slot is used again in the step after the next one, which no member enters
-// before all have completed this step.
+// member's part holds one window: the reduced slice of the member itself, and its copies of all
+// other slices, which the other members reduce. stage(w + 1) overwrites window w − 2 or an earlier
+// one. That is safe: we call it after reduce(w), so all others were at phase 2w or later. They
+// stage w only after reduce(w − 1), which follows fetch(w − 2), so they have read everything that
+// we showed of window w − 2. The slot is used again in the step after the next one, which no member
+// enters before all have completed this step.
 //
 // If the call is in place: stage(w + 1) reads the user's memory of window w + 1, which is first
 // written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.

@@ -1,5 +1,5 @@
-// Limits of what the agreement sends and remembers. They bound memory, and no result depends on
-// them. Some tests build this room with smaller limits, so only .cc files may include this header.
+// Limits for the messages and the memory of the agreement. No result depends on them. Some tests
+// build this room with smaller limits, so only .cc files may include this header.
 #pragma once
 
 #include <cstddef>

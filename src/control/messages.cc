@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// The kind is the first byte of a message. Each item begins with its tag; no tag occurs in both
-// kinds of messages.
+// The kind is the first byte of a message. Announcements and streams consist of items; each item
+// begins with its tag, and the two kinds share no tag. An acknowledgement has no items.
 enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2, kAcknowledgement = 3 };
 
 template <class Item>

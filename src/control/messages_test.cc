@@ -69,7 +69,8 @@ TEST(Messages, DecodingReturnsTheEncodedItems) {
   EXPECT_EQ(decode_stream(packed(all_stream_items())).value(), all_stream_items());
 }
 
-// A message says whose its announcements are, so announcements of other members begin a new one.
+// A message names the members that made its announcements, so announcements of other members begin
+// a new message.
 TEST(Messages, AMessageHoldsTheAnnouncementsOfOneSet) {
   MemberSet both(3);
   both.insert(200);

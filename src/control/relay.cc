@@ -16,8 +16,9 @@ namespace {
 // announcements of the members below it.
 constexpr std::size_t kUnacknowledgedMax = 2;
 
-// A digest of the call that is announced. Empty for the other announcements: they depend on what
-// the member has announced before, so none of them may come before older ones of the same member.
+// A digest of the call that is announced by id or in full. Empty for every other kind of
+// announcement: its meaning depends on the earlier announcements of the member, so it must not
+// overtake them.
 std::optional<std::uint64_t> digest_of_call(const Announcement& item) {
   if (const auto* by_id = std::get_if<AnnounceById>(&item)) return by_id->id;
   const auto* in_full = std::get_if<AnnounceInFull>(&item);

@@ -63,8 +63,8 @@ class Agreement {
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, first make all other calls of a round, and then call this
-  // function until it returns none.
+  // this order. To send few messages, call all other functions of a round first, and then this one
+  // until it returns none.
   std::optional<OutgoingMessage> next_message();
 
   // Returns the decision that this member must enter now. Null if there is none, or if the last

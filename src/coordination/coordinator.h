@@ -97,9 +97,9 @@ class Coordinator {
   std::vector<int> ranks_;
   std::vector<Member> members_;
   // The member that counts as having joined last: the joined member with the most calls before its
-  // join, and of several such members that with the highest number. Empty if no member has joined.
-  // Neither clocks nor the order of arrival count: the members may be on several hosts, and after a
-  // replan all joins arrive again.
+  // join, and of several such members, the member with the highest number. Empty if no member has
+  // joined. Neither clocks nor the order of arrival count: the members may be on several hosts, and
+  // after a replan all joins arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;

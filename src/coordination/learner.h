@@ -2,9 +2,9 @@
 // them. A plan is only a prediction. A synchronization point is a step before which every member
 // had seen the completion of all earlier steps; a superstep is what lies between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
-// disjoint: if a new one overlaps an old one in part, both are cut into the shared part and what
-// remains of each. If a program has no synchronization points, a sequence in which no id repeats
-// becomes a fragment when it was seen three times in a row.
+// disjoint: if a new fragment overlaps an old one in part, three fragments replace them: the shared
+// part and the rest of each. If a program has no synchronization points, a sequence in which no id
+// repeats becomes a fragment when it was seen three times in a row.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ class Learner {
   // Returns the edits since the last call. To update a copy of the plan, apply them in this order.
   std::vector<StreamItem> take_edits() { return std::exchange(edits_, {}); }
 
-  // Forgets the steps since the last synchronization point, because the learner has not seen all
-  // steps. If the caller gives the members' counts of quiescent points so far, the next step may
-  // already be a synchronization point.
+  // Forgets the steps since the last synchronization point. Call it after events that record() does
+  // not see, such as a replan or a join. If the caller gives the members' counts of quiescent
+  // points so far, the next step may already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step of this id is issued; `contexts` are those of the members' submissions.
   // Returns true if a superstep, or a sequence that has repeated often enough, ends there. Then the

@@ -34,8 +34,8 @@ class PlanWalk {
   std::uint32_t fragments_run() const { return fragments_run_; }
   void reset_fragments_run() { fragments_run_ = 0; }
 
-  // Returns what to raise if a planned submission is in flight, but next() was null for too long.
-  // The caller adds the generation and the completed sequence.
+  // Returns the raise to send if a planned submission is in flight, but next() was null for too
+  // long. The caller adds the generation and the completed sequence.
   Raise raise_for_wait() const;
 
  private:

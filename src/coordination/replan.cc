@@ -11,8 +11,8 @@ namespace farandole {
 Replan::Replan(std::vector<int> ranks, Raise raise)
     : ranks_(std::move(ranks)), raise_(std::move(raise)) {}
 
-// A step completes only after all members have entered it. So a member is ahead of another by at
-// most one completed step, which the other has then entered.
+// A step completes only after all members have entered it. So a member can be ahead of another by
+// one completed step at most. The other member has then entered that step.
 Status Replan::add(const MemberSet& from, const Report& report) {
   constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
   for (const auto& [members, other] : reports_) {

@@ -45,8 +45,8 @@ class JobSnapshot {
   // a message, it is `call` itself or the other half of that message: the receive of a send, or the
   // send of a receive. Null if the rank has no such call in flight.
   const RecordedCall* same_call(int rank, const RecordedCall& call) const;
-  // callers() returns the ranks that have made this call; missing() returns those that must still
-  // make it before it can run.
+  // callers() returns the ranks that have made this call; missing() returns the ranks that must
+  // still make the call before it can run.
   std::vector<int> callers(const RecordedCall& call) const;
   std::vector<int> missing(const RecordedCall& call) const;
   // Finds a cycle of ranks that wait for each other: each rank waits for the next, and the last for

@@ -30,8 +30,8 @@ struct StallVerdict {
   std::vector<int> unexplained_ranks;
 };
 
-// Returns the verdict. Empty if no rank waits too long, or if nothing shows which ranks the waiting
-// ones need. A pure function.
+// Returns the verdict. Empty if no rank waits too long, or if it is unknown for which ranks the
+// waiting ranks wait. A pure function.
 std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits);
 
 }  // namespace farandole

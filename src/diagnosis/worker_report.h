@@ -17,10 +17,10 @@ namespace farandole {
 inline constexpr std::size_t kWorkerReportBytesMax = 64'500;
 
 // The report has all calls in flight, but only the last finished ones, and no traceback. A pure
-// function; `now` is the time at which the worker was looked at.
+// function; `now` is the time at which the launcher read the worker's record.
 Bytes encode_worker(const WatchedWorker& worker, TimePoint now);
 
-// Returns the worker as if it was looked at on this host, at `now`. Empty if the bytes are not a
+// Returns the worker as if this host had read its record at `now`. Empty if the bytes are not a
 // report. A pure function.
 std::optional<WatchedWorker> decode_worker(std::span<const std::byte> bytes, TimePoint now);
 

@@ -47,15 +47,16 @@ struct Engine::Parts {
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores,
                                          std::unique_ptr<HostNetwork> network = nullptr);
 
-// How a rank reaches the others of its job.
+// How a rank reaches the other ranks of its job.
 struct Surroundings {
   Stores stores;
   std::unique_ptr<HostNetwork> network;  // null without a job_store
 };
 
-// Returns what the options say. The LocalStore is the launcher's, the one under the rendezvous id,
-// or a new MemoryStore for a rank that is alone on its host. Without a job_store, it is also the
-// job's Store. `options.context` must be set. Errors: as Engine::create().
+// Returns the surroundings that the options describe. The LocalStore belongs to the launcher, or is
+// found by the rendezvous id, or is a new MemoryStore if the rank is alone on its host. Without a
+// job_store, it is also the job's Store. `options.context` must be set. Errors: as
+// Engine::create().
 Result<Surroundings> find_surroundings(const EngineOptions& options);
 
 }  // namespace farandole

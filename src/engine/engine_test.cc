@@ -202,8 +202,8 @@ TEST(Engine, LeavingAfterTheLastStepKeepsTheResult) {
     });
 }
 
-// As in the last test, but the memory is exposed: other ranks may still read it when the first ones
-// leave.
+// As in the last test, but the memory is exposed: other ranks may still read it when the first
+// ranks leave.
 TEST(Engine, LeavingAfterTheLastStepKeepsExposedMemory) {
   for (int round = 0; round < 30; ++round)
     run_job(4, {}, [](Engine& engine) {
@@ -515,8 +515,8 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
   });
 }
 
-// Each rank is the last to join once: it has one batch more. When the coordinator joins last, it
-// may not have received the other joins yet.
+// In each round, another rank joins last, because it has one batch more. When the coordinator joins
+// last, it may not have received the other joins yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),

@@ -1,6 +1,6 @@
-// Tests the texts of all errors that one rank can cause alone, or several ranks by different calls.
-// Each text says what was wrong, the value, which rank, and what to do. The tests compare whole
-// texts, so that these change only on purpose.
+// Tests the texts of all errors that one rank can cause alone, and of those that several ranks
+// cause by different calls. Each text says what was wrong, the value, which rank, and what to do.
+// The tests compare whole texts, so that these change only on purpose.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -70,18 +70,19 @@ class GroupMember {
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
   // While other members may still write to memory that this rank has exposed, the calls stay in
   // flight, and a later advance() finishes them. At deadline(), tick() stops sharing the memory.
-  // Only the first end() has an effect. Returns true if this gives up a step that all members on
-  // this host have entered, in a group with members on several hosts: those on other hosts may
-  // complete it.
+  // Only the first end() has an effect. Returns true if it gives up a step that members on other
+  // hosts may complete: all members on this host have entered the step, and the group has members
+  // on several hosts.
   bool end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
 
   // The following three functions do nothing if all members are on this host; see OtherHosts.
-  // Tells the members on other hosts that the group has ended here because that rank has left.
+  // Tells the members on other hosts that the group has ended here because `rank` has left.
   void send_group_end(int rank, const std::string& reason);
-  // Takes what another host has sent by send_group_end().
+  // Takes an end that another host has sent by send_group_end().
   void take_group_end(const GroupEnd& end);
-  // The end on another host, if this host has completed the steps that the other one has completed.
+  // Returns the end of the group on another host. Empty if there is none, or until this host has
+  // completed all steps that the other host has completed.
   std::optional<GroupEnd> end_elsewhere() const;
   // Why the group is over; empty while it goes on. advance() may end it, too.
   const std::optional<Status>& ended() const { return ended_; }

@@ -18,7 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// Limits a wait for the key of a new group, which has already been set.
+// Limits the wait for the key of a new group. The key has already been set.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 

@@ -1,6 +1,7 @@
 // Groups: which groups the job has, and how groups are added and removed while the job runs. Every
-// change is collective over the world. The ranks all-gather the change that each requests and the
-// result of each step. So a different request, a failure or a death is the same error on all ranks.
+// change is collective over the world. The ranks all-gather which change each of them requests, and
+// whether each part of the change has succeeded. So if the requests differ, or if a rank fails or
+// dies, all ranks get the same error.
 #pragma once
 
 #include <functional>

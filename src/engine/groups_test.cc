@@ -269,8 +269,8 @@ TEST(Groups, AnInterruptionEndsTheWait) {
   });
 }
 
-// A rank may leave immediately after it has added the group. Calls of others in the group then fail
-// with its name.
+// A rank may leave immediately after it has added the group. Then the calls of the other member in
+// the group fail, and the error names the rank that left.
 TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   for (int round = 0; round < 30; ++round) {
     run_job(3, {}, [](Engine& engine) {

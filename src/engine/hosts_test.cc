@@ -71,7 +71,8 @@ TEST_P(EngineOnHosts, LeavesRightAfterTheLastCall) {
   }
 }
 
-// One rank leaves without the call that the others make. Their error names it, on all hosts.
+// One rank leaves without making the call that the others make. On all hosts, the others get an
+// error that names this rank.
 TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
   const int size = static_cast<int>(GetParam().size());
   for (int leaver = 0; leaver < size; ++leaver) {
@@ -106,9 +107,7 @@ TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
   });
 }
 
-// Every rank sends to every other rank, and receives from it. Messages between hosts are an error
-// on both ranks, however late the other one is.
-// A send of this operation's element count, or a receive.
+// A send of `memory` to `peer`, or a receive from `peer` into `memory`.
 Submission message(Operation operation, int peer, std::vector<float>& memory) {
   Submission submission;
   submission.operation = operation;
@@ -120,6 +119,7 @@ Submission message(Operation operation, int peer, std::vector<float>& memory) {
   return submission;
 }
 
+// Every rank sends to every other rank, and receives from it.
 TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
   constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};  // in floats; 2048 are sent early
   run_job(GetParam(), {}, [&](Engine& engine) {

@@ -14,10 +14,12 @@ namespace {
 
 // How long a rank that ends its groups waits for the next progress of a step that all have entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
-// Why the epoch is over if a rank ends in the middle of a step that its host has entered.
+// The reason for the end of the epoch if a rank gives up a step that all members on its host have
+// entered.
 constexpr const char* kGivesUpStep =
     "it gave up a step that ranks on other hosts may have completed";
-// How long a rank that leaves waits at most until the other hosts have all that it has sent.
+// The longest time for which a rank that leaves waits until the other hosts have received all that
+// it has sent.
 constexpr std::chrono::seconds kFlushTimeout(5);
 
 }  // namespace
@@ -59,7 +61,7 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-// What a rank has said before its connection broke comes before the failure.
+// First handles all that a rank has sent, and only then the failure of the connection to that rank.
 bool Memberships::advance_channels(std::vector<Record*>& finished) {
   bool progress = channels_->advance();
   channels_->for_each([&](int sender, PeerChannel& channel) {
@@ -106,8 +108,9 @@ void Memberships::close_epoch(int dead_rank, const std::string& reason) {
   pass_on_death();
 }
 
-// Every rank that learns of a death tells the ranks to which it has channels. This comes before the
-// ends of its groups and its goodbye, because a rank that reads those first would go on.
+// Every rank that learns of a death tells the ranks to which it has channels. It does so before it
+// sends the ends of its groups or its goodbye: a rank that received one of these first would see
+// only a leave, after which other groups go on.
 void Memberships::pass_on_death() {
   const auto dead_rank = doorbells_.closed_by();
   if (channels_ == nullptr || !dead_rank || std::exchange(death_passed_on_, true)) return;
@@ -119,7 +122,7 @@ bool Memberships::advance_all(std::vector<Record*>& finished) {
   bool progress = channels_ != nullptr && advance_channels(finished);
   progress |= mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
-  // What the members have sent leaves now, because this rank may drive no further round for long.
+  // Send the frames of the members now, because a long time may pass before the next round.
   if (channels_ != nullptr && channels_->wants_to_send()) progress |= advance_channels(finished);
   return progress;
 }
@@ -158,9 +161,8 @@ bool Memberships::has_news() {
          });
 }
 
-// A death comes before everything else. If the leader has passed on an end on another host, the
-// group ended there before any member on this host has left: the leader passes nothing on after
-// that.
+// A death counts before everything else. An end that the leader has passed on from another host
+// counts before a leave on this host: the leader passes nothing on once it ends the group itself.
 std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& member,
                                                           const EndedRanks& ended) const {
   const auto end = member.end_elsewhere();
@@ -200,8 +202,8 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     if (ended.first_dead_rank) continue;
     // If another host has ended the group without entering the step, no host can complete it.
     if (gives_up_step && !ending.from_elsewhere) close_epoch(doorbells_.rank(), kGivesUpStep);
-    // Also passes on what has come from elsewhere, so that all hosts blame the same rank even if
-    // this one leaves next.
+    // Also pass on an end that has come from another host, so that all hosts blame the same rank
+    // even if this rank leaves next.
     member->send_group_end(ending.failure.failed_rank, ending.reason);
   }
 }
@@ -260,7 +262,8 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     for (auto& member : members_)
       may_progress |=
           !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
-    // After any_member_gone(), because a member that is gone has stored all that it ever will.
+    // Call advance_all() after any_member_gone(): a member that is gone has stored all that it ever
+    // will.
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;

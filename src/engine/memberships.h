@@ -128,9 +128,9 @@ class Memberships {
   bool has_unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up
-  // Groups that end when they have finished their step, because all hosts have entered it.
+  // Groups that end only after their current step, because all hosts have entered that step.
   std::set<GroupId> ending_;
-  // Ends of groups that this rank has not added yet. No number is used for two groups.
+  // Ends of groups that this rank has not added yet. The id of a group is never used again.
   std::vector<GroupEnd> early_ends_;
   std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
   bool death_passed_on_ = false;

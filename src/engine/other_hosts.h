@@ -1,5 +1,5 @@
-// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the way of
-// control messages between the leaders of the hosts, and the ends of the group on other hosts.
+// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the channels
+// for control messages between the leaders of the hosts, and the ends of the group on other hosts.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
 // then end the group. The leader of that host, which is the lowest local member, then tells the
@@ -45,7 +45,7 @@ class OtherHosts {
   std::optional<std::pair<int, Bytes>> next_message();
 
   // On a leader: this host's members have completed all steps up to `completed`, and have ended the
-  // group because that rank has left.
+  // group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
   // On a leader: another leader has sent this. Only the first one counts.
   void take_end(const GroupEnd& end);

@@ -79,7 +79,7 @@ class ProgressLock {
   void take_claimed();
 
   // From now on, no caller can take the lock. Returns false if it was called before. The engine
-  // must wake all threads, and then claims the lock for its end.
+  // must then wake all threads, and claim the lock for its shutdown.
   bool stop();
 
   // The thread "progress" waits until this or is_stopping() returns true.

@@ -18,7 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::uint32_t kStopEvent =
-    UINT32_MAX;  // the epoll data of stop_event_; others have ranks
+    UINT32_MAX;  // the epoll data of stop_event_; that of a pidfd is its rank
 
 }  // namespace
 

@@ -265,7 +265,8 @@ class FormationProtocol {
   }
 
   // Returns what is known about each rank, by rank. A rank that has not come has the host −1.
-  // Errors: kFixCall for the first rank that differs from this one.
+  // Errors: kFixCall for the first rank whose size, settings or groups differ from those of this
+  // rank.
   Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
     std::vector<RankInfo> ranks(members.size());
     std::vector<std::string> tokens;

@@ -1,9 +1,10 @@
 // Formation: how the ranks of a job connect to each other through the Stores. Each rank publishes
 // its member record in the job's Store; so all find out which ranks are on which host. Then the
-// ranks of each host share memory through their LocalStore: each rank its heap, the lowest rank the
-// doorbells, and the first member of every group on the host the group's memory. Each rank waits
-// until all ranks of the job have mapped the memory that they need. Then the keys are removed. The
-// number of a rank's requests does not grow with the size of the job, except by one per 64 ranks.
+// ranks of each host share memory through their LocalStore: each rank shares its heap, the lowest
+// rank shares the doorbells, and the first member of a group on the host shares the group's memory.
+// Each rank waits until all ranks of the job have mapped the memory that they need. Then the keys
+// are removed. The number of a rank's requests does not grow with the size of the job, except by
+// one per 64 ranks.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ struct FormedGroup {
   std::shared_ptr<Segment> segment;
 
   bool is_on_several_hosts() const;
-  // The members of each host part, and the host part of this rank, a member. Sets only `members`
-  // and `host`.
+  // Returns the members of each host part, and the index of the host part of `own_rank`, which must
+  // be a member. Sets only `members` and `host`.
   HostParts parts(int own_rank) const;
 };
 

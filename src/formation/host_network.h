@@ -1,5 +1,6 @@
-// HostNetwork: how this rank reaches ranks on other hosts, from before the formation, which needs
-// this rank's addresses, until the channels are made, which need the formation.
+// HostNetwork: prepares the channels of this rank to ranks on other hosts. It begins to listen
+// before the formation, because the formation publishes this rank's addresses. It makes the
+// channels after the formation, because they need the addresses of the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +32,8 @@ class HostNetwork {
   // Begins to listen, for links of this epoch only. Returns the addresses, with ports, at which the
   // other ranks reach this one. Errors: kFixCall for a wrong choice of interfaces; kStop.
   Result<std::vector<std::string>> listen(int rank, std::int64_t epoch);
-  // Makes the channels of a formation for which listen() was called, and which must outlive them.
-  // `start_timeout` is the limit
-  // for each connection. Errors: kStop.
+  // Makes the channels of a formation, which must outlive them. Call listen() before.
+  // `start_timeout` is the limit for each connection. Errors: kStop.
   Result<std::unique_ptr<Channels>> make_channels(const Formation& formation,
                                                   std::chrono::milliseconds start_timeout);
 

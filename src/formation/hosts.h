@@ -30,7 +30,7 @@ RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
 // Returns the hosts and those of their ranks that have come: "fox (ranks 0, 1), hen (rank 2)".
 std::string hosts_text(const std::vector<RankInfo>& ranks);
 
-// Compares the topology that a launcher has given a rank with the one that follows from the
+// Compares the topology that a launcher has given a rank with the topology that follows from the
 // records of all ranks. `given` may lack local and cross ranks and sizes (−1). Errors: kFixCall,
 // with both topologies and the hosts.
 Status check_found(const RankTopology& given, const std::vector<RankInfo>& ranks);

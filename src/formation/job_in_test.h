@@ -1,6 +1,6 @@
-// For tests: jobs over several hosts in one process. Every rank is a thread. Each host is a
-// MemoryStore, which the ranks of that host use as their LocalStore, and all ranks share another
-// one as the job's Store.
+// For tests: jobs over several hosts in one process. Every rank is a thread. Each host has a
+// MemoryStore, which its ranks use as their LocalStore. All ranks share another MemoryStore as the
+// job's Store.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,8 @@
 // HostsAlltoall: the all-to-all of a group that has members on several hosts. The notes carry the
 // splits of the host's members for the whole group, and the length of the longest stream from that
 // host; the other hosts keep only the splits for their own members. supports() says which groups
-// are too large for that. The stream from one host to another consists of the rows from each member
-// of the sending host to each member of the receiving host, sender by sender.
+// are too large for these notes. The stream from one host to another consists of the rows from each
+// member of the sending host to each member of the receiving host, sender by sender.
 //
 // Cost: each row that leaves its host is on the wire once; two one-way latencies, and the waits of
 // HostCopies. A member that sends n bytes and gets m bytes moves 2 (n + m) bytes.

@@ -1,10 +1,10 @@
 // HostCopies: the windows of the operations that only copy: broadcast, all-gather and all-to-all.
 //
 // In a window, each member stages what it brings to the chunks of its host's streams, at the
-// position of this data in the chunk. Lane k sends slice k of each chunk straight out of the
-// staging memory of the members that have it, and receives its slices of the other hosts' chunks
-// into its own staging memory. The members copy data that stays on the host from the staging memory
-// of the others as soon as it is staged. They copy data from other hosts as soon as it is complete.
+// position of this data in the chunk. Local member k sends slice k of each chunk through lane k,
+// straight out of the staging memory of the members that have it. It receives slice k of the other
+// hosts' chunks into its own staging memory. As soon as data that stays on the host is staged, the
+// members copy it from there. They copy data from other hosts as soon as it is complete.
 //
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and one one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
@@ -59,7 +59,7 @@ class HostCopies {
  private:
   const Group& group() const { return notes_->entry_barrier().group(); }
   const HostParts& hosts() const { return notes_->parts(); }
-  // Which of our streams goes to that host.
+  // The index of our stream to this host.
   int outgoing_index(int host) const { return streams_.outgoing.size() == 1 ? 0 : host; }
   const HostStream& outgoing(int index) const {
     return streams_.outgoing[static_cast<std::size_t>(index)];

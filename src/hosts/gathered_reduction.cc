@@ -6,8 +6,8 @@
 
 #include "device/cpu/adasum.h"
 
-// The payload of a note has a byte for each member of the host, which says whether it brings data,
-// and then the inputs of all these members if they are small.
+// The payload of a note has a byte for each member of the host, which says whether the member
+// brings data, and then the inputs of all these members if they are small.
 
 namespace farandole {
 namespace {

@@ -129,7 +129,8 @@ void HostsReduction::reduce_notes() const {
   }
 }
 
-// Copies what the lanes of the other members reduce. Our lane reads our input directly.
+// Copies the data that the other members of our host reduce. We read the slice that we reduce
+// directly from our input.
 void HostsReduction::stage(std::int64_t window) {
   if (options_.tensor.joined) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
@@ -150,8 +151,8 @@ const std::byte* HostsReduction::input_at(const Block& block, StreamRange range)
   return options_.tensor.input + block.input + (range.begin - block.begin);
 }
 
-// Reduces our lane's slice of the members' inputs. Writes the result to the place of this slice in
-// the chunk that we show. No other member reads that place.
+// Reduces the slice of our lane over the inputs of the members of our host. Writes the result to
+// the place of this slice in the chunk that we show. No other member reads that place.
 void HostsReduction::reduce_slice(std::int64_t window, int host) const {
   const EntryBarrier& entry_barrier = notes_.entry_barrier();
   const StreamRange all = slice(host, window);

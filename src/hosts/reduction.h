@@ -4,10 +4,10 @@
 // inputs to its host sum in shared memory and sends each part of it to the host of that part, which
 // adds the host sums. In an allreduce, it then sends the result to all hosts.
 //
-// In a window, lane k reduces slice k of every chunk over the members of its host and sends it. The
-// streams of a lane are R0 R1 G0 R2 G1 … : Rw is its slice of the host sums of window w, and Gw is
-// its slice of the results of window w, only in an allreduce. Both ends keep to this order. So a
-// lane sends Gw when it has begun window w + 1 and has all Rw.
+// In a window, local member k reduces slice k of every chunk over the members of its host and sends
+// it through lane k. The streams of a lane are R0 R1 G0 R2 G1 … : Rw is its slice of the host sums
+// of window w, and Gw is its slice of the results of window w, only in an allreduce. Sender and
+// receiver keep to this order. So a member sends Gw when it has begun window w + 1 and has all Rw.
 //
 // Sums are formed in rank order on each host, and then over the hosts in the order of hosts. All
 // members get the same bits, but not those that they would get on one host. The half types are
@@ -21,8 +21,8 @@
 // - otherwise: 2 waits, and 2 per window; a one-way latency for the notes, and then per window one,
 //   or two in an allreduce, with two windows on the wire. Each host sends 2 (h − 1)/h · n bytes in
 //   an allreduce, the lower bound, and half of that in a reduce-scatter. Each member moves
-//   (2 − 2/L) n bytes to stage and 2n to fetch, in a reduce-scatter only 2/(hp) · n. A lane moves
-//   (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results.
+//   (2 − 2/L) n bytes to stage and 2n to fetch (2/(hp) · n in a reduce-scatter). A member with a
+//   lane also moves (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results.
 #pragma once
 
 #include <array>
@@ -92,14 +92,14 @@ class HostsReduction final : public StepBetweenHosts {
   std::int64_t result_offset(std::int64_t window, int host) const {
     return layout_.slice_offset(window, hosts().hosts() + host);
   }
-  // Where the slice of our lane lies in the chunk that a member shows of a host's part.
+  // Where the slice of our lane lies in the chunk that a member shows for a host's part.
   std::int64_t shown_offset(std::int64_t window, int host) const {
     return layout_.chunk_offset(window, host) + slice(host, window).begin -
            layout_.chunk(part(host), window).begin;
   }
 
-  // Where the streams of our lane are when it has the contributions of a window, and when it has
-  // sent and received all data of it. Only for the two windows on the wire.
+  // The positions in the streams of our lane when we have the contributions of a window, and when
+  // we have sent and received all data of the window. Only for the two windows on the wire.
   LaneStreams::Mark& contributed(std::int64_t window) {
     return contributed_[static_cast<std::size_t>(window % 2)];
   }
@@ -123,8 +123,8 @@ class HostsReduction final : public StepBetweenHosts {
   Reduction to_host_sum_;
   Reduction to_result_;
   std::int64_t window_count_ = 0;
-  std::int64_t begun_ = 0;     // windows whose host sums our lane has begun to send
-  std::int64_t combined_ = 0;  // windows whose results our lane has reduced
+  std::int64_t begun_ = 0;     // windows whose host sums we have begun to send
+  std::int64_t combined_ = 0;  // windows whose results we have reduced
   std::array<LaneStreams::Mark, 2> contributed_;
   std::array<LaneStreams::Mark, 2> complete_;
 };

@@ -78,8 +78,9 @@ class HostStream {
   std::int64_t bytes_ = 0;
 };
 
-// How the windows use the staging memory after the notes. Each half has the chunks that the member
-// shows, and then slices that its lane receives or reduces. All hosts compute the same sizes.
+// How the windows use the staging memory after the notes. Each half of that memory has the chunks
+// that the member shows, and then the slices that the member receives or reduces. All hosts compute
+// the same sizes.
 class WindowLayout {
  public:
   // The most bytes of one stream in a window; more would leave the caches.
@@ -94,7 +95,7 @@ class WindowLayout {
   StreamRange chunk(const HostStream& stream, std::int64_t window) const {
     return stream.chunk(window, chunk_bytes_);
   }
-  // What a lane carries of a chunk.
+  // The slice of a chunk that a lane carries.
   StreamRange slice(StreamRange chunk, int lane) const {
     const std::int64_t full = round_up(rounds_for(chunk.bytes(), lanes_), kPieceAlignment);
     return {std::min(chunk.begin + lane * full, chunk.end),

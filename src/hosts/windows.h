@@ -3,10 +3,10 @@
 // Lane k carries slice k of each chunk. For window w, a member does this:
 //   A(w): stages its part of the window, and publishes that;
 //   K(w): waits until all have done A(w). Then it takes the data that needs no other host from
-//         the staging memory of the others, and its lane begins to send and receive;
-//   B(w): waits until its lane has sent all data of the window, and has all results of it in its
-//         own staging memory. Then it publishes that;
-//   C(w): waits until all have done B(w), and fetches its results from the lanes.
+//         the staging memory of the others, and begins to send and receive through its lane;
+//   B(w): waits until it has sent all its data of the window, and has all results of its lane in
+//         its own staging memory. Then it publishes that;
+//   C(w): waits until all have done B(w), and fetches its own results from their staging memory.
 // Each member does this in the order
 //   A0 K0 A1 K1 B0 C0 A2 K2 B1 C1 A3 K3 B2 C2 …
 // so two windows are on the wire at any time. Members without a lane do the same, except that they
@@ -16,14 +16,14 @@
 // - What a member stages in A(w + 2) overwrites what others read in K(w) and sent until B(w). The
 //   member has done C(w) before, so all have published B(w), and each did so after its K(w) and its
 //   sends.
-// - What a lane receives in window w + 2 overwrites results that others fetched in C(w). The lane
-//   has waited in K(w + 2) until all have done A(w + 2), which they do after C(w).
+// - What a member receives in window w + 2 overwrites results that others fetched in C(w). The
+//   member has waited in K(w + 2) until all have done A(w + 2), which they do after C(w).
 // - The slot is used again in the step after the next one, which no member enters before all have
 //   completed this step.
 //
-// The waits form no cycle between hosts. A lane waits only for data that the other lanes send in
-// K(w), or that they send after they have received the data of K(w). Before a lane can do K(w),
-// only the members of its own host must have done C(w − 2).
+// The waits form no cycle between hosts. A member waits only for data that members on other hosts
+// send in K(w), or that they send after they have received the data of K(w). Before a member can do
+// K(w), only the members of its own host must have done C(w − 2).
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,9 @@ class BasicHostWindows {
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): A;
   //   void begin(window): K;
-  //   bool drive(): advances the exchanges of our lane, for example forwards data that has arrived.
+  //   bool drive(): sends and receives through our lane, for example forwards data that has come.
   //     Returns whether it did anything. Called before all else, so that the wire does not idle;
-  //   bool is_complete(window): whether our lane has sent all data and has all results;
+  //   bool is_complete(window): whether we have sent all data and have all results;
   //   void fetch(window): C.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm) {

@@ -12,7 +12,7 @@ namespace {
 // Records what HostWindows calls.
 struct Recorder {
   std::string text = {};
-  std::int64_t complete_windows = 1 << 20;  // windows of which the lane has all results
+  std::int64_t complete_windows = 1 << 20;  // windows of which the member has all results
   bool drives = false;
 
   void add(char letter, std::int64_t window) {

@@ -18,7 +18,7 @@ namespace {
 
 // "farandol" in ASCII.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
-// Increased by every change of the job sheet's format or of the flight record's.
+// Increased by every change of the job sheet's format or of the flight record's format.
 constexpr std::uint32_t kFormat = 4;
 
 // The state of a worker. One word has the state together with its signal or exit code, so a reader

@@ -26,7 +26,7 @@ class WorkerReports {
   // with its first report. Errors: kStop.
   static Result<std::unique_ptr<WorkerReports>> create(int size);
 
-  // `report` is a worker report (diagnosis/worker_report.h) that has come now. A longer one than
+  // `report` is a worker report (diagnosis/worker_report.h) that has come now. A report longer than
   // kWorkerReportBytesMax is ignored.
   void store(int rank, std::span<const std::byte> report, TimePoint now);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }

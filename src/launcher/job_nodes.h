@@ -1,5 +1,5 @@
 // JobNodes: this launcher's part in a job over several nodes: the job's secret, the link to the
-// other launchers, and what the workers of this node need to find those of the others.
+// other launchers, and what the workers of this node need to find the workers of the other nodes.
 #pragma once
 
 #include <memory>

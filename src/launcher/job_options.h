@@ -34,7 +34,7 @@ struct CallerDescriptors {
 struct JobOptions {
   int workers = 1;                   // on this node
   std::vector<std::string> command;  // the program and its arguments
-  // Environment variables that every worker gets. They override what it inherits.
+  // Environment variables that every worker gets. They override inherited variables.
   std::vector<std::pair<std::string, std::string>> settings;
   // How much freed memory a worker may keep for new tensors; 0: as the C library does by default.
   std::size_t kept_bytes = 0;

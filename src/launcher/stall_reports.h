@@ -45,7 +45,7 @@ class StallReports {
   // When to call check() again; empty if this launcher has nothing to check.
   std::optional<TimePoint> next_check() const;
   void check(TimePoint now);
-  // Handles a question of node 0, or an answer to one of ours.
+  // Handles a question of node 0, or an answer to a question of ours.
   void handle(const NodeMessage& message, TimePoint now);
 
   // Call it when the poller reports a stack, and at the deadline.

@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 constexpr TimePoint kStart{seconds(1000)};
 
-// Keeps what is told to the other nodes.
+// Keeps the messages to the other nodes.
 class FakeLink final : public NodeLink {
  public:
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
@@ -55,7 +55,7 @@ class Launcher {
     }
     reports.begin(layout_, {&link, kept.get()}, [this] { return workers; }, kStart);
   }
-  // The worker waits in a call since kStart.
+  // Records that the worker has waited in a call since kStart.
   void wait_in_call(std::size_t local_rank) {
     RecordedCall call;
     call.handle = 1;

@@ -104,7 +104,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   return {};
 }
 
-// The engine's errors usually end the workers. Programs that do not use the engine are ended by us.
+// The engine's errors usually end the workers. We end programs that do not use the engine.
 Actions Supervision::other_node_failed(const std::string& why, TimePoint now) {
   if (state_ != State::kRunning || finished()) return {};
   other_failure_ = why;

@@ -31,7 +31,7 @@ class Supervision {
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
   // After all workers have succeeded, the processes that they have left behind have this time to
-  // end. Then they get SIGTERM, and the same time again until SIGKILL.
+  // end. Then they get SIGTERM and, after the same time again, SIGKILL.
   static constexpr auto kLeftoverTime = std::chrono::seconds(2);
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);

@@ -13,11 +13,11 @@
 namespace farandole {
 namespace {
 
-// How many messages a rank may have sent to another one that has not taken them yet. The receiver
-// keeps only these, so this limits the memory that it needs for them.
+// How many sends from one rank to another may be done before the receiver has taken the messages.
+// The receiver keeps the data of these messages, so this limits its memory.
 constexpr std::size_t kEarlyMax = 64;
-// How many envelopes of one rank are read in a round, and how many parts of data are sent to it, so
-// that the groups and other messages make progress, too.
+// How many envelopes of one rank are read in a round, and how many parts of data are sent to that
+// rank. Without this limit, the groups and the other messages might make no progress.
 constexpr int kEnvelopesPerRound = 16;
 // How many bytes of a large message go into the ring at once.
 constexpr std::size_t kPartBytes = 16 * 1024;
@@ -51,7 +51,7 @@ Offer offer_of(const Submission& submission, std::uint64_t id) {
   return offer;
 }
 
-// Why a message does not fit to a receive; empty if it fits.
+// Why a message does not fit a receive; empty if it fits.
 std::string mismatch(const Offer& offer, int from, const Submission& receive, int to) {
   if (offer.dtype == receive.dtype && offer.bytes == byte_count(receive)) return {};
   const auto elements = offer.bytes / row_of(offer.dtype).bytes;

@@ -1,9 +1,9 @@
 // Mailbox: this rank's messages to and from the other ranks of the job. Each pair of ranks on this
-// host has two message rings, which lie in memory that all ranks of the host map; a page of it is
-// allocated at its first use. Messages to and from a rank on another host go through the channel to
-// that rank, which is made at the first use. Messages need no agreement: the receiver matches them
-// by group, channel and tag, in the order in which they came. A mailbox never blocks. Only the
-// holder of the progress lock may call it.
+// host has two message rings. They lie in memory that all ranks of the host map; the kernel
+// allocates a page of this memory at its first use. Messages to and from a rank on another host go
+// through the channel to that rank, which is made at the first use. Messages need no agreement: the
+// receiver matches them by group, channel and tag, in the order in which they came. A mailbox never
+// blocks. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <cstddef>
@@ -50,11 +50,12 @@ class Mailbox {
   bool is_moving_data() const;
 
   // The rank is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
-  // message that has come as a whole can still be received. Before that, call advance() until it
-  // makes no progress, because the peer may have sent something just before its end.
+  // message that has come as a whole can still be received. Before end_peer(), call advance() until
+  // it makes no progress, because the peer may have sent something just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
   bool is_gone(int rank) const { return peers_[static_cast<std::size_t>(rank)].gone.has_value(); }
-  // The group was removed, so nothing matches its messages any more. Its sends were done early.
+  // Forgets the receives and the offers of a removed group. The sends of these offers are done,
+  // because they were sent early.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
@@ -101,8 +102,8 @@ class Mailbox {
     std::map<std::uint64_t, Receiving> receiving;  // by id
     std::optional<Status> gone;
   };
-  // A receive without a message. It keeps what decides whether a message matches, because an
-  // invalid receive is finished before its message comes.
+  // A receive without a message. It keeps the fields that decide whether a message matches, because
+  // an invalid receive is finished before its message comes.
   struct Posted {
     Record* record;  // null for an invalid receive
     GroupId group;
@@ -114,7 +115,7 @@ class Mailbox {
 
     bool matches(const Offer& offer, int source) const;
     // Empty while a rank that may still send the message is in the job. Otherwise the rank whose
-    // end ends this receive.
+    // leave or death ends this receive.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 

@@ -20,7 +20,7 @@ class NodeChannel {
       : connection_(std::move(connection)) {}
 
   void send(const NodeMessage& message);
-  // Sends what still waits, and returns the messages that have come.
+  // Sends as much as possible of the waiting messages, and returns the messages that have come.
   std::vector<NodeMessage> advance();
   // Not ok if the connection has ended; then why: kRebuildGroup or kStop.
   const Status& status() const { return status_; }

@@ -24,13 +24,14 @@ struct NodeNews {
   std::vector<NodeMessage> questions;  // questions about workers, and answers: WorkersWanted …
 };
 
-// One thread may use it. No function blocks, except that a look-up of the endpoint's name may.
+// One thread may use it. No function blocks, except that a look-up of the endpoint's name may
+// block.
 class NodeLink {
  public:
   virtual ~NodeLink() = default;
 
-  // Does all that can be done now. Errors, which are final and come only before start(): kFixCall
-  // if the nodes contradict each other, kStop if not all of them have come in time; for users.
+  // Does all that can be done now. Errors are final, come only before start(), and have texts for
+  // users: kFixCall if the nodes contradict each other, kStop if not all of them have come in time.
   virtual Result<NodeNews> advance(TimePoint now) = 0;
   // Set when all nodes have come.
   virtual const std::optional<Start>& start() const = 0;

@@ -19,10 +19,12 @@ constexpr auto kDialTime = std::chrono::seconds(15);  // for all addresses of th
 // A process at the endpoint that turns us away has another secret, or is about to end: an earlier
 // job may still use the port. After this time, we conclude that it has another secret.
 constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
-// After the start timeout, node 0 says which nodes are missing.
+// After the start timeout, node 0 says which nodes are missing. This launcher waits for that
+// message for this time.
 constexpr auto kLastWordTime = std::chrono::seconds(5);
 
-// Marks an endpoint that means this host: on another host than that of node 0, it is a mistake.
+// Returns the text of the endpoint, with a remark if the endpoint means this host. Unless node 0 is
+// on this host, too, such an endpoint is a mistake.
 std::string place_text(const Endpoint& endpoint) {
   const auto address = SocketAddress::parse_ip(endpoint.host);
   const bool is_this_host =

@@ -26,7 +26,7 @@ class RollCall {
     std::string rejection;  // why the node cannot take part; empty if it can
     bool ends_job = false;  // the contradiction concerns all nodes
   };
-  // A launcher has said what it is. `from` is its address, for texts.
+  // A launcher has sent its Hello. `from` is its address, for texts.
   Verdict arrive(const Hello& hello, const std::string& from);
   // The connection to a node that had come has ended. Before the start, the node may come again.
   void leave(int node);

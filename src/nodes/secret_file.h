@@ -14,7 +14,7 @@ namespace farandole {
 // made; kStop.
 Status make_secret_file(const std::string& path);
 
-// Memory with the secret that nobody can change.
+// Returns memory that holds the secret and that no process can change.
 Result<Descriptor> share_secret(const JobSecret& secret);
 // A descriptor of the same memory for one worker, with a read position of its own, at the start. It
 // is close-on-exec. Errors: kStop.

@@ -41,7 +41,7 @@ class FrameChannel final : public StoreChannel {
     std::unique_ptr<Connection> connection;
     Bytes unsent;                    // frames that the connection has not taken
     std::uint64_t bytes_queued = 0;  // of all frames so far
-    std::uint64_t bytes_sent = 0;    // of these, those that have left this process
+    std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
     bool is_resumed = false;  // the message of try_send() is in `unsent` already
     FrameHeaderReader header;

@@ -73,7 +73,8 @@ struct ProcessRecord {
   static Result<ProcessRecord> decode(std::span<const std::byte> bytes);
 };
 
-// What every member publishes about itself. The others compare size, settings and groups.
+// What every member publishes about itself. The other members compare their own size, settings and
+// groups with these.
 struct MemberRecord {
   std::int64_t pid = 0;
   std::string host_token;

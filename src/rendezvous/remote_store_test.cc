@@ -248,7 +248,8 @@ TEST(RemoteStore, AMemberThatLeavesDisturbsNoOther) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-// Clients of the same host and of others use the same keys. Others get no descriptors.
+// Clients of the same host and of others use the same keys. Clients of other hosts get no
+// descriptors.
 TEST(RemoteStore, SharesItsKeysWithClientsOfTheHost) {
   ServingThread serving(1, context().get());
   const auto local = StoreClient::connect(serving.end(0).get()).value();

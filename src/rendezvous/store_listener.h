@@ -16,7 +16,7 @@ namespace farandole {
 // Only one thread at a time may use it: the one that serves the StoreServer.
 class StoreListener {
  public:
-  // `context` and `server` must outlive this object, and `context` also the server. `options` say
+  // `context` and `server` must outlive this object, and `context` also the server. `options` have
   // the addresses and ports. Errors: as TcpListener::open().
   static Result<std::unique_ptr<StoreListener>> open(const TlsContext& context,
                                                      ListenOptions options, StoreServer& server);

@@ -21,9 +21,9 @@ inline constexpr std::string_view kAutomaticInfix = ".noname.";
 inline constexpr std::size_t kChannelBytesMax = 256;
 
 // Checks whether the submission can be announced to its group at all. Errors: kFixCall with the
-// value, for an unknown number of an operation, dtype, device or reduce op, for a name or shape out
-// of bounds, for a reserved name, if `rank` is not one of the group's `ranks`, and if the peer of a
-// message is not another one of these ranks.
+// value, for an unknown number of an operation, dtype, device or reduce op; for a name or shape out
+// of bounds; for a reserved name; if `rank` is not one of the group's `ranks`; if the peer of a
+// message is not another rank of the group.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Checks whether a submission that has passed check_submission() can run, as far as this rank can
 // see. Errors: kFixCall with the value. The error must be announced, because the other ranks submit
@@ -42,8 +42,8 @@ Signature signature_of(const Submission& submission);
 // Whether `signature` equals signature_of(submission); computed without an allocation.
 bool is_signature_of(const Signature& signature, const Submission& submission);
 
-// Both are for checked submissions. A row is the part of the tensor at one index of the first
-// dimension.
+// The next two functions are for checked submissions. A row is the part of the tensor at one index
+// of the first dimension.
 std::int64_t element_count(const Submission& submission);
 std::int64_t row_bytes(const Submission& submission);
 

@@ -107,7 +107,7 @@ class SubmissionTable {
   std::size_t with_completion_ = 0;
   Handle last_handle_ = 0;
   // `recent_` has the newest records, by handle modulo its size. `older_` has the records whose
-  // slot was given to a newer one. A record keeps its address.
+  // slot was given to a newer record. A record keeps its address.
   std::vector<std::unique_ptr<Record>> recent_;
   std::unordered_map<Handle, std::unique_ptr<Record>> older_;
   // Unused records, which later submissions reuse with the memory of their names and shapes.

@@ -54,8 +54,8 @@ TEST(SubmissionTable, AutomaticNamesRepeat) {
   EXPECT_EQ(names.size(), kInFlight);
 }
 
-// The name of the later call depends only on which calls the program has made and taken: not on
-// whether the earlier one has finished, or its handle was dropped.
+// The name of the later call depends only on which calls the program has made and taken. It does
+// not depend on whether the earlier call has finished, or whether its handle was dropped.
 TEST(SubmissionTable, OneNameServesTwoOperations) {
   const auto named = [](Operation operation) {
     Submission submission = unnamed(operation);

@@ -69,8 +69,8 @@ def run(
         args: Positional arguments of fn.
         kwargs: Keyword arguments of fn.
         n: The number of workers.
-        env: Environment variables for the workers, which override those of this process. The
-            variables that the launcher sets, such as RANK, override them.
+        env: Environment variables for the workers. They override the variables of this process, but
+            not the variables that the launcher sets, such as RANK.
         prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
         output_dir: A folder for files with the output of each rank.
         start_timeout: Seconds that init() waits for other ranks.
@@ -178,8 +178,8 @@ def launch_workers(
         target: A function, the path of a Python script, or a list of a program and its arguments.
         args: Arguments of the function, the script or the program.
         kwargs: Keyword arguments of the function.
-        env: Environment variables for the workers, which override those of this process. The
-            variables that the launcher sets, such as RANK, override them.
+        env: Environment variables for the workers. They override the variables of this process, but
+            not the variables that the launcher sets, such as RANK.
         start_timeout: Seconds that init() waits for other ranks.
         executable: Another Python, which must have the packages that the function needs.
 

@@ -512,7 +512,7 @@ def _sample(tensor: torch.Tensor) -> bytes:
 
 
 def _new_memory(device: torch.device, size: int) -> torch.Tensor:
-    """Return new memory on the device. If the device is the host, the other ranks can map it."""
+    """Return new memory on the device. The other ranks can map memory on the host."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=torch.uint8, device=device)
     return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))

@@ -312,8 +312,8 @@ class Gradients:
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
         `changed` says whether the program of this rank has done so. All ranks combine the late
-        buckets in reduce(), so all ranks raise the error. For the other buckets, marks have already
-        told the ranks."""
+        buckets in reduce(), so all ranks raise the error. The marks of the other buckets have
+        already told all ranks whether gradients were changed."""
         changed_somewhere = changed
         if late:
             name = f"{self._name}.changed"

@@ -48,8 +48,8 @@ def DistributedOptimizer(  # noqa: N802
     sparse_as_dense: bool = False,
     process_set: Group = global_process_set,
 ) -> torch.optim.Optimizer:
-    """Return an optimizer of the same class and state as `optimizer`, which combines gradients. Do
-    not use `optimizer` any more.
+    """Return an optimizer that combines gradients and has the class and the state of `optimizer`.
+    Do not use `optimizer` any more.
 
     Gradients are combined by `op` over the process_set while backward() runs. backward() waits for
     them. step() combines the gradients that backward() has not combined. Every trained parameter

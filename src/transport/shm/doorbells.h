@@ -149,8 +149,9 @@ void BasicDoorbells<Atomics>::ring_self() {
 
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
-  // The order matters: if the bell rings after this load, sleep() returns at once. And a rank that
-  // stores after our second check finds `asleep` set.
+  // The order matters: if the bell rings after this load, sleep() returns at once. The caller
+  // checks everything again after this function, so a rank that stores something after that check
+  // finds `asleep` set and rings.
   const std::uint32_t ticket = line(rank_).bell.load(std::memory_order_seq_cst);
   line(rank_).asleep.store(1, std::memory_order_seq_cst);
   return ticket;

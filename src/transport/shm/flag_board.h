@@ -76,7 +76,7 @@ class BasicFlagBoard {
   // Each member has a `Waiting`, after the closing word, and only this member writes it. It is not
   // in the member's flag line, because the others poll that line.
   struct alignas(kFlagLineBytes) Waiting {
-    Atomic<std::uint32_t> awaited;  // 1 + the member for which this one waits; 0: it waits for all
+    Atomic<std::uint32_t> awaited;  // 1 + the awaited member; 0: this member waits for all
   };
 
   static std::size_t bytes_needed(int members) {
@@ -146,8 +146,8 @@ class BasicFlagBoard {
   // Says that members touch exposed memory of the current step only before this phase. Until
   // this is called, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // Whether that member, if it is alive, may still write memory that we have exposed for the
-  // current step. Call it only after all_entered() returned true.
+  // Whether a member, if it is alive, may still write memory that we have exposed for the current
+  // step. Call it only after all_entered() returned true.
   bool may_still_write(int member) const;
 
   // Forgets the current step, because not all members entered the same step. Its sequence is used
@@ -223,7 +223,7 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
   check_state_.missing = (member + 1) % members();
-  // With only two members, the other one is always the awaited one, so we need not publish it.
+  // With only two members, we always wait for the other member, so we need not publish that.
   check_state_.publishes_awaited = members() > 2;
 }
 
@@ -328,9 +328,9 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_same_step() {
   return true;
 }
 
-// There are two cases. If this load comes after another member's proposal, the first
-// compare-and-swap decides between us and that member. Otherwise, that member reads the words of
-// the lines after this load and finds that all have entered.
+// There are two cases. If another member proposes before this load, the first compare-and-swap
+// decides between us and that member. If it proposes after this load, it then reads the words of
+// the lines and finds that all have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);

@@ -48,10 +48,10 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   // The location by which peers find this memory. Empty if the memory is not completely in the
   // segment, or if a part of it is no longer shared.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
-  // Permanently stops sharing this memory of the segment with the peers, together with the rest of
-  // its pages. The pages keep their addresses and bytes, but later stores of a peer do not reach
-  // them. No block that overlaps these pages is allocated again. Other threads may use the memory
-  // meanwhile. Errors: kRetry (a HeapPin holds some of these pages), kStop.
+  // Permanently stops sharing this memory, and the rest of its pages, with the peers. The pages
+  // keep their addresses and bytes, but later stores of a peer do not reach them. No block that
+  // overlaps these pages is allocated again. Other threads may use the memory meanwhile. Errors:
+  // kRetry (a HeapPin holds some of these pages), kStop.
   Status unshare(std::span<const std::byte> memory);
   // The whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);

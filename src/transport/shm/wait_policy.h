@@ -1,7 +1,7 @@
 // WaitPolicy and wait_awake(): what a waiting thread does before it sleeps. If every rank has a
 // core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank may
-// keep the rank that it waits for from running, so yielding is better. But if other programs use
-// the core, a yield may take milliseconds. So after a long yield, the next waits do not yield. If
+// occupy the core that the awaited rank needs, so yielding is better. But if other programs use the
+// core, a yield may take milliseconds. So after a long yield, the next waits do not yield. If
 // yields stay long, the number of waits without a yield doubles each time.
 #pragma once
 

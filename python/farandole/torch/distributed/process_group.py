@@ -246,8 +246,9 @@ class ProcessGroup(dist.ProcessGroup):
         return made
 
     def shutdown(self) -> None:
-        """End the group. destroy_process_group() calls it. If init_process_group() has joined
-        the engine's job, the last group that make_process_group() has made leaves the job."""
+        """End the group. destroy_process_group() calls it. If init_process_group() has joined the
+        engine's job, this process leaves the job when the last group that make_process_group() has
+        made ends."""
         if self._others is not None:
             self._others.shutdown()
             self._others = None

@@ -9,8 +9,8 @@ from farandole.elastic_samples import ElasticSamples
 
 class ElasticSampler(ElasticSamples, Sampler[int]):
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    samples that were not processed among the ranks of the new job. `processed_num` counts those
-    that all ranks together have processed, in the order of the epoch.
+    remaining samples among the ranks of the new job. `processed_num` counts the samples that all
+    ranks together have processed, in the order of the epoch.
 
     All ranks get the same number of samples. If the division has a remainder, some samples are used
     twice. Use the sampler with shuffle=False in the DataLoader, call record_batch() after each
