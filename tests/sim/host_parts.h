@@ -63,7 +63,7 @@ class Hosts {
   // Lanes connect the members with the same index. All workers are also members of the world, so
   // its lanes count, too.
   std::vector<int> hosts_connected_to(int worker) const;
-  // Which other hosts a worker tells about a death. Lane 0 of a group tells the hosts of the group.
+  // Which other hosts a worker tells about a death: those of each group in which it has lane 0.
   std::vector<int> hosts_notified_by(int worker) const;
 
  private:

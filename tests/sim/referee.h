@@ -41,7 +41,8 @@ class Referee {
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // A worker has died: the job has ended, but workers that are not notified yet may still raise.
+  // A worker has died, so the job has ended. Workers that are not notified yet may still ask for a
+  // replan.
   void died(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
   void leaves_early(int worker);
