@@ -80,7 +80,7 @@ void Channels::run() {
     if (ready.data.fd == stop_event_.get()) return;
     doorbells_.ring_self();
     if (ready.data.fd != listener_->descriptor()) continue;
-    if (auto called = called_.lock(); *called) (*called)();
+    if (auto on_knock = on_knock_.lock(); *on_knock) (*on_knock)();
   }
 }
 
@@ -110,8 +110,8 @@ void Channels::stop(Duration limit) {
   thread_.join();
 }
 
-void Channels::serve(std::function<void()> called) {
-  *called_.lock() = std::move(called);
+void Channels::serve(std::function<void()> on_knock) {
+  *on_knock_.lock() = std::move(on_knock);
   watch_once(listener_->descriptor(), EPOLLIN);
 }
 
@@ -232,7 +232,7 @@ bool Channels::advance_dialer(int rank, Entry& entry, TimePoint now) {
     return true;
   }
   if (*connection == nullptr) return false;
-  if (options_.rank > rank) {  // the call has come; now that rank dials back
+  if (options_.rank > rank) {  // it has heard the knock, and dials back
     entry.dialer.reset();
     return true;
   }

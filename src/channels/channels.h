@@ -3,8 +3,8 @@
 //
 // Of two ranks, the lower one dials. Both ranks know that a lane needs a channel, because it
 // connects the same members on both sides. But a rank that wants to send messages may be the higher
-// one. Then it calls the lower one: it makes a connection that carries nothing, and the lower rank
-// dials back. A rank is called at any time, also when it has no call in flight.
+// one. Then it knocks: it makes a connection that carries nothing, and the lower rank dials back.
+// The lower rank hears this at any time, also when its program makes no call.
 #pragma once
 
 #include <chrono>
@@ -63,10 +63,10 @@ class Channels {
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
-  // From now on, `called` is called on the thread "farandole-net" when another process wants to
-  // connect. Then advance() must be called soon. It must not block or allocate memory.
-  void serve(std::function<void()> called);
-  // Call it after `called` was called, before advance().
+  // From now on, the thread "farandole-net" runs `on_knock` when another process wants to connect.
+  // Soon after that, the holder of the progress lock must call begin_serving() and advance().
+  // `on_knock` must not block or allocate memory.
+  void serve(std::function<void()> on_knock);
   void begin_serving() { is_serving_ = true; }
 
   // Ends the thread, and closes the connections. Before that, sends everything and waits until the
@@ -105,7 +105,7 @@ class Channels {
  private:
   struct Entry {
     std::unique_ptr<PeerChannel> channel;
-    std::unique_ptr<Dialer> dialer = {};  // of the lower rank, or the call of the higher one
+    std::unique_ptr<Dialer> dialer = {};  // the lower rank's, or the knock of the higher one
     TimePoint connect_deadline{};         // for a channel that waits to be dialed
     bool failed = false;
     bool only_messages = false;
@@ -132,7 +132,7 @@ class Channels {
   Descriptor epoll_;  // the sockets, each armed for one event
   Descriptor stop_event_;
   bool is_serving_ = false;
-  Guarded<std::function<void()>> called_;
+  Guarded<std::function<void()>> on_knock_;
   std::thread thread_;
 };
 

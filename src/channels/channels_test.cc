@@ -167,13 +167,13 @@ TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
   EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
 }
 
-TEST(Channels, ARankThatIsCalledDialsBack) {
+TEST(Channels, ARankDialsBackAfterAKnock) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
   first.know(1, second.addresses());
-  std::binary_semaphore called(0);
-  first.channels().serve([&] { called.release(); });
+  std::binary_semaphore knocked(0);
+  first.channels().serve([&] { knocked.release(); });
   const Bytes envelope = random_bytes(100, 1);
   std::jthread other([&] {
     auto& channel = second.for_messages(0, first.addresses());
@@ -183,7 +183,7 @@ TEST(Channels, ARankThatIsCalledDialsBack) {
     second.channels().stop(kHangGuard);
     EXPECT_FALSE(channel.wants_to_send());
   });
-  ASSERT_TRUE(called.try_acquire_for(kHangGuard));
+  ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
   first.channels().begin_serving();
   EXPECT_TRUE(first.channels().has_work());
   PeerChannel* channel = nullptr;
@@ -199,14 +199,14 @@ TEST(Channels, ARankThatIsCalledDialsBack) {
 TEST(Channels, AStrangerIsServedAndForgotten) {
   const auto context = context_of('a');
   Rank first(*context, 0);
-  std::binary_semaphore called(0);
-  first.channels().serve([&] { called.release(); });
+  std::binary_semaphore knocked(0);
+  first.channels().serve([&] { knocked.release(); });
   for (int stranger = 0; stranger < 2; ++stranger) {
     {
       const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       const auto address = kernel_address_of(first.addresses().front());
       ASSERT_EQ(::connect(socket.get(), address.get(), address.bytes), 0);
-      ASSERT_TRUE(called.try_acquire_for(kHangGuard));
+      ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
       first.channels().begin_serving();
       ASSERT_GT(::send(socket.get(), "GET /", 5, MSG_NOSIGNAL), 0);
     }

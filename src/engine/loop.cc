@@ -107,7 +107,7 @@ bool Loop::advance() {
 
 bool Loop::advance_all() {
   bool progress = accept_submissions();
-  if (state_.is_called && state_.is_called.exchange(false)) memberships_.begin_serving();
+  if (state_.has_knock && state_.has_knock.exchange(false)) memberships_.begin_serving();
   progress |= memberships_.advance(finished_);
   if (stall_limit_.count() > 0) give_up_if_stalled();
   const bool unsent = memberships_.has_unsent();

@@ -63,8 +63,8 @@ class Memberships {
     if (channels_ != nullptr) channels_->arm();
   }
   // See Channels; for processes that want to connect to this rank.
-  void serve(std::function<void()> called) {
-    if (channels_ != nullptr) channels_->serve(std::move(called));
+  void serve(std::function<void()> on_knock) {
+    if (channels_ != nullptr) channels_->serve(std::move(on_knock));
   }
   void begin_serving() { channels_->begin_serving(); }
   // Whether messages waited for room after the last advance(), or a connection was being made, even
