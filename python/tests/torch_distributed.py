@@ -407,8 +407,8 @@ class InterruptedHandle:
 
 
 class OnAnyHosts:
-    """Checks that also run over several hosts and under torchrun, where a process can have Gloo
-    only once."""
+    """Checks without Gloo. They also run over several hosts, and under torchrun, where a process
+    can have Gloo only once."""
 
     def check_calls_that_gloo_does_not_have(self) -> None:
         init_process_group("farandole")
@@ -691,9 +691,7 @@ class GroupsOverHosts:
         dist.all_reduce(tensor, group=dist.new_group([rank()], **alone))
         assert tensor == len(here)
         if 0 < rank() < 3:
-            advice = (
-                r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
-            )
+            advice = r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
             with pytest.raises(hvd.CallError, match=advice):
                 dist.new_group([1, 2], **alone)
         hvd.add_process_set([1, 2])
