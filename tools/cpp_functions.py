@@ -143,7 +143,7 @@ class Scanner:
         return self.tokens[start : self.at]
 
     def block(self, depth: int) -> int:
-        """Scan statements up to a `}`, where it stops. Return the deepest nesting inside."""
+        """Scan statements, and stop at a `}`. Return the deepest nesting inside."""
         deepest = depth
         while self.word not in ("", "}"):
             deepest = max(deepest, self.statement(depth))
@@ -269,8 +269,8 @@ def group_length(tokens: list[Token]) -> int:
 
 
 def top_level(tokens: list[Token]) -> Iterator[tuple[int, Token, int]]:
-    """Yield (index, token, length) of all that is outside brackets; a group counts as its first
-    token."""
+    """Yield (index, token, length) for each token outside brackets. A bracketed group counts as one
+    token, its first one."""
     index = 0
     while index < len(tokens):
         length = group_length(tokens[index:]) if tokens[index].text in OPENING else 1

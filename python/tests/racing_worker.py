@@ -31,7 +31,7 @@ def wait(handle: calls.Handle[None]) -> None:
     try:
         handle.wait()
     except farandole.GroupLostError:
-        return  # this rank has left, or the other one
+        return  # this rank or the other one has left
 
 
 for _ in range(CYCLES):
@@ -42,7 +42,7 @@ for _ in range(CYCLES):
         handle = start_allreduce(array)
     except farandole.GroupLostError:
         farandole.shutdown()
-        continue  # the other rank has left before
+        continue  # the other rank has already left
     leaving = threading.Thread(target=farandole.shutdown)
     waiting = threading.Thread(target=wait, args=[handle])
     leaving.start()

@@ -102,7 +102,7 @@ class BackwardChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_three_ways_to_clip(self) -> None:
-        """torch's version counter of a gradient does not see by_value() and by_numpy()."""
+        """torch's version counter of a gradient misses the writes of by_value() and by_numpy()."""
 
         def by_norm(model: nn.Module) -> None:
             clip_grad_norm_(model.parameters(), 0.01)

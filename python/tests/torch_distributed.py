@@ -407,8 +407,8 @@ class InterruptedHandle:
 
 
 class OnAnyHosts:
-    """Checks that also run over several hosts and under torchrun, where a process can have Gloo
-    only once."""
+    """Checks without Gloo. They also run over several hosts, and under torchrun, where a process
+    can have Gloo only once."""
 
     def check_calls_that_gloo_does_not_have(self) -> None:
         init_process_group("farandole")

@@ -186,7 +186,7 @@ class GradScalerChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
 
     def check_other_readers_of_the_attribute(self) -> None:
-        """Only GradScaler.step() makes the attribute combine gradients."""
+        """Gradients are combined if GradScaler.step() reads the attribute, but not if others do."""
         model = branches()
         for make, wanted in ((single, False), (fused, True)):
             optimizer: Any = hvd.DistributedOptimizer(make(model.parameters()))

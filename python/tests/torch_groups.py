@@ -27,7 +27,7 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """torch's name for the group contains this rank's number of groups, so names may differ."""
+        """torch's name for a group contains the rank's number of groups: it may differ by rank."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1

@@ -214,8 +214,8 @@ class HabitChecks(OptimizerFixture):
         self.compare_programs(program, backward_passes_per_step=2)
 
     def check_layers_that_each_rank_drops(self) -> None:
-        """After a first step with all layers, each rank leaves out a layer that changes in each
-        step."""
+        """After a first step with all layers, each rank leaves out one layer, in each step another
+        one."""
         if self.size == 1:  # a gradient that no rank has stays None
             return
 
@@ -302,7 +302,7 @@ class HabitChecks(OptimizerFixture):
                 self.expect_equal(network_, twin)
 
     def check_random_programs(self) -> None:
-        """Programs that all ranks run alike give what one process gives."""
+        """If all ranks run the same program, the result is the same as in one process."""
         for seed in range(int(os.environ.get("FARANDOLE_TEST_PROGRAMS", "12"))):
             choices = random.Random(seed)
             groups = choices.choice([None, None, 1, 3, 100])

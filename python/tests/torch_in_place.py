@@ -94,8 +94,9 @@ class InPlaceChecks(Suite):
         return tensor.dtype, tensor.shape, tensor.double().tolist(), counted
 
     def check_an_interrupted_call_keeps_its_memory(self) -> None:
-        """A signal handler ends the call of rank 0. The other ranks then make the call, and its
-        result goes into the memory of rank 0, even if the program has dropped the tensor."""
+        """A signal handler interrupts rank 0's wait for the call. Then the other ranks make the
+        call, and its result goes into the memory of rank 0, even if the program has dropped the
+        tensor."""
         if self.size == 1:
             return
         kept = torch.full((5000,), float(self.rank + 1))

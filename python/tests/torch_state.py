@@ -187,7 +187,7 @@ class StateChecks:
         assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
-        """Two kinds wrap another optimizer and share its groups; the third one loads in place."""
+        """Two kinds wrap another optimizer and share its param_groups; the third loads in place."""
 
         class SharingWrapper(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:

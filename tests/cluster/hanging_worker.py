@@ -1,4 +1,4 @@
-"""A worker of a job with a mistake that makes most jobs hang, also with Horovod:
+"""A worker of a job with a mistake. Most of these mistakes make the job hang, also with Horovod:
 `hanging_worker.py HOW`.
 
 HOW is the name of a function below. In most of these functions, rank 1 makes the mistake.

@@ -23,7 +23,7 @@ class ModelThread {
   virtual void write_key(ByteWriter& key) const = 0;
   virtual bool finished() const = 0;
   // Runs the code from one checkpoint to the next. To learn the next operation, the automaton runs
-  // the code again from the checkpoint, with the results of the operations before.
+  // the code again from the checkpoint, with the results of the earlier operations.
   virtual void run() = 0;
 };
 

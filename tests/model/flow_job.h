@@ -49,7 +49,7 @@ class FlowJob : public Job {
   // The memory that a member exposes. `slice`: the member that reduces it; 0 if no member does.
   Cell& exposed(int member, std::int64_t window, int slice);
 
-  // Reads a cell together with the operation before this: no other thread runs in between.
+  // Reads a cell together with the previous operation: no other thread runs in between.
   Value peek(const Cell& cell);
   // Guards for all exposed memory: after a call has failed on the owner of memory, only the owner
   // may write this memory.

@@ -127,7 +127,8 @@ class Job {
   std::int64_t payload(int member, std::uint32_t generation, std::uint32_t step) const;
   std::int64_t sum(std::uint32_t generation, std::uint32_t step) const;
 
-  // Facts outside the protocol, indexed by member unless noted.
+  // Facts outside the protocol. A vector is indexed by member, unless its comment names another
+  // index.
   std::vector<Ghost> reaped;
   std::vector<Ghost> inbox;        // messages of the watch thread: 1 stop, 2 answer
   std::vector<Ghost> reports;      // a packed Report

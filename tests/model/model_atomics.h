@@ -34,7 +34,7 @@ enum class Action : std::uint8_t {
 struct Operation {
   Action action = Action::kEnd;
   bool strong = false;   // a store that waits until the thread's store buffer is empty
-  bool release = false;  // a store that others see only after all earlier ones of the thread
+  bool release = false;  // a store that others see only after all earlier stores of the thread
   bool ghost = false;    // bookkeeping of the scenario; runs together with the operation before it
   Word word = 0;
   Value operand = 0;
@@ -158,7 +158,7 @@ class Ghost {
   Value get() const;
   void set(Value value) const;
   Word word() const;
-  // A message through the kernel. Unlike get() and set(), these two are interleaved.
+  // A message through the kernel. Unlike get() and set(), send() and await() are interleaved.
   void send(Value value) const;
   Value await(Value value) const;  // blocks until the value is at least `value`
 

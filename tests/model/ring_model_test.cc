@@ -53,7 +53,8 @@ struct RingEnds {
   Ring::Counter* sent = nullptr;
 };
 
-// One end sends, or receives and checks, the numbers 1 … count. It sleeps if it can do nothing.
+// One end of the ring: sends the numbers 1 … count, or receives and checks them. It sleeps if it
+// can do nothing.
 class RingEnd final : public CopiedThread<RingEnd> {
  public:
   RingEnd(RingEnds& ends, bool sends, Value count)

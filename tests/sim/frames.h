@@ -18,7 +18,7 @@ struct EntryFrame {
 // The sender's host part enters no more steps.
 struct EndFrame {
   StepNumber entered;  // the last step for which it has sent an entry; the sequence may be 0
-  int rank;            // the rank that has left, so that the group ends
+  int rank;            // the rank whose leave ends the group
 };
 using Frame = std::variant<EntryFrame, EndFrame>;
 

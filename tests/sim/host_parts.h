@@ -37,7 +37,7 @@ class Hosts {
  public:
   explicit Hosts(const Script& script);
 
-  // Jobs whose workers are all on one host have one host, with the number 0.
+  // If the script names no hosts, all workers are on host 0.
   int host_of(int worker) const { return worker_hosts_[static_cast<std::size_t>(worker)]; }
   int count() const { return static_cast<int>(hosts_.size()); }
   Host& host(int number) { return hosts_[static_cast<std::size_t>(number)]; }
@@ -59,11 +59,12 @@ class Hosts {
 
   // What the members of a host part know about the ends of ranks.
   EndedRanks ended_in(int group, int part);
-  // Which other hosts notice at once that a worker has died, because their connections to it break.
+  // Which other hosts notice a worker's death themselves, because their connections to it break.
   // Lanes connect the members with the same index. All workers are also members of the world, so
   // its lanes count, too.
   std::vector<int> hosts_connected_to(int worker) const;
-  // Which other hosts a worker tells about a death: those of each group in which it has lane 0.
+  // Which other hosts a worker tells about a death. A worker tells the other hosts of each group in
+  // which it has lane 0. The world counts, too.
   std::vector<int> hosts_notified_by(int worker) const;
 
  private:

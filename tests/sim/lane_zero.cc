@@ -29,8 +29,9 @@ void LaneZero::take_entry(Part& part, const EntryFrame& frame) {
   part.entries.take(step, {});
 }
 
-// Only a host part that has not sent an entry of the sender's last step answers: the sender, and
-// every other host that has entered that step, waits for this answer.
+// A host part answers only if it has sent no entry of the step that the end names, nor of a later
+// step. Only then may the sender, and every other host that has entered that step, wait for an
+// entry.
 void LaneZero::take_end(Part& part, const EndFrame& frame) {
   part.end = frame;
   if (closed_by_) return;

@@ -1,6 +1,7 @@
-// LaneZero: what member 0 of a host part does for its part. It tells the other hosts that all
-// members of the part have entered a step, and finds out whether all hosts have. It also decides
-// where the group ends for its part. It is pure: it takes frames and makes frames.
+// LaneZero: what member 0 of a host part, here called lane 0, does for its part. It tells the other
+// hosts when all members of the part have entered a step, and finds out whether the members on all
+// hosts have entered it. It also decides where the group ends for its part. It is pure: it takes
+// frames and makes frames.
 //
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
@@ -44,7 +45,7 @@ class LaneZero {
   // The rank whose leave has closed this host part.
   const std::optional<int>& closed_by() const { return closed_by_; }
 
-  // Whether this host part has answered the end that has closed it.
+  // Whether this host part has answered the EndFrame that closed it with an EndFrame of its own.
   bool has_answered() const { return has_answered_; }
 
   // The next frame to send, and the part to which it goes.

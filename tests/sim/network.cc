@@ -43,8 +43,8 @@ void Network::send(Envelope envelope) {
   for (auto& instead : taps_.messages(std::move(envelope))) enqueue(std::move(instead));
 }
 
-// Returns the time at which a message or frame that is sent now arrives. If it is on its way when a
-// partition begins, it arrives after the partition.
+// Returns the time at which a message or frame that is sent now arrives. What is sent during a
+// partition, or is on its way when one begins, arrives after the partition.
 Time Network::arrival(int from_host, int to_host, Traffic traffic) {
   const auto& script = hosts_.script();
   Time sent = timeline_.now();

@@ -58,7 +58,7 @@ void add_partitions(Random& random, Script& script) {
 }
 
 // Adds no pauses to loops that must fall silent: a member that was stopped between two submissions
-// may raise.
+// may ask for a replan.
 void add_host_pauses(Random& random, Script& script) {
   if (script.must_fall_silent) return;
   for (int count = random.between(1, 3); count > 0; --count) {

@@ -117,7 +117,7 @@ bool Referee::any_group_is_cut_short() const {
 }
 
 // A death ends all groups; a leave ends the groups that the worker was in. The error must name the
-// worker whose end came first among those that end this group.
+// worker whose death or leave was the first that ends this group.
 void Referee::group_ended(int group, int worker, int failed_rank, bool died) {
   if (!script_.hosts.empty()) return check_blame(group, worker, failed_rank, died);
   const auto first = std::ranges::find_if(ends_, [&](const End& end) {
@@ -182,7 +182,7 @@ void Referee::entered(int group, int worker, const EnteredDecision& what) {
   member.entered = what;
 }
 
-// A member must not roll back a step that any member may be writing.
+// A member must not roll back an agreed step, because another member may already run it.
 void Referee::rolled_back(int group, int worker) {
   auto& member = member_of(group, worker);
   ++rollbacks_;

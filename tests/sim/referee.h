@@ -41,8 +41,8 @@ class Referee {
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // A worker has died, so the job has ended. Workers that are not notified yet may still ask for a
-  // replan.
+  // A worker has died. From now on, calls may be lost. Workers that do not know of the death yet
+  // may still ask for a replan, so control messages no longer break a rule.
   void died(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
   void leaves_early(int worker);
@@ -84,12 +84,14 @@ class Referee {
   void mispredicted(int group, int worker, const StepNumber& step_number);
   void end_was_sent() { ++across_hosts_.ends_sent; }
   void answered_an_end() { ++across_hosts_.ends_answered; }
-  // A host part gives up a step that its members have all entered, because other hosts will not.
+  // A host part gives up a step that its members have all entered, because another host never
+  // enters it.
   void ended_in_a_step() { ++across_hosts_.steps_given_up; }
   // An answer makes members roll back while entries are on their way.
   void rolls_back_with_entries_in_flight(int group, std::uint32_t generation);
 
-  // Checks that all calls are done. Call it when no events are left, if no worker has died.
+  // Checks that all calls have ended as they must. Call it when no events are left, if no worker
+  // has died.
   void check_end();
 
   AcrossHosts across_hosts() const;

@@ -58,8 +58,8 @@ void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
                                died ? "has not died" : "was not the first to leave"));
 }
 
-// If no rank has died, a call has the same outcome on all its members, and each step that one
-// member has completed reaches all.
+// If no rank has died, a call has the same outcome on all its members, and all members complete
+// each step that one of them has completed.
 void Referee::check_outcomes(int group) {
   const auto hosts = script_.hosts_of(group);
   if (hosts.empty() || std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)) return;

@@ -120,7 +120,7 @@ class SimulatedGroup {
     });
   }
 
-  // No message is on its way, so the time advances to the end of a member's grace time.
+  // No message is on its way, so the time advances to the earliest deadline of a member.
   void wait() {
     std::optional<TimePoint> next;
     for (const auto& member : members_)

@@ -180,8 +180,8 @@ void SimulatedWorker::send_messages(Membership& membership) {
   }
 }
 
-// Calls tick() if the agreement's deadline is over, and sometimes before it. Queues a Run event for
-// the next deadline.
+// Calls tick() if the agreement's deadline has passed, and sometimes before it. Queues a Run event
+// for the next deadline.
 void SimulatedWorker::tick_if_due(Membership& membership) {
   if (is_over(membership) || dependencies_.flaws.never_ticks) return;
   const auto now = time_point_of(dependencies_.timeline.now());

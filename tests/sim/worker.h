@@ -81,7 +81,7 @@ class SimulatedWorker {
       kAgreed,
     };
     EnteredDecision entered;
-    std::uint64_t identity = 0;  // as this worker writes it to the board
+    std::uint64_t identity = 0;  // the board holds it combined with the step number
     State state = State::kReading;
     int reads = 0;  // how many reads read_board() has made: first the words, then the identities
     bool identity_differs = false;

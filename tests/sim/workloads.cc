@@ -474,7 +474,8 @@ constexpr std::array kNamedWorkloads = {
     Row{{"printing on rank 0", "as before, but only rank 0 waits for the loss first"},
         printing_on_one_rank},
     Row{{"printing once per epoch",
-         "the same in the first 10 steps, then in the first of each 10 steps"},
+         "rank 0 waits for the loss before the gradients: in the first 10 steps, then in one of 10 "
+         "steps"},
         printing_once_per_epoch},
     Row{{"counting", "every 5 steps waits for a count in the middle of the gradients"}, counting},
     Row{{"counting first", "after 10 steps, rank 0 waits for a count before the gradients"},
@@ -497,7 +498,8 @@ constexpr std::array kNamedWorkloads = {
     Row{{"changing parts", "waits for four gradients first; which four changes from step to step"},
         clipped_by_part},
     Row{{"slow at first",
-         "as before, but in the 4th to 8th step, 15 to 75 ms pass before each gradient"},
+         "8 steps, with 15 to 75 ms before each gradient from the 4th step on; then *changing "
+         "parts*"},
         slow_at_first},
     Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
         uneven_batches},
