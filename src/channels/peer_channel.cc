@@ -30,6 +30,15 @@ Bytes with_rank(int rank, const std::string& reason) {
   return writer.take();
 }
 
+// Takes the first element out; empty if there is none.
+template <class T>
+std::optional<T> take_first(std::deque<T>& elements) {
+  if (elements.empty()) return std::nullopt;
+  auto first = std::move(elements.front());
+  elements.pop_front();
+  return first;
+}
+
 // The distance from one step to another: negative if `step` is older.
 std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
   if (step.generation != from.generation)
@@ -39,17 +48,19 @@ std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
 
 }  // namespace
 
-FrameHeader PeerChannel::header_of(FrameType type, const Bytes& payload) const {
-  return {.type = type, .epoch = epoch_, .length = static_cast<std::uint32_t>(payload.size())};
+FrameHeader PeerChannel::header_of(FrameType type, std::size_t length, GroupId group,
+                                   const StepIdentity& step) const {
+  return {.type = type,
+          .epoch = epoch_,
+          .group = group,
+          .generation = step.generation,
+          .step = step.sequence,
+          .length = static_cast<std::uint32_t>(length)};
 }
 
 void PeerChannel::queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload) {
   if (said_goodbye_ || is_over_) return;
-  FrameHeader header = header_of(type, payload);
-  header.group = group;
-  header.generation = step.generation;
-  header.step = step.sequence;
-  short_frames_.push_back({header, std::move(payload)});
+  short_frames_.push_back({header_of(type, payload.size(), group, step), std::move(payload)});
 }
 
 void PeerChannel::send_message(GroupId group, Bytes message) {
@@ -57,11 +68,7 @@ void PeerChannel::send_message(GroupId group, Bytes message) {
 }
 
 std::optional<Bytes> PeerChannel::next_message(GroupId group) {
-  auto& messages = streams_[group].messages;
-  if (messages.empty()) return std::nullopt;
-  auto message = std::move(messages.front());
-  messages.pop_front();
-  return message;
+  return take_first(streams_[group].messages);
 }
 
 bool PeerChannel::try_send_envelope(std::span<const std::byte> first,
@@ -71,16 +78,11 @@ bool PeerChannel::try_send_envelope(std::span<const std::byte> first,
   payload.reserve(first.size() + rest.size());
   payload.insert(payload.end(), first.begin(), first.end());
   payload.insert(payload.end(), rest.begin(), rest.end());
-  envelopes_.push_back({header_of(FrameType::kEnvelope, payload), std::move(payload)});
+  envelopes_.push_back({header_of(FrameType::kEnvelope, payload.size()), std::move(payload)});
   return true;
 }
 
-std::optional<Bytes> PeerChannel::next_envelope() {
-  if (received_envelopes_.empty()) return std::nullopt;
-  auto envelope = std::move(received_envelopes_.front());
-  received_envelopes_.pop_front();
-  return envelope;
-}
+std::optional<Bytes> PeerChannel::next_envelope() { return take_first(received_envelopes_); }
 
 void PeerChannel::send_entry(GroupId group, const StepIdentity& step,
                              std::span<const std::byte> note) {
@@ -154,19 +156,9 @@ void PeerChannel::send(const Death& death) {
   queue(FrameType::kDeath, 0, {.generation = 0}, with_rank(death.rank, death.reason));
 }
 
-std::optional<GroupEnd> PeerChannel::next_group_end() {
-  if (group_ends_.empty()) return std::nullopt;
-  auto end = std::move(group_ends_.front());
-  group_ends_.pop_front();
-  return end;
-}
+std::optional<GroupEnd> PeerChannel::next_group_end() { return take_first(group_ends_); }
 
-std::optional<Death> PeerChannel::next_death() {
-  if (deaths_.empty()) return std::nullopt;
-  auto death = std::move(deaths_.front());
-  deaths_.pop_front();
-  return death;
-}
+std::optional<Death> PeerChannel::next_death() { return take_first(deaths_); }
 
 void PeerChannel::say_goodbye(const std::string& reason) {
   if (said_goodbye_) return;
@@ -174,7 +166,7 @@ void PeerChannel::say_goodbye(const std::string& reason) {
   writer.put_text(reason.substr(0, kLeaveReasonBytesMax));
   Bytes payload = writer.take();
   if (!is_over_)
-    envelopes_.push_back({header_of(FrameType::kGoodbye, payload), std::move(payload)});
+    envelopes_.push_back({header_of(FrameType::kGoodbye, payload.size()), std::move(payload)});
   said_goodbye_ = true;
 }
 
@@ -213,13 +205,7 @@ bool PeerChannel::choose_data() {
   last_group_sent_ = group;
   const auto bytes =
       stream.to_send.front().first(std::min(kDataBytesMax, stream.to_send.front().size()));
-  FrameHeader header{.type = FrameType::kData,
-                     .epoch = epoch_,
-                     .group = group,
-                     .generation = stream.step.generation,
-                     .step = stream.step.sequence,
-                     .length = static_cast<std::uint32_t>(bytes.size())};
-  outgoing_ = Outgoing{header, {}, bytes};
+  outgoing_ = Outgoing{header_of(FrameType::kData, bytes.size(), group, stream.step), {}, bytes};
   return true;
 }
 

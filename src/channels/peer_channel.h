@@ -131,7 +131,8 @@ class PeerChannel {
     std::span<const std::byte> borrowed = {};  // of a data frame
   };
 
-  FrameHeader header_of(FrameType type, const Bytes& payload) const;
+  FrameHeader header_of(FrameType type, std::size_t length, GroupId group = 0,
+                        const StepIdentity& step = {.generation = 0}) const;
   void queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload);
   bool choose_outgoing();
   bool choose_data();

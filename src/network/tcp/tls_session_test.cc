@@ -381,13 +381,18 @@ TEST(TlsSession, TellsAnEndFromACut) {
   EXPECT_EQ(cut.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
 }
 
+// A link that does not seal data, and what accepts it.
+std::pair<Link, AcceptedLinks> unsealed_data() {
+  Link link = usual_link();
+  AcceptedLinks acceptance = usual_acceptance();
+  link.seals_data = acceptance.seals_data = false;
+  return {link, acceptance};
+}
+
 // Sends headers with data behind them, as frames do.
 TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
   const auto context = context_of('s');
-  Link link = usual_link();
-  link.seals_data = false;
-  AcceptedLinks acceptance = usual_acceptance();
-  acceptance.seals_data = false;
+  const auto [link, acceptance] = unsealed_data();
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     TlsPair pair(seed, *context, *context, link, acceptance);
     pair.wire->piece_bytes_max = 1 + 100 * seed;
@@ -448,10 +453,7 @@ TEST(TlsSession, BothEndsMustSealDataOrNeither) {
 
 TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
   const auto context = context_of('s');
-  Link link = usual_link();
-  link.seals_data = false;
-  AcceptedLinks acceptance = usual_acceptance();
-  acceptance.seals_data = false;
+  const auto [link, acceptance] = unsealed_data();
   TlsPair pair(1, *context, *context, link, acceptance);
   pair.shake_hands();
   const Bytes too_long = random_bytes(100, 1);
