@@ -321,6 +321,8 @@ TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
             Status::stop("the end of a group is too short"));
   EXPECT_EQ(forged({.type = FrameType::kDeath, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("the report of a death is too short"));
+  EXPECT_EQ(forged({.type = FrameType::kGoodbye, .epoch = 7, .sequence = 1}, Bytes(3)),
+            Status::stop("a goodbye is too short"));
   EXPECT_EQ(forged({.type = FrameType::kStore, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("a frame of the Store came from a rank"));
   EXPECT_EQ(error_of([](ChannelPair& pair) {

@@ -257,6 +257,31 @@ TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
   });
 }
 
+// Ranks 0 and 3 have no channel, because each meets the other host through the rank of its own
+// place there. So rank 0 learns that rank 3 has left only when it dials.
+TEST(EngineWithGroupsOnHosts, AMessageFromARankThatHasLeftFailsAlone) {
+  std::latch has_left(1);
+  run_job(HostOfRank{0, 0, 1, 1}, {{0, 1, 2}}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    if (rank == 3) {
+      ASSERT_EQ(engine.shutdown("enough"), Status());
+      has_left.count_down();
+      return;
+    }
+    has_left.wait();
+    std::vector<float> values(10, 1.0F);
+    if (rank == 0) {
+      const auto handle = engine.submit(message(Operation::kReceive, 3, values));
+      const Outcome outcome = finish(engine, handle);
+      EXPECT_EQ(outcome.status.code(), StatusCode::kRebuildGroup);
+      EXPECT_THAT(outcome.status.message(), testing::HasSubstr("rank 3"));
+      EXPECT_THAT(outcome.status.message(), testing::HasSubstr("cannot be reached"));
+    }
+    EXPECT_EQ(allreduce(engine, values, "", 1), Status());
+    EXPECT_THAT(values, testing::Each(3.0F));
+  });
+}
+
 TEST(EngineWithoutASecret, DoesNotConnectToOtherHosts) {
   const JobOnHosts job({0, 1});
   std::vector<std::thread> threads;
