@@ -1,5 +1,6 @@
 #include "hosts/broadcast.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -21,11 +22,8 @@ HostsBroadcast::HostsBroadcast(const Group& group, const StepIdentity& identity,
       root_host_(group.parts->host_of(options.root)),
       root_(group.parts->index_of(options.root)),
       notes_(group, identity, note_sizes(*group.parts, root_host_, options.bytes)),
-      copies_(notes_, 1) {}
-
-bool HostsBroadcast::is_root() const {
-  return root_host_ == hosts().host && root_ == notes_.entry_barrier().group().member;
-}
+      layout_(notes_, chunks_in_window(*group.parts), 0),
+      lane_(hosts()) {}
 
 std::int64_t HostsBroadcast::show() {
   if (is_root() && is_small() && options_.bytes > 0)
@@ -42,23 +40,99 @@ std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payloa
 }
 
 std::optional<std::int64_t> HostsBroadcast::all_arrived() {
-  const bool is_complete = is_root() && options_.input == options_.output;
-  if (!is_small()) return copies_.start(streams(), options_.input, options_.output);
-  if (!is_complete && options_.bytes > 0)
-    std::memcpy(options_.output, notes_.payload(root_host_),
-                static_cast<std::size_t>(options_.bytes));
-  return 0;
+  if (is_small()) {
+    copy_out({0, options_.bytes}, notes_.payload(root_host_));
+    return 0;
+  }
+  if (lane_.exist()) lane_.begin(notes_.entry_barrier().identity());
+  return layout_.windows_for(part_bytes());
 }
 
-HostCopies::Streams HostsBroadcast::streams() const {
-  HostCopies::Streams streams = {.outgoing = std::vector<HostStream>(1),
-                                 .incoming = std::vector<HostStream>(hosts().members.size()),
-                                 .longest = options_.bytes};
-  HostStream& stream = root_host_ == hosts().host
-                           ? streams.outgoing[0]
-                           : streams.incoming[static_cast<std::size_t>(root_host_)];
-  stream.add({.from = root_, .bytes = options_.bytes});
-  return streams;
+std::int64_t HostsBroadcast::part_bytes() const {
+  return round_up(rounds_for(options_.bytes, hosts().hosts() - 1), kPieceAlignment);
+}
+
+StreamRange HostsBroadcast::chunk(int host, std::int64_t window) const {
+  const std::int64_t part_begin = part_index(host) * part_bytes();
+  const std::int64_t part_end = std::min(part_begin + part_bytes(), options_.bytes);
+  const std::int64_t begin = std::min(part_begin + window * layout_.chunk_bytes(), part_end);
+  return {begin, std::min(begin + layout_.chunk_bytes(), part_end)};
+}
+
+// The root's own data is read directly; in place, nothing is copied.
+void HostsBroadcast::copy_out(StreamRange range, const std::byte* from) const {
+  if (is_root()) from = options_.input + range.begin;
+  std::byte* const to = options_.output + range.begin;
+  if (range.bytes() > 0 && from != to)
+    std::memcpy(to, from, static_cast<std::size_t>(range.bytes()));
+}
+
+void HostsBroadcast::stage(std::int64_t window) const {
+  if (!is_root()) return;
+  for_each_part([&](int host) {
+    const StreamRange range = chunk(host, window);
+    if (range.bytes() > 0)
+      std::memcpy(notes_.entry_barrier().own_staging() + offset(host, window, range.begin),
+                  options_.input + range.begin, static_cast<std::size_t>(range.bytes()));
+  });
+}
+
+void HostsBroadcast::begin(std::int64_t window) {
+  begun_ = window + 1;
+  if (is_on_root_host()) take_local(window);
+  if (!lane_.exist()) return;
+  for_each_part([&](int host) {
+    if (is_on_root_host()) return send(host, host, window, root_);
+    const StreamRange range = slice(host, window);
+    lane_.receive(host == hosts().host ? root_host_ : host,
+                  notes_.entry_barrier().own_staging() + offset(host, window, range.begin),
+                  range.bytes());
+  });
+  complete(window) = lane_.mark();
+  arrived(window) = lane_.mark();
+  for (int host = 0; host < hosts().hosts(); ++host)
+    if (host != root_host_) arrived(window).received[static_cast<std::size_t>(host)] = 0;
+}
+
+// Sends our slice of the chunk of a host's part, out of the staging memory of a member.
+void HostsBroadcast::send(int to, int host_of_part, std::int64_t window, int from_member) {
+  const StreamRange range = slice(host_of_part, window);
+  lane_.send(to, staging(from_member) + offset(host_of_part, window, range.begin), range.bytes());
+}
+
+void HostsBroadcast::take_local(std::int64_t window) const {
+  for_each_part([&](int host) {
+    const StreamRange range = chunk(host, window);
+    copy_out(range, staging(root_) + offset(host, window, range.begin));
+  });
+}
+
+bool HostsBroadcast::drive() {
+  if (is_on_root_host() || !lane_.exist()) return false;
+  if (forwarded_ == begun_ || !lane_.have_received(arrived(forwarded_))) return false;
+  for_each_part([&](int host) {
+    if (host != hosts().host)
+      send(host, hosts().host, forwarded_, notes_.entry_barrier().group().member);
+  });
+  complete(forwarded_).sent = lane_.mark().sent;
+  ++forwarded_;
+  return true;
+}
+
+bool HostsBroadcast::is_complete(std::int64_t window) {
+  if (!lane_.exist()) return true;
+  return (is_on_root_host() || forwarded_ > window) && lane_.have_sent(complete(window)) &&
+         lane_.have_received(complete(window));
+}
+
+void HostsBroadcast::fetch(std::int64_t window) const {
+  if (is_on_root_host()) return;
+  for_each_part([&](int host) {
+    for (int lane = 0; lane < hosts().lanes(); ++lane) {
+      const StreamRange range = layout_.slice(chunk(host, window), lane);
+      copy_out(range, staging(lane) + offset(host, window, range.begin));
+    }
+  });
 }
 
 }  // namespace farandole

@@ -1,50 +1,104 @@
 // HostsBroadcast: the broadcast of a group that has members on several hosts. The note of the
-// root's host carries a small tensor. If the tensor is larger, the root's host sends it as a stream
-// to each other host.
+// root's host carries a small tensor. A larger tensor is divided into one part per other host. The
+// root's host sends each part to its host, which forwards the part to the other hosts. So no host
+// sends the tensor more than once.
 //
-// Cost for n bytes on h hosts with p members each: the root's host sends (h − 1) n bytes. A small
-// tensor takes 2 waits and one one-way latency; a larger one takes one latency more, and the waits
-// of HostCopies. The root moves 2n bytes, and so does each other member.
+// In a window, the root stages a chunk of each part. Lane k of the root's host sends slice k of
+// each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
+// its part from the memory into which it received the slice.
+//
+// Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and one one-way
+// latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
+// notes, and then 2 waits and two latencies per window (one if h = 2), with two windows on the
+// wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n bytes. Each member
+// moves 2n bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "collective/broadcast.h"
-#include "hosts/copies.h"
 #include "hosts/notes.h"
+#include "hosts/streams.h"
 #include "hosts/windows.h"
 
 namespace farandole {
 
 class HostsBroadcast final : public StepBetweenHosts {
  public:
+  // How many chunks a window has; see WindowLayout. It has no slices besides.
+  static int chunks_in_window(const HostParts& hosts) { return hosts.hosts() - 1; }
+
   // The root is a member of the whole group. The memory is borrowed until the step has ended.
   HostsBroadcast(const Group& group, const StepIdentity& identity,
                  const Broadcast::Options& options);
 
-  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, copies_); }
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
-  // See HostNotes and advance_between_hosts().
+  // See HostNotes, advance_between_hosts() and BasicHostWindows.
   std::int64_t show();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> all_arrived();
+  void stage(std::int64_t window) const;
+  void begin(std::int64_t window);
+  bool drive();
+  bool is_complete(std::int64_t window);
+  void fetch(std::int64_t window) const;
 
  private:
   const HostParts& hosts() const { return notes_.parts(); }
-  bool is_root() const;
+  bool is_on_root_host() const { return root_host_ == hosts().host; }
+  bool is_root() const {
+    return is_on_root_host() && root_ == notes_.entry_barrier().group().member;
+  }
   bool is_small() const { return options_.bytes <= note_data_bytes_max(hosts().hosts()); }
-  HostCopies::Streams streams() const;
+  const std::byte* staging(int member) const { return notes_.entry_barrier().staging(member); }
+
+  // The root's host has no part; these functions are for the other hosts. Ranges are positions in
+  // the tensor.
+  int part_index(int host) const { return host < root_host_ ? host : host - 1; }
+  std::int64_t part_bytes() const;  // of every part but the last ones, which may be shorter
+  StreamRange chunk(int host, std::int64_t window) const;
+  StreamRange slice(int host, std::int64_t window) const {
+    return layout_.slice(chunk(host, window), notes_.entry_barrier().group().member);
+  }
+  // Where members have the byte at `position` of a chunk, as an offset in their staging memory.
+  std::int64_t offset(int host, std::int64_t window, std::int64_t position) const {
+    return layout_.chunk_offset(window, part_index(host)) + position - chunk(host, window).begin;
+  }
+  // Calls visit(host) for each host that has a part.
+  template <class Visit>
+  void for_each_part(const Visit& visit) const {
+    for (int host = 0; host < hosts().hosts(); ++host)
+      if (host != root_host_) visit(host);
+  }
+  void copy_out(StreamRange range, const std::byte* from) const;
+  void send(int to, int host_of_part, std::int64_t window, int from_member);
+  void take_local(std::int64_t window) const;
+
+  // The positions in the streams of our lane when the slice that we forward has come, and when we
+  // have sent and received all data of the window. Only for the two windows on the wire.
+  LaneStreams::Mark& arrived(std::int64_t window) {
+    return arrived_[static_cast<std::size_t>(window % 2)];
+  }
+  LaneStreams::Mark& complete(std::int64_t window) {
+    return complete_[static_cast<std::size_t>(window % 2)];
+  }
 
   Broadcast::Options options_;
   int root_host_ = 0;
   int root_ = 0;  // the root's index in its host part
   HostNotes notes_;
   HostWindows windows_;
-  HostCopies copies_;
+  WindowLayout layout_;
+  LaneStreams lane_;
+  std::int64_t begun_ = 0;      // windows whose data we have begun to send or receive
+  std::int64_t forwarded_ = 0;  // windows of which we have begun to forward our slice
+  std::array<LaneStreams::Mark, 2> arrived_;
+  std::array<LaneStreams::Mark, 2> complete_;
 };
 
 }  // namespace farandole

@@ -131,6 +131,9 @@ bool fits(const HostParts& hosts, Operation operation) {
   if (operation == Operation::kAllgather) notes = HostsAllgather::note_sizes(hosts);
   if (is_alltoall) notes = HostsAlltoall::note_sizes(hosts);
   if (!notes.fit()) return false;
+  if (operation == Operation::kBroadcast)
+    return WindowLayout::fits(notes.staging_bytes(), hosts, HostsBroadcast::chunks_in_window(hosts),
+                              0);
   const bool reduces = row_of(operation).reduces;
   const int chunks = reduces || is_alltoall ? hosts.hosts() : 1;
   return WindowLayout::fits(notes.staging_bytes(), hosts, chunks,

@@ -1,6 +1,4 @@
-// Tests what the reductions send; conformance_test.cc tests their results.
-#include "hosts/reduction.h"
-
+// Tests how many bytes the algorithms send; conformance_test.cc tests their results.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -56,6 +54,16 @@ TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
   CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);
   call.joined = {false, false, true, true};
   EXPECT_EQ(bytes_sent(parts, call), (std::vector<std::uint64_t>{4 * 32 * 1000, 4 * 16 * 1000}));
+}
+
+// The root's host sends the tensor once, whatever the number of hosts; each of the three others
+// forwards its third to two hosts.
+TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
+  const HostMembers parts = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  CallInTest call = call_of(parts, Operation::kBroadcast, 3 * 16 * 10'000);
+  call.root = 6;
+  EXPECT_EQ(bytes_sent(parts, call),
+            (std::vector<std::uint64_t>{4 * 320'000, 4 * 320'000, 4 * 480'000, 4 * 320'000}));
 }
 
 }  // namespace
