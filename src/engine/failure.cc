@@ -27,12 +27,13 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   std::uint32_t first_ticket = ended.first_dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.first_dead_rank) {
-    const std::string reason =
-        ended.death_reason.empty() ? "" : format_text(" ({})", ended.death_reason);
-    failure = {Status::rebuild_group(
-                   format_text("{} has died{}; this job is over: shut down, and start it again",
-                               rank_with_pid(*ended.first_dead_rank, pids), reason)),
-               *ended.first_dead_rank};
+    const std::string ending = ended.death_reason.empty()
+                                   ? "has died"
+                                   : format_text("has died or is cut off ({})", ended.death_reason);
+    failure = {
+        Status::rebuild_group(format_text("{} {}; this job is over: shut down, and start it again",
+                                          rank_with_pid(*ended.first_dead_rank, pids), ending)),
+        *ended.first_dead_rank};
   }
   for (const int rank : ranks) {
     const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];

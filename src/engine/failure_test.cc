@@ -38,6 +38,11 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_EQ(died->failed_rank, 3);
   EXPECT_EQ(died->status.message(),
             "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
+  ended.death_reason = "rank 0 has lost the connection to it: reset";
+  EXPECT_EQ(
+      failure_of(ended, {0, 1}, 0, kPids)->status.message(),
+      "rank 3 (pid 103) has died or is cut off (rank 0 has lost the connection to it: reset); "
+      "this job is over: shut down, and start it again");
 }
 
 TEST(Failure, NamesTheFirstOfSeveralCauses) {
