@@ -32,8 +32,7 @@ constexpr std::array kRows{
         "--no-mpi-threads-disable",
         kTransportHint},
     Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
-    Row{"--network-interface --network-interfaces",
-        "leave it out: the workers of one host use no network"},
+    Row{"--network-interface", "use `--network-interfaces NAMES`"},
     Row{"--output-filename", "use `--output-dir DIR`"},
     Row{"--config-file",
         "give the settings as flags or FARANDOLE_* variables; `farandole knobs` "

@@ -45,6 +45,7 @@ struct Knobs {
   std::chrono::seconds stall_warning{10};
   std::chrono::seconds stall_limit{0};  // does not apply to joins
   std::size_t bucket_bytes = std::size_t{16} << 20;
+  bool hierarchical_adasum = false;
   std::int64_t check_parameters = 5000;
   // If the process context already has a heap that is smaller than this, the engine uses that heap.
   // A larger heap is replaced.
@@ -166,6 +167,7 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "launcher."},
     {.field = knob_field<&Knobs::network_interfaces>,
      .name = "FARANDOLE_NETWORK_INTERFACES",
+     .flag = "--network-interfaces",
      .help =
          "At which addresses workers on other hosts reach this one: names of interfaces (eth0), "
          "beginnings of names (ib*), addresses or ranges of addresses (10.0.0.0/8), separated by "
@@ -173,6 +175,7 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
          "ordinary interfaces."},
     {.field = knob_field<&Knobs::ports>,
      .name = "FARANDOLE_PORTS",
+     .flag = "--ports",
      .help = "The ports at which workers on other hosts may reach this one: one port (20000), or a "
              "range with a port for each worker of a host (20000-20099). Empty means any free "
              "port."},
@@ -217,6 +220,13 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .same_on_all_ranks = true,
      .help = "The largest size of a bucket of gradients that are averaged together, and of a "
              "transfer that several other calls share. With 0, each tensor has its own transfer."},
+    {.field = knob_field<&Knobs::hierarchical_adasum>,
+     .name = "FARANDOLE_HIERARCHICAL_ADASUM",
+     .flag = "--hierarchical-adasum",
+     .same_on_all_ranks = true,
+     .help = "In an Adasum of ranks on several hosts, first average the tensors of each host, then "
+             "combine these averages. Much less data is sent between hosts. An Adasum of ranks on "
+             "one host stays as it is."},
     {.field = knob_field<&Knobs::check_parameters>,
      .name = "FARANDOLE_CHECK_PARAMETERS",
      .min = 0,

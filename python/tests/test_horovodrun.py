@@ -219,7 +219,7 @@ def test_wrong_flags_are_rejected(
     [
         ("", "how many workers"),
         ("-np 0", "at least 1"),
-        ("-np 2 -H localhost:2,other:2", "several hosts do not work yet: other is not"),
+        ("-np 2 -H localhost:2,other:2", "other is not this host"),
         ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
         ("-np 2 -H a:b:c", '"a:b:c" is not a host'),
         ("-np 2 --min-np 1", "elastic jobs do not work yet"),

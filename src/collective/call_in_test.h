@@ -54,7 +54,8 @@ struct CallInTest {
   std::vector<bool> in_heap = {};
   // The host parts of the group, which decide the order of sums; if empty, all are on one host.
   std::vector<std::vector<int>> hosts = {};
-  bool in_place = false;  // ignored if the operation has no in-place form
+  bool hierarchical_adasum = false;  // as in Knobs; only if `hosts` is not empty
+  bool in_place = false;             // ignored if the operation has no in-place form
   unsigned seed = 0;
 
   int members() const { return static_cast<int>(rows.size()); }
@@ -116,7 +117,9 @@ struct PreparedCall {
       call.reduction.divisor = static_cast<int>(pointers.size());
     reduced_.resize(static_cast<std::size_t>(rows * call.row_bytes()));
     const std::array outputs = {reduced_.data()};
-    if (sums_by_host())
+    if (call.reduction.op == ReduceOp::kAdasum && call.hierarchical_adasum)
+      combine_averages_of_hosts(rows * call.row_elements);
+    else if (sums_by_host())
       reduce_by_host(rows * call.row_elements);
     else
       reduce(call.reduction, pointers, outputs, rows * call.row_elements);
@@ -132,6 +135,26 @@ struct PreparedCall {
         row.dlpack_code == DLPackCode::kFloat || row.dlpack_code == DLPackCode::kBFloat;
     const bool has_wider_sum = is_average && !is_float && row.bytes < 8;
     return !call.hosts.empty() && op != ReduceOp::kAdasum && !has_wider_sum;
+  }
+
+  // Members that have joined count as zeros.
+  void combine_averages_of_hosts(std::int64_t count) {
+    std::vector<Buffer> averages;
+    std::vector<const std::byte*> pointers;
+    for (const std::vector<int>& members : call.hosts) {
+      Reduction on_host = {.dtype = call.reduction.dtype, .op = ReduceOp::kAverage};
+      on_host.divisor = static_cast<int>(members.size());
+      std::vector<const std::byte*> present;
+      for (const int member : members)
+        if (!call.has_joined(static_cast<std::size_t>(member)))
+          present.push_back(inputs[static_cast<std::size_t>(member)].data());
+      Buffer& average = averages.emplace_back(reduced_.size());
+      const std::array outputs = {average.data()};
+      if (!present.empty()) reduce(on_host, present, outputs, count);
+      pointers.push_back(present.empty() ? nullptr : average.data());
+    }
+    const std::array outputs = {reduced_.data()};
+    reduce(call.reduction, pointers, outputs, count);
   }
 
   // Each host rounds its sum to the type of the tensor.

@@ -50,6 +50,7 @@ struct HostParts {
   int host = 0;                           // the index of our host part
   std::vector<std::vector<int>> members;  // by host part: its members in the group, ascending
   Lane* lane = nullptr;                   // ours; null if our index in the host part is too high
+  bool hierarchical_adasum = false;       // as in Knobs
   // start_step() of the room hosts, which has the algorithms for such groups.
   std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
                                                   CollectiveCall&&) = nullptr;

@@ -282,6 +282,25 @@ TEST(EngineWithGroupsOnHosts, AMessageFromARankThatHasLeftFailsAlone) {
   });
 }
 
+// The average of host 0 is orthogonal to the input of host 1, so the two are added.
+TEST(EngineWithHierarchicalAdasum, CombinesTheAveragesOfHosts) {
+  const JobOnHosts job({0, 0, 1});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      EngineOptions options = job.options(rank);
+      options.hierarchical_adasum = true;
+      const auto engine = value_or_abort(job.join(options));
+      std::vector<float> values = rank == 2 ? std::vector<float>{0, 1} : std::vector<float>{2, 0};
+      if (rank == 1) values = {4, 0};
+      Submission adasum = allreduce_of(values);
+      adasum.reduce_op = ReduceOp::kAdasum;
+      EXPECT_EQ(finish(*engine, engine->submit(std::move(adasum))).status, Status());
+      EXPECT_EQ(values, (std::vector<float>{3, 1}));
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(EngineWithoutASecret, DoesNotConnectToOtherHosts) {
   const JobOnHosts job({0, 1});
   std::vector<std::thread> threads;

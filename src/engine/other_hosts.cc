@@ -17,6 +17,7 @@ OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Ch
       doorbells_(*formation.doorbells),
       memory_(memory) {
   parts_.start_step = start_step;
+  parts_.hierarchical_adasum = formation.hierarchical_adasum;
   const auto& own_part = parts_.members[static_cast<std::size_t>(parts_.host)];
   for (const int member : own_part)
     local_ranks_.push_back(formed.ranks[static_cast<std::size_t>(member)]);

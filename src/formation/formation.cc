@@ -91,6 +91,7 @@ class FormationProtocol {
     FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_.groups, size()));
     formation.ranks_of = groups_;
     formation.bucket_bytes = options_.bucket_bytes;
+    formation.hierarchical_adasum = options_.hierarchical_adasum;
     return {};
   }
 

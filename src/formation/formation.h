@@ -53,6 +53,7 @@ struct Formation {
   std::vector<RankInfo> ranks;       // by rank: all ranks of the job
   Costs costs;                       // for the groups whose first member on this host is this rank
   std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
+  bool hierarchical_adasum = false;  // the same
   std::shared_ptr<SharedHeap> heap;  // shared with this process's other engines and with tensors
   std::vector<Peer> peers;           // the ranks of this host, ascending, this rank included
   // Of this host. It has a line for every rank of the job.

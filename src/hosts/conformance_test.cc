@@ -53,15 +53,18 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
                        .reduction = {.dtype = dtype, .op = op},
                        .row_elements = 1 + random_below(random_, 3)};
     call.hosts = parts();
+    call.hierarchical_adasum = hierarchical_adasum_;
     const std::int64_t rows = rounds_for(bytes, call.row_bytes());
     calls_.emplace_back(random_call(random_, call, members(), rows));
   }
   void run(NetworkOptions options) {
     HostsInTest cluster(parts(), options);
+    if (hierarchical_adasum_) cluster.use_hierarchical_adasum();
     run_in_random_order(cluster, calls_, static_cast<unsigned>(random_()));
   }
 
   std::mt19937 random_{7};
+  bool hierarchical_adasum_ = false;
   std::vector<PreparedCall> calls_;
 };
 
@@ -112,12 +115,33 @@ TEST_P(HostsConformance, one_byte_at_a_time) {
   run({.bytes_at_once = 1, .wire_bytes = 50});
 }
 
+class HostsHierarchicalAdasum : public HostsConformance {};
+
+TEST_P(HostsHierarchicalAdasum, every_dtype_and_several_windows) {
+  hierarchical_adasum_ = true;
+  const std::int64_t limit = note_data_bytes_max(static_cast<int>(parts().size()));
+  const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64})
+    for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{8}, limit, limit + 8, 3 * limit})
+      add(dtype, ReduceOp::kAdasum, bytes);
+  add(DType::kFloat32, ReduceOp::kAdasum, slot + 8);
+  add(DType::kFloat32, ReduceOp::kSum, 100);
+  run({.bytes_at_once = 300'000, .wire_bytes = 500'000});
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
                          ::testing::Combine(::testing::ValuesIn(operations_with_steps()),
                                             ::testing::ValuesIn(kShapes)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param).name) + "_" +
                                   std::get<1>(test.param).name;
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Table, HostsHierarchicalAdasum,
+                         ::testing::Combine(::testing::Values(row_of(Operation::kAllreduce)),
+                                            ::testing::ValuesIn(kShapes)),
+                         [](const auto& test) {
+                           return std::string(std::get<1>(test.param).name);
                          });
 
 // Random sequences of operations on the same slots, in random shapes and networks. The parameter is

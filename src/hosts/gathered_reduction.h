@@ -1,7 +1,8 @@
 // GatheredReduction: a reduction of a group that has members on several hosts. It does not use host
-// sums: every member gets the inputs of all members and reduces them itself, in rank order. The
-// Adasum needs the dot products of all inputs. The average of integers of less than 64 bits divides
-// a 64-bit sum, and the sum of one host may not fit into their type.
+// sums: every member gets the inputs of all members and reduces them itself, in rank order. Two
+// reductions need this. An Adasum needs the dot products of all inputs. In an average of integers
+// of less than 64 bits, the sum of one host may not fit into the type of the integers; so the sum
+// of all inputs is formed in 64 bits and then divided.
 //
 // A window has the same segment of every input. These segments are copied into a buffer. The buffer
 // has two halves, because the members of our host already bring the next segment while the previous

@@ -48,6 +48,10 @@ class HostsInTest {
   // Whether the member makes and reads the notes of its host.
   bool makes_note(int member) const { return place(member).second == 0; }
   LanesInTest& network() { return network_; }
+  void use_hierarchical_adasum() {
+    for (int member = 0; member < members(); ++member)
+      group(member).parts->hierarchical_adasum = true;
+  }
 
  private:
   static int lanes_of(const HostMembers& parts) { return HostParts{.members = parts}.lanes(); }

@@ -9,14 +9,11 @@
 namespace farandole {
 namespace {
 
-bool is_average(ReduceOp op) {
-  return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
-}
-
-NoteSizes note_sizes(const Group& group, std::int64_t bytes) {
-  const int hosts = group.parts->hosts();
-  return {.payloads = std::vector<std::int64_t>(static_cast<std::size_t>(hosts),
-                                                bytes <= note_data_bytes_max(hosts) ? bytes : 0)};
+Reduction to_host_sum(Reduction reduction) {
+  if (reduction.op == ReduceOp::kAverage || reduction.op == ReduceOp::kAverageOfPresent)
+    reduction.op = ReduceOp::kSum;
+  reduction.postscale = 1;
+  return reduction;
 }
 
 }  // namespace
@@ -49,52 +46,14 @@ std::vector<HostStream> HostsReduction::parts_by_rows(const Group& group, std::i
 }
 
 HostsReduction::HostsReduction(Group& group, const StepIdentity& identity, Options options)
-    : notes_(group, identity, note_sizes(group, options.tensor.bytes())),
+    : notes_(group, identity, HostSum::note_sizes(*group.parts, options.tensor.bytes())),
       scratch_(&group.scratch),
       options_(std::move(options)),
+      host_sum_(notes_, *scratch_, options_.tensor, to_host_sum(options_.tensor.reduction)),
       layout_(notes_, hosts().hosts(), 2 * hosts().hosts()),
       lane_(hosts()),
-      to_host_sum_(options_.tensor.reduction),
       to_result_(options_.tensor.reduction) {
-  if (is_average(to_host_sum_.op)) to_host_sum_.op = ReduceOp::kSum;
-  to_host_sum_.postscale = 1;
   to_result_.prescale = 1;
-}
-
-std::int64_t HostsReduction::show() {
-  const AllreduceOptions& tensor = options_.tensor;
-  if (is_small() && !tensor.joined && tensor.count > 0)
-    std::memcpy(notes_.own_shown_data(tensor.bytes()), tensor.input,
-                static_cast<std::size_t>(tensor.bytes()));
-  return declared_count_of(tensor);
-}
-
-std::optional<NoteHeader> HostsReduction::write_note(std::span<std::byte> payload) {
-  const EntryBarrier& entry_barrier = notes_.entry_barrier();
-  const std::int64_t bytes = options_.tensor.bytes();
-  NoteHeader header = {.declared_count = bytes};
-  scratch_->inputs.clear();
-  for (int member = 0; member < group().members(); ++member) {
-    const std::int64_t declared_count = entry_barrier.declared_count(member);
-    if (declared_count != bytes && declared_count != kJoinedDeclaredCount + bytes)
-      return std::nullopt;
-    if (has_joined(entry_barrier, member)) continue;
-    ++header.present;
-    scratch_->inputs.push_back(notes_.shown_data(member, bytes));
-  }
-  if (header.present > 0)
-    reduce_inputs(to_host_sum_, payload.data(), static_cast<std::int64_t>(payload.size()));
-  else
-    std::ranges::fill(payload, std::byte{0});
-  return header;
-}
-
-// Reduces the collected inputs of the scratch list.
-void HostsReduction::reduce_inputs(const Reduction& reduction, std::byte* output,
-                                   std::int64_t bytes) const {
-  if (bytes == 0) return;
-  const std::array outputs = {output};
-  reduce(reduction, scratch_->inputs, outputs, bytes / options_.tensor.element_bytes());
 }
 
 std::optional<std::int64_t> HostsReduction::all_arrived() {
@@ -124,48 +83,18 @@ void HostsReduction::reduce_notes() const {
       for (int from = 0; from < hosts().hosts(); ++from)
         if (notes_.present(from) > 0)
           scratch_->inputs.push_back(notes_.payload(from) + block.input);
-      reduce_inputs(to_result_, options_.tensor.output + block.output, block.bytes);
+      reduce_inputs(to_result_, *scratch_, options_.tensor.output + block.output, block.bytes);
     });
   }
 }
 
-// Copies the data that the other members of our host reduce. We read the slice that we reduce
-// directly from our input.
 void HostsReduction::stage(std::int64_t window) {
-  if (options_.tensor.joined) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange chunk = layout_.chunk(part(host), window);
     const StreamRange ours =
         lane_.exist() ? slice(host, window) : StreamRange{chunk.end, chunk.end};
-    std::byte* const to = own(layout_.chunk_offset(window, host));
-    const auto copy = [&](const Block& block, StreamRange range) {
-      std::memcpy(to + (range.begin - chunk.begin), input_at(block, range),
-                  static_cast<std::size_t>(range.bytes()));
-    };
-    part(host).visit({chunk.begin, ours.begin}, copy);
-    part(host).visit({ours.end, chunk.end}, copy);
+    host_sum_.stage(part(host), chunk, ours, layout_.chunk_offset(window, host));
   }
-}
-
-const std::byte* HostsReduction::input_at(const Block& block, StreamRange range) const {
-  return options_.tensor.input + block.input + (range.begin - block.begin);
-}
-
-// Reduces the slice of our lane over the inputs of the members of our host. Writes the result to
-// the place of this slice in the chunk that we show. No other member reads that place.
-void HostsReduction::reduce_slice(std::int64_t window, int host) const {
-  const EntryBarrier& entry_barrier = notes_.entry_barrier();
-  const StreamRange all = slice(host, window);
-  part(host).visit(all, [&](const Block& block, StreamRange range) {
-    const std::int64_t offset = shown_offset(window, host) + (range.begin - all.begin);
-    scratch_->inputs.clear();
-    for (int member = 0; member < group().members(); ++member)
-      if (!has_joined(entry_barrier, member))
-        scratch_->inputs.push_back(member == group().member
-                                       ? input_at(block, range)
-                                       : entry_barrier.staging(member) + offset);
-    reduce_inputs(to_host_sum_, own(offset), range.bytes());
-  });
 }
 
 void HostsReduction::begin(std::int64_t window) {
@@ -173,7 +102,8 @@ void HostsReduction::begin(std::int64_t window) {
   const int our_host = hosts().host;
   const bool is_present = notes_.present(our_host) > 0;
   for (int host = 0; host < hosts().hosts(); ++host) {
-    if (is_present) reduce_slice(window, host);
+    if (is_present)
+      host_sum_.reduce_slice(part(host), slice(host, window), shown_offset(window, host));
     if (host == our_host) continue;
     if (is_present) lane_.send(host, own(shown_offset(window, host)), slice(host, window).bytes());
     if (notes_.present(host) > 0)
@@ -212,7 +142,7 @@ void HostsReduction::combine(std::int64_t window) {
     if (notes_.present(host) > 0)
       scratch_->inputs.push_back(host == our_host ? own(shown_offset(window, our_host))
                                                   : contribution(window, host));
-  reduce_inputs(to_result_, result, bytes);
+  reduce_inputs(to_result_, *scratch_, result, bytes);
   if (!options_.is_allreduce) return;
   for (int host = 0; host < hosts().hosts(); ++host)
     if (host != our_host) lane_.send(host, result, bytes);

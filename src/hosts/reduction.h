@@ -34,6 +34,7 @@
 
 #include "collective/allreduce.h"
 #include "device/cpu/reduce.h"
+#include "hosts/host_sum.h"
 #include "hosts/notes.h"
 #include "hosts/streams.h"
 #include "hosts/windows.h"
@@ -63,8 +64,10 @@ class HostsReduction final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
-  std::int64_t show();
-  std::optional<NoteHeader> write_note(std::span<std::byte> payload);
+  std::int64_t show() const { return host_sum_.show(); }
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
+    return host_sum_.write_note(payload);
+  }
   std::optional<std::int64_t> all_arrived();
   void stage(std::int64_t window);
   void begin(std::int64_t window);
@@ -75,7 +78,7 @@ class HostsReduction final : public StepBetweenHosts {
  private:
   const Group& group() const { return notes_.entry_barrier().group(); }
   const HostParts& hosts() const { return notes_.parts(); }
-  bool is_small() const { return options_.tensor.bytes() <= note_data_bytes_max(hosts().hosts()); }
+  bool is_small() const { return HostSum::is_small(hosts(), options_.tensor.bytes()); }
   const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
   // Whether we get results of this host's part.
   bool wants(int host) const { return options_.is_allreduce || host == hosts().host; }
@@ -107,20 +110,17 @@ class HostsReduction final : public StepBetweenHosts {
     return complete_[static_cast<std::size_t>(window % 2)];
   }
 
-  const std::byte* input_at(const Block& block, StreamRange range) const;
   void reduce_notes() const;
-  void reduce_slice(std::int64_t window, int host) const;
   void receive_results(std::int64_t window);
   void combine(std::int64_t window);
-  void reduce_inputs(const Reduction& reduction, std::byte* output, std::int64_t bytes) const;
 
   HostNotes notes_;
   HostWindows windows_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
+  HostSum host_sum_;
   WindowLayout layout_;
   LaneStreams lane_;
-  Reduction to_host_sum_;
   Reduction to_result_;
   std::int64_t window_count_ = 0;
   std::int64_t begun_ = 0;     // windows whose host sums we have begun to send

@@ -17,6 +17,7 @@ CallInTest call_of(const HostMembers& parts, Operation operation, std::int64_t e
 
 std::vector<std::uint64_t> bytes_sent(const HostMembers& parts, const CallInTest& call) {
   HostsInTest cluster(parts);
+  if (call.hierarchical_adasum) cluster.use_hierarchical_adasum();
   run_in_random_order(cluster, {PreparedCall(call)}, 5);
   EXPECT_EQ(cluster.network().entries_sent(), parts.size());
   std::vector<std::uint64_t> sent;
@@ -54,6 +55,16 @@ TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
   CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);
   call.joined = {false, false, true, true};
   EXPECT_EQ(bytes_sent(parts, call), (std::vector<std::uint64_t>{4 * 32 * 1000, 4 * 16 * 1000}));
+}
+
+TEST(HostsAdasum, a_hierarchical_one_sends_the_averages_of_hosts_twice) {
+  const HostMembers parts = {{0, 3}, {1, 4}, {2, 5}};
+  CallInTest call = call_of(parts, Operation::kAllreduce, 16 * 10'000);
+  call.reduction.op = ReduceOp::kAdasum;
+  const std::uint64_t bytes = 4 * 16 * 10'000;
+  EXPECT_EQ(bytes_sent(parts, call), std::vector<std::uint64_t>(3, 2 * 2 * 2 * bytes));
+  call.hierarchical_adasum = true;
+  EXPECT_EQ(bytes_sent(parts, call), std::vector<std::uint64_t>(3, 2 * 2 * bytes));
 }
 
 // The root's host sends the tensor once, whatever the number of hosts; each of the three others

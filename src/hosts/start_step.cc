@@ -11,6 +11,7 @@
 #include "hosts/barrier.h"
 #include "hosts/broadcast.h"
 #include "hosts/gathered_reduction.h"
+#include "hosts/hierarchical_adasum.h"
 #include "hosts/notes.h"
 #include "hosts/reduction.h"
 
@@ -47,6 +48,8 @@ AllreduceOptions tensor_of(const CollectiveCall& call, std::int64_t bytes) {
 std::unique_ptr<StepBetweenHosts> allreduce(Group& group, const StepIdentity& identity,
                                             const CollectiveCall& call) {
   const std::int64_t bytes = call.count * element_bytes(call.dtype);
+  if (call.reduce_op == ReduceOp::kAdasum && group.parts->hierarchical_adasum)
+    return std::make_unique<HierarchicalAdasum>(group, identity, tensor_of(call, bytes));
   if (needs_all_inputs(call.dtype, call.reduce_op))
     return std::make_unique<GatheredReduction>(
         group, identity,

@@ -83,12 +83,13 @@ class HostStream {
 // the same sizes.
 class WindowLayout {
  public:
-  // The most bytes of one stream in a window; more would leave the caches.
+  // The most bytes of one stream in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
 
   WindowLayout(const HostNotes& notes, int chunks, int slices);
 
   std::int64_t chunk_bytes() const { return chunk_bytes_; }
+  std::int64_t slice_bytes() const { return slice_bytes_; }
   std::int64_t windows_for(std::int64_t stream_bytes) const {
     return rounds_for(stream_bytes, chunk_bytes_);
   }

@@ -148,7 +148,7 @@ HOROVODRUN_FLAGS = {
         "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo"
     ),
     "--disable-cache": "leave it out: the cache needs no setting",
-    "--network-interfaces": "leave it out: the workers of one host use no network",
+    "--network-interface": "use `--network-interfaces NAMES`",
     "--output-filename": "use `--output-dir DIR`",
     "--config-file": (
         "give the settings as flags or FARANDOLE_* variables; `farandole knobs` lists them"

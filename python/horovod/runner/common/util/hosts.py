@@ -123,8 +123,10 @@ def check_hosts(hosts: Iterable[HostInfo], workers: int) -> None:
     others = sorted({host.hostname for host in listed if not is_this_host(host.hostname)})
     if others:
         raise ValueError(
-            f"jobs over several hosts do not work yet: {', '.join(others)} is not this host "
-            f"({socket.gethostname()}); name this one alone, as in localhost:{workers}"
+            f"{', '.join(others)} is not this host ({socket.gethostname()}), and this command "
+            "starts workers on its own host only: start `farandole run --join HOST:PORT --nodes N "
+            f"--node K --secret FILE …` on each host, or name this one alone, as in "
+            f"localhost:{workers}"
         )
     slots = [host.slots for host in listed]
     room = sum(number for number in slots if number is not None)

@@ -1,0 +1,140 @@
+#include "hosts/hierarchical_adasum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "device/cpu/adasum.h"
+
+namespace farandole {
+namespace {
+
+// The slices of a window: one for the average of each host, and the result.
+int slices_of(const HostParts& hosts) { return hosts.hosts() + 1; }
+
+Reduction average_on(const HostParts& hosts, DType dtype) {
+  return {.dtype = dtype, .op = ReduceOp::kAverage, .divisor = hosts.members_on(hosts.host)};
+}
+
+std::size_t dot_products_of(const HostParts& hosts) {
+  return dot_product_count(hosts.members.size());
+}
+
+}  // namespace
+
+HierarchicalAdasum::HierarchicalAdasum(Group& group, const StepIdentity& identity,
+                                       const AllreduceOptions& tensor)
+    : notes_(group, identity, HostSum::note_sizes(*group.parts, tensor.bytes())),
+      scratch_(&group.scratch),
+      tensor_(tensor),
+      host_average_(notes_, *scratch_, tensor_, average_on(hosts(), tensor.reduction.dtype)),
+      layout_(notes_, 1, slices_of(hosts())),
+      lane_(hosts()) {
+  whole_.add({.bytes = tensor.bytes()});
+  windows_in_pass_ = layout_.windows_for(tensor.bytes());
+  CHECK(static_cast<std::int64_t>(dot_products_of(hosts()) * sizeof(double)) <=
+            slices_of(hosts()) * layout_.slice_bytes(),
+        "the dot products of 255 hosts fit into the slices of a window");
+}
+
+std::optional<std::int64_t> HierarchicalAdasum::all_arrived() {
+  if (notes_.present_in_group() == 0) return std::nullopt;
+  if (HostSum::is_small(hosts(), tensor_.bytes())) {
+    if (!tensor_.joined) reduce_notes();
+    return 0;
+  }
+  scratch_->dot_products.assign(dot_products_of(hosts()), 0);
+  scratch_->weights.assign(hosts().members.size(), 0);
+  if (lane_.exist()) lane_.begin(notes_.entry_barrier().identity());
+  return 2 * windows_in_pass_;
+}
+
+void HierarchicalAdasum::reduce_notes() {
+  scratch_->inputs.clear();
+  for (int host = 0; host < hosts().hosts(); ++host)
+    scratch_->inputs.push_back(notes_.present(host) > 0 ? notes_.payload(host) : nullptr);
+  reduce_inputs(tensor_.reduction, *scratch_, tensor_.output, tensor_.bytes());
+}
+
+void HierarchicalAdasum::stage(std::int64_t window) const {
+  const StreamRange all = chunk(window);
+  host_average_.stage(whole_, all,
+                      lane_.exist() ? own_slice(window) : StreamRange{all.end, all.end},
+                      layout_.chunk_offset(window, 0));
+}
+
+void HierarchicalAdasum::begin(std::int64_t window) {
+  if (!lane_.exist()) return;
+  const bool is_present = notes_.present(hosts().host) > 0;
+  const std::int64_t bytes = own_slice(window).bytes();
+  if (is_present) host_average_.reduce_slice(whole_, own_slice(window), shown_offset(window));
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    if (host == hosts().host) continue;
+    if (is_present) lane_.send(host, own(shown_offset(window)), bytes);
+    if (notes_.present(host) > 0)
+      lane_.receive(host, own(layout_.slice_offset(window, host)), bytes);
+  }
+  complete(window) = lane_.mark();
+  begun_ = window + 1;
+}
+
+// The second pass needs the weights, which need the dot products of all lanes.
+bool HierarchicalAdasum::drive() {
+  if (combined_ == begun_ || !lane_.have_received(complete(combined_))) return false;
+  if (combined_ >= windows_in_pass_ && !has_weights_) return false;
+  combine(combined_++);
+  return true;
+}
+
+void HierarchicalAdasum::combine(std::int64_t window) {
+  const std::int64_t count = own_slice(window).bytes() / tensor_.element_bytes();
+  scratch_->inputs.clear();
+  for (int host = 0; host < hosts().hosts(); ++host)
+    scratch_->inputs.push_back(notes_.present(host) == 0 ? nullptr
+                               : host == hosts().host    ? own(shown_offset(window))
+                                                         : own(layout_.slice_offset(window, host)));
+  const Adasum adasum(tensor_.reduction.dtype);
+  if (window >= windows_in_pass_) {
+    const std::array outputs = {own(result_offset(window))};
+    return adasum.add_weighted(scratch_->inputs, scratch_->weights, outputs, count);
+  }
+  adasum.add_dot_products(scratch_->inputs, count, scratch_->dot_products);
+  if (window + 1 == windows_in_pass_)
+    std::memcpy(own(averages_offset(window)), scratch_->dot_products.data(),
+                scratch_->dot_products.size() * sizeof(double));
+}
+
+bool HierarchicalAdasum::is_complete(std::int64_t window) {
+  return !lane_.exist() || (combined_ > window && lane_.have_sent(complete(window)));
+}
+
+void HierarchicalAdasum::fetch(std::int64_t window) {
+  if (window + 1 == windows_in_pass_) compute_weights(window);
+  if (window < windows_in_pass_ || tensor_.joined) return;
+  for (int lane = 0; lane < hosts().lanes(); ++lane) {
+    const StreamRange range = slice(window, lane);
+    if (range.bytes() > 0)
+      std::memcpy(tensor_.output + range.begin,
+                  notes_.entry_barrier().staging(lane) + result_offset(window),
+                  static_cast<std::size_t>(range.bytes()));
+  }
+}
+
+// Adds up the dot products of all lanes, in the same order on all members.
+void HierarchicalAdasum::compute_weights(std::int64_t window) {
+  auto& sums = scratch_->dot_products;
+  std::ranges::fill(sums, 0);
+  for (int lane = 0; lane < hosts().lanes(); ++lane) {
+    const std::byte* const from = notes_.entry_barrier().staging(lane) + averages_offset(window);
+    for (std::size_t index = 0; index < sums.size(); ++index) {
+      double product = 0;
+      std::memcpy(&product, from + index * sizeof(product), sizeof(product));
+      sums[index] += product;
+    }
+  }
+  compute_adasum_weights(sums, tensor_.reduction.prescale * tensor_.reduction.postscale,
+                         scratch_->weights);
+  has_weights_ = true;
+}
+
+}  // namespace farandole

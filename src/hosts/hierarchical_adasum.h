@@ -1,0 +1,102 @@
+// HierarchicalAdasum: the Adasum of the averages of hosts, for a group that has members on several
+// hosts. The members of each host average their inputs in shared memory, and the hosts combine
+// these averages. A member that has joined counts as zeros. The flat Adasum, which combines the
+// inputs of all members, is GatheredReduction.
+//
+// The tensor is sent twice: the first pass adds up the dot products of the averages, the second
+// adds the weighted averages. In a window, local member k averages slice k of the chunk over the
+// members of its host, sends it through lane k to every other host, and combines it with the
+// averages of the other hosts. Members of different hosts compute the same from the same bytes, so
+// all members get the same bits.
+//
+// Cost for n bytes on h hosts with p members and L lanes each: a small tensor travels in the notes,
+// which takes 2 waits and one one-way latency. Otherwise each host sends 2 (h − 1) n bytes (the
+// flat Adasum sends p times as many), and there are 2 waits and one one-way latency per window of
+// each pass, with two windows on the wire.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "collective/allreduce.h"
+#include "hosts/host_sum.h"
+#include "hosts/notes.h"
+#include "hosts/streams.h"
+#include "hosts/windows.h"
+
+namespace farandole {
+
+class HierarchicalAdasum final : public StepBetweenHosts {
+ public:
+  // check_reduction() must be ok, and the group may have 255 members at most. The memory is
+  // borrowed until the step has ended.
+  HierarchicalAdasum(Group& group, const StepIdentity& identity, const AllreduceOptions& tensor);
+
+  Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
+
+  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  std::int64_t show() const { return host_average_.show(); }
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
+    return host_average_.write_note(payload);
+  }
+  std::optional<std::int64_t> all_arrived();
+  void stage(std::int64_t window) const;
+  void begin(std::int64_t window);
+  bool drive();
+  bool is_complete(std::int64_t window);
+  void fetch(std::int64_t window);
+
+ private:
+  const Group& group() const { return notes_.entry_barrier().group(); }
+  const HostParts& hosts() const { return notes_.parts(); }
+  StreamRange chunk(std::int64_t window) const {
+    return layout_.chunk(whole_, window % windows_in_pass_);
+  }
+  StreamRange slice(std::int64_t window, int lane) const {
+    return layout_.slice(chunk(window), lane);
+  }
+  StreamRange own_slice(std::int64_t window) const { return slice(window, group().member); }
+  std::byte* own(std::int64_t offset) const {
+    return notes_.entry_barrier().own_staging() + offset;
+  }
+  // Where a slice lies in the chunk that the members of our host show.
+  std::int64_t shown_offset(std::int64_t window) const {
+    return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
+  }
+  // Where our lane has the averages of the other hosts and, once it has combined the last window of
+  // the first pass, its dot products.
+  std::int64_t averages_offset(std::int64_t window) const {
+    return layout_.slice_offset(window, 0);
+  }
+  std::int64_t result_offset(std::int64_t window) const {
+    return layout_.slice_offset(window, hosts().hosts());
+  }
+  LaneStreams::Mark& complete(std::int64_t window) {
+    return complete_[static_cast<std::size_t>(window % 2)];
+  }
+
+  void reduce_notes();
+  void combine(std::int64_t window);
+  void compute_weights(std::int64_t window);
+
+  HostNotes notes_;
+  HostWindows windows_;
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
+  AllreduceOptions tensor_;
+  HostSum host_average_;
+  HostStream whole_;  // the tensor
+  WindowLayout layout_;
+  LaneStreams lane_;
+  std::int64_t windows_in_pass_ = 0;
+  std::int64_t begun_ = 0;     // windows whose averages we have begun to send
+  std::int64_t combined_ = 0;  // windows of which we have combined our slice
+  bool has_weights_ = false;
+  // The positions in the streams of our lane when we have sent and received all data of the window.
+  // Only for the two windows on the wire.
+  std::array<LaneStreams::Mark, 2> complete_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,63 @@
+// HostSum: how the members of a host reduce their inputs in shared memory, for an operation whose
+// hosts exchange only the results, the host sums. The note of a host carries a small host sum.
+// Larger tensors go through the windows: each member stages its input, and local member k reduces
+// slice k of each chunk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "collective/allreduce.h"
+#include "device/cpu/reduce.h"
+#include "hosts/notes.h"
+#include "hosts/streams.h"
+
+namespace farandole {
+
+// Reduces the inputs that are in the scratch list; a null pointer stands for zeros, only in an
+// Adasum.
+void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::byte* output,
+                   std::int64_t bytes);
+
+class HostSum {
+ public:
+  // Whether the notes carry the host sum of a tensor of this size, and the sizes of these notes.
+  static bool is_small(const HostParts& hosts, std::int64_t bytes) {
+    return bytes <= note_data_bytes_max(hosts.hosts());
+  }
+  static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
+
+  // Everything is borrowed and must outlive this object. The tensor's own reduction is not used.
+  HostSum(const HostNotes& notes, StepScratch& scratch, const AllreduceOptions& tensor,
+          const Reduction& reduction)
+      : notes_(&notes), scratch_(&scratch), tensor_(&tensor), reduction_(reduction) {}
+
+  // See HostNotes. A host whose members have all joined sends zeros.
+  std::int64_t show() const;
+  std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
+
+  // Copies a chunk of the tensor to `offset` in our staging memory, except the slice that we reduce
+  // ourselves: we read that slice directly from our input. `stream` says where the chunk lies in
+  // the tensor. Does nothing if we have joined.
+  void stage(const HostStream& stream, StreamRange chunk, StreamRange own_slice,
+             std::int64_t offset) const;
+  // Reduces our slice over the members of our host that have not joined. All members have staged
+  // the slice at `offset`. Writes the result to the same place in our staging memory, which no
+  // other member reads.
+  void reduce_slice(const HostStream& stream, StreamRange slice, std::int64_t offset) const;
+
+ private:
+  const EntryBarrier& entry_barrier() const { return notes_->entry_barrier(); }
+  const std::byte* input_at(const Block& block, StreamRange range) const {
+    return tensor_->input + block.input + (range.begin - block.begin);
+  }
+
+  const HostNotes* notes_;
+  StepScratch* scratch_;
+  const AllreduceOptions* tensor_;
+  Reduction reduction_;
+};
+
+}  // namespace farandole
