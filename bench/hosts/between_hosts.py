@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measure an allreduce between hosts, compared with Gloo and with plain TCP.
+"""Measure an allreduce between hosts, compared with Gloo, with plain TCP and with Open MPI.
 
 Run `.venv/bin/python bench/hosts/between_hosts.py` as root, after `./dev test python` has installed
 the package. The hosts are network namespaces of this machine, so all of them share its cores. In
 each round, all ways run in turn, and every result is checked. Plain TCP moves the bytes that any
-allreduce must move between hosts, and computes nothing. The results are the medians of the ratios
-within a round, with their 95 % intervals.
+allreduce must move between hosts, and computes nothing. Open MPI takes part if openmpi-bin and
+libopenmpi-dev are installed. The results are the medians of the ratios within a round, with their
+95 % intervals.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
+import open_mpi  # noqa: E402
 from compare import machine_facts  # noqa: E402
 from hosts import Hosts, HostsError, in_guarded_process, run_on_all  # noqa: E402
 from ratios import speedup  # noqa: E402
@@ -31,20 +33,30 @@ from report import aligned, size_text, time_text  # noqa: E402
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 Round = dict[str, dict[str, float]]  # the seconds, by way and then by size
 PORT = 4711
+OPEN_MPI = "Open MPI, "  # in the names of its ways, the setting follows
+HOW_OPEN_MPI_RUNS = (
+    "Open MPI runs a C++ program; the other ways run from Python. In each round, each of its "
+    "settings is a job of its own. mpirun starts it after the other ways, while their ranks sleep. "
+    "Its first pass over all sizes only warms up, and its second pass counts. For each size, the "
+    "table shows the setting with the lower median."
+)
 
 
-def run(hosts: int, ranks: int, rate: str, rounds: int) -> list[Round]:
+def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> list[Round]:
     """Run a job on `hosts` hosts with `ranks` ranks on each."""
     farandole = str(Path(sys.executable).parent / "farandole")
     with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as made:
         file, secret = Path(folder) / "rounds", Path(folder) / "secret"
         subprocess.run([farandole, "secret", secret], check=True)
-        program = [sys.executable, str(Path(__file__).with_name("between_hosts_worker.py"))]
-        program += [str(file), str(rounds), *map(str, SIZES)]
-        commands = []
-        for node, host in enumerate(made):
+        for host in made:
             if rate != "none":
                 host.set_rate(rate)
+        by_setting = open_mpi.commands(made, ranks, Path(folder)) if with_open_mpi else {}
+        mpi_commands = {f"{OPEN_MPI}{setting}": words for setting, words in by_setting.items()}
+        program = [sys.executable, str(Path(__file__).with_name("between_hosts_worker.py"))]
+        program += [str(file), str(rounds), json.dumps(mpi_commands), *map(str, SIZES)]
+        commands = []
+        for node in range(hosts):
             options = ["--join", made[0].endpoint(PORT), "--nodes", str(hosts), "--node", str(node)]
             options += ["--secret", str(secret), "-n", str(ranks)]
             commands.append([farandole, "run", *options, *program])
@@ -56,39 +68,50 @@ def run(hosts: int, ranks: int, rate: str, rounds: int) -> list[Round]:
 
 def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
     for size in SIZES:
-        ours, gloo, pump = (
-            [one[way][str(size)] for one in rounds] for way in ("ours", "Gloo", "pump")
-        )
-        yield {
+        times = {way: [one[way][str(size)] for one in rounds] for way in rounds[0]}
+        ours = times["ours"]
+        row = {
             "size": size,
             "ours_us": statistics.median(ours) * 1e6,
-            "gloo_us": statistics.median(gloo) * 1e6,
-            "pump_us": statistics.median(pump) * 1e6,
-            "speedup": speedup(ours, gloo),
-            "of_pump": speedup(ours, pump),
+            "gloo_us": statistics.median(times["Gloo"]) * 1e6,
+            "pump_us": statistics.median(times["pump"]) * 1e6,
+            "speedup": speedup(ours, times["Gloo"]),
+            "of_pump": speedup(ours, times["pump"]),
         }
+        if by_way := {way: of for way, of in times.items() if way.startswith(OPEN_MPI)}:
+            best = min(by_way, key=lambda way: statistics.median(by_way[way]))
+            row["mpi_us"] = statistics.median(by_way[best]) * 1e6
+            row["mpi_setting"] = best.removeprefix(OPEN_MPI)
+            row["mpi_speedup"] = speedup(ours, by_way[best])
+        yield row
 
 
 def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"### {title}"
     yield ""
+    has_mpi = "mpi_us" in rows[0]
     head = ["size", "ours, µs", "Gloo, µs", "speed-up [95 %]", "TCP, µs", "share of TCP [95 %]"]
+    head += ["Open MPI, µs", "setting", "speed-up [95 %]"] if has_mpi else []
     cells = []
     for row in rows:
         ours, gloo, pump = (time_text(row[f"{way}_us"]) for way in ("ours", "gloo", "pump"))
         ratios = str(row["speedup"]), str(row["of_pump"])
         cells.append([size_text(row["size"]), ours, gloo, ratios[0], pump, ratios[1]])
+        if has_mpi:
+            cells[-1] += [time_text(row["mpi_us"]), row["mpi_setting"], str(row["mpi_speedup"])]
     yield from aligned([head, *cells])
     yield ""
 
 
 def measure(arguments: argparse.Namespace) -> int:
     everything = {}
+    why_no_mpi = open_mpi.why_missing()
+    print(f"Open MPI is left out: {why_no_mpi}" if why_no_mpi else HOW_OPEN_MPI_RUNS, flush=True)
     for rate in arguments.rates:
         for hosts in arguments.hosts:
             limit = "no limit" if rate == "none" else f"{rate} per host"
             title = f"{hosts} hosts × {arguments.ranks} ranks, {limit}"
-            rounds = run(hosts, arguments.ranks, rate, arguments.rounds)
+            rounds = run(hosts, arguments.ranks, rate, arguments.rounds, not why_no_mpi)
             rows = list(summary(rounds))
             everything[title] = {"rounds": rounds, "rows": rows}
             print(*lines(title, rows), sep="\n", flush=True)

@@ -1,7 +1,8 @@
 """One rank of between_hosts.py: it runs an allreduce of each size in each way, in rounds.
 
 All ways run in turn, so that a busy moment of the machine affects all of them. Each call is timed,
-and its result checked. Rank 0 appends a line of JSON to the given file after each round.
+and its result checked. Rank 0 appends a line of JSON to the given file after each round. In the
+turn of Open MPI, rank 0 runs mpirun, and the other ranks sleep in a barrier.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -103,10 +105,28 @@ def measure(way: Callable[[torch.Tensor], None], size: int, calls: int, checked:
     return seconds
 
 
+def calls_of(size: int) -> int:
+    return 20 if size <= 65536 else 1
+
+
+def measure_open_mpi(command: list[str], sizes: list[int]) -> dict[int, float]:
+    """Return the seconds of one call by size, on rank 0 only."""
+    times: dict[int, float] = {}
+    if hvd.rank() == 0:
+        words = [str(word) for size in sizes for word in (size, calls_of(size))]
+        ended = subprocess.run([*command, *words], check=False, capture_output=True, text=True)
+        if ended.returncode != 0:
+            raise SystemExit(f"mpirun ended with exit code {ended.returncode}: {ended.stderr}")
+        times = {int(size): seconds for size, seconds in json.loads(ended.stdout).items()}
+    hvd.barrier()
+    return times
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     parser.add_argument("rounds", type=int)
+    parser.add_argument("open_mpi", type=json.loads, help="the commands by way, as a JSON object")
     parser.add_argument("sizes", type=int, nargs="+")
     arguments = parser.parse_args()
     hvd.init()
@@ -123,8 +143,9 @@ def main() -> None:
         for way, call in ways.items():
             times[way] = {}
             for size in arguments.sizes:
-                calls = 20 if size <= 65536 else 1
-                times[way][size] = measure(call, size, calls, checked=way != "pump")
+                times[way][size] = measure(call, size, calls_of(size), checked=way != "pump")
+        for way, command in arguments.open_mpi.items():
+            times[way] = measure_open_mpi(command, arguments.sizes)
         if hvd.rank() == 0 and number >= 0:
             with open(arguments.file, "a") as file:
                 file.write(json.dumps(times) + "\n")

@@ -16,8 +16,10 @@ import pytest
 from job import command, start_command
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "tools"))
+TOOLS = HERE.parents[1] / "tools"
+sys.path.insert(0, str(TOOLS))
 from hosts import Host, Hosts, why_impossible  # noqa: E402
+from stranger_traffic import listening_endpoints  # noqa: E402
 
 WHY_IMPOSSIBLE = why_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
@@ -72,49 +74,6 @@ while hvd.allreduce(np.array([os.path.exists(sys.argv[1])], np.int32), op=hvd.Su
     assert (hvd.allreduce(own, op=hvd.Sum) == expected).all()
     calls += 1
 print(f"checked {calls} results", flush=True)
-"""
-# Connects to the ports that are open on this host, at the address that its argument gives. Some
-# connections stay idle, some send one byte at a time, and the others send invalid messages, some of
-# which begin like valid ones.
-STRANGERS = """
-import random, socket, sys
-source = random.Random(7)
-address = sys.argv[1]
-rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
-ports = sorted({int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"})
-def connect():
-    try:
-        return socket.create_connection((address, source.choice(ports)), timeout=0.02)
-    except OSError:
-        return None  # turned away
-def send(stranger, data):
-    try:
-        stranger.sendall(data)
-    except OSError:
-        pass  # turned away
-idle = [connect() for _ in range(200)]
-dribbling = [connect() for _ in range(20)]
-hello = bytes.fromhex("16030100c8010000c40303") + bytes(189)  # the beginning of a TLS ClientHello
-for number in range(1000):
-    stranger = connect()
-    if stranger is not None:
-        begin = source.choice([b"", hello[:source.randrange(200)], b"FARN"])
-        send(stranger, begin + source.randbytes(source.randrange(3000)))
-        stranger.close()
-    for slow in dribbling:
-        if slow is not None:
-            send(slow, bytes([hello[number % len(hello)]]))
-print(f"{len(ports)} ports", flush=True)
-"""
-# Writes all packets of its namespace to a file.
-RECORDING = """
-import socket, sys
-packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-packets.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
-print("recording", flush=True)
-with open(sys.argv[1], "wb", buffering=0) as file:
-    while True:
-        file.write(packets.recv(1 << 17))
 """
 
 
@@ -249,9 +208,13 @@ def test_strangers_disturb_no_job(tmp_path: Path) -> None:
                 assert line, texts[node]
                 texts[node] += line
         for host in hosts:
-            with started(host, sys.executable, "-c", STRANGERS, host.address) as strangers:
-                told = strangers.communicate(timeout=HANG_SECONDS)[0]
-                assert re.fullmatch(r"[1-9]\d* ports\n", told), told
+            words = [sys.executable, str(TOOLS / "stranger_traffic.py"), *listening_endpoints(host)]
+            words += ["--idle", "200", "--dribbling", "20", "--messages", "1000"]
+            with started(host, *words, "--seconds", "3") as strangers:
+                report = json.loads(strangers.communicate(timeout=HANG_SECONDS)[0])
+            assert sum(report["messages"].values()) == 1000
+            assert report["held"] > 0, report
+            assert (report["answer_bytes"], report["accepted"]) == (0, 0), report
         end.touch()
         for node, launcher in enumerate(launchers):
             texts[node] += launcher.communicate(timeout=HANG_SECONDS)[0]
@@ -266,7 +229,7 @@ def test_strangers_disturb_no_job(tmp_path: Path) -> None:
 
 def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
     """Return what a job on two hosts has sent."""
-    recording = [sys.executable, "-c", RECORDING, str(folder / "packets")]
+    recording = [sys.executable, str(TOOLS / "record_packets.py"), str(folder / "packets")]
     with Hosts(2) as hosts, started(hosts[0], *recording) as recorder:
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == "recording\n"

@@ -1,0 +1,83 @@
+"""Open MPI over the hosts of tools/hosts.py: the commands that start it, with several settings.
+
+mpirun starts on the first host. It reaches the others through a script instead of ssh. The hosts
+share the files and the memory of this machine, so the script gives each host a name of its own:
+Open MPI names its shared memory after the host.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from hosts import Hosts
+
+MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
+SOURCE = Path(__file__).resolve().parents[1] / "peers/mpi_between_hosts.cc"
+INTERFACE = "eth0"
+TRIAL_SECONDS_MAX = 60
+# mpirun starts the ranks of each host. It does not know that all hosts share the same cores, so it
+# must be told that ranks without work give up their core, and that they are not bound to one.
+SHARED_CORES = ("--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
+# The options of mpirun, and where the result goes. HAN, which sums inside each host first, crashes
+# in place in version 4.1 (https://github.com/open-mpi/ompi/pull/11488).
+SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "tuned": ((), "in-place"),
+    "HAN": (("--mca", "coll_han_priority", "100"), "out-of-place"),
+}
+
+
+def why_missing() -> str:
+    """Say which part of Open MPI is missing; return an empty text if all is there."""
+    for program in (MPIRUN, COMPILER):
+        if shutil.which(program) is None:
+            return f"{program} is missing; install openmpi-bin and libopenmpi-dev"
+    return ""
+
+
+def commands(hosts: Hosts, ranks: int, folder: Path) -> dict[str, list[str]]:
+    """Return a command for each setting that works here, with `ranks` ranks on each host.
+
+    The commands run on the first host; BYTES and CALLS must follow them.
+    """
+    program = folder / "mpi_between_hosts"
+    options = ("-std=c++20", "-O3", "-DNDEBUG", "-DOMPI_SKIP_MPICXX")
+    subprocess.run([COMPILER, *options, str(SOURCE), "-o", str(program)], check=True)
+    hostfile = folder / "hostfile"
+    hostfile.write_text("".join(f"{host.v4} slots={ranks}\n" for host in hosts))
+    start = [MPIRUN, "--allow-run-as-root", "--hostfile", str(hostfile), *SHARED_CORES]
+    start += ["--mca", "plm_rsh_agent", str(write_agent(hosts, folder))]
+    start += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
+    start += ["--mca", "btl_tcp_if_include", INTERFACE, "--mca", "oob_tcp_if_include", INTERFACE]
+    made = {
+        name: [*start, *words, str(program), place] for name, (words, place) in SETTINGS.items()
+    }
+    return {name: words for name, words in made.items() if works(hosts, name, words)}
+
+
+def write_agent(hosts: Hosts, folder: Path) -> Path:
+    """Write the script `agent ADDRESS COMMAND…`, which runs a command on the host at an address."""
+    agent = folder / "agent"
+    cases = "".join(f"  {host.v4}) host={host.namespace} ;;\n" for host in hosts)
+    agent.write_text(
+        f'#!/bin/sh\ncase "$1" in\n{cases}  *) echo "$1 is no host" >&2; exit 1 ;;\nesac\nshift\n'
+        'exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"\n'
+    )
+    agent.chmod(0o700)
+    return agent
+
+
+def works(hosts: Hosts, name: str, words: list[str]) -> bool:
+    """Run a setting briefly. If it fails, report it."""
+    trial = hosts[0].command(*words, "8", "1", "1048576", "1")
+    try:
+        subprocess.run(trial, capture_output=True, check=True, timeout=TRIAL_SECONDS_MAX)
+    except subprocess.SubprocessError as failure:
+        errors = (getattr(failure, "stderr", None) or b"").decode(errors="replace")
+        print(f"Open MPI, {name}, is left out: {errors[-1000:] or failure}", file=sys.stderr)
+        print(f"  $ {shlex.join(trial)}", file=sys.stderr)
+        return False
+    return True

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Strangers: connections from outside of a job to the ports at which the job listens.
+
+    tools/stranger_traffic.py HOST:PORT… --idle 200 --dribbling 20 --messages 1000 --seconds 5
+
+Some connections stay idle. Some dribble: they send one byte every 100 ms. If the job closes one of
+these, it is opened again after 0 to 2 seconds. Malformed messages are sent as well, each on a
+connection of its own, which stays open until the job closes it, but for a second at most. At the
+end, a report is printed as JSON.
+
+A job gives strangers no answer. Only a replay begins with a valid message, which the job answers.
+The answer has new random numbers, so what the replay sends next is not valid. A stranger counts as
+accepted if it receives anything, or, for a replay, more than that first answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import random
+import resource
+import selectors
+import socket
+import statistics
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from hosts import Host, run_command
+
+CONNECT_SECONDS_MAX = 0.02
+DRIBBLE_SECONDS = 0.1
+CLOSED_SECONDS_MAX = 2.0  # until a connection that the job has closed is opened again
+PAUSE_SECONDS = 0.005  # for which nothing is opened or sent, so that this comes in small groups
+MESSAGE_SECONDS_MAX = 1.0  # until the connection of a malformed message is closed
+HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(189)  # the beginning of a TLS ClientHello
+HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def listening_endpoints(host: Host) -> list[str]:
+    """List HOST:PORT of all ports at which processes of this host listen on its network."""
+    rows = [line.split() for line in run_command(*host.command("ss", "-Hltn")).splitlines()]
+    return sorted(row[3] for row in rows if row[3].startswith(f"{host.v4}:"))
+
+
+@dataclass(eq=False)
+class Stranger:
+    """One connection."""
+
+    kind: str
+    socket: socket.socket
+    closes_at: float = float("inf")
+    sent: int = 0  # by a dribbling connection, in bytes
+    received: int = 0  # in bytes
+    first_answer: int = 0  # in bytes
+    rest: bytes = b""
+
+
+@dataclass(frozen=True)
+class Message:
+    kind: str
+    endpoint: str
+    content: bytes
+    first_answer: int = 0  # how many bytes a replay may receive
+    rest: bytes = b""  # of a replay: what it sends after the first answer
+
+
+def write_replays(file: Path, replays: list[Message]) -> None:
+    rows = [{name: as_text(value) for name, value in vars(one).items()} for one in replays]
+    file.write_text(json.dumps(rows))
+
+
+def as_text(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def read_replays(file: Path) -> list[Message]:
+    rows = json.loads(file.read_text())
+    as_bytes = [{name: bytes.fromhex(row[name]) for name in ("content", "rest")} for row in rows]
+    return [Message(**row | given) for row, given in zip(rows, as_bytes, strict=True)]
+
+
+class Strangers:
+    def __init__(self, endpoints: list[str], replays: list[Message], seed: int) -> None:
+        self.endpoints, self.replays, self.source = endpoints, replays, random.Random(seed)
+        self.selector = selectors.DefaultSelector()
+        self.idle, self.dribbling = set[Stranger](), set[Stranger]()
+        self.sending: deque[Stranger] = deque()  # malformed messages, the oldest first
+        self.to_open: list[tuple[float, str]] = []  # a heap: when, and of which kind
+        self.connected, self.messages = Counter[str](), Counter[str]()
+        self.not_connected = self.answer_bytes = self.accepted = 0
+        self.held: list[int] = []  # open idle and dribbling connections, every 100 ms
+
+    def run(self, wanted: dict[str, int], messages: int, seconds: float) -> None:
+        begin = now = time.monotonic()
+        next_dribble = begin
+        for kind, count in wanted.items():
+            for _ in range(count):
+                self.open_later(kind)
+        while now < begin + seconds:
+            while self.to_open and self.to_open[0][0] <= now:
+                self.open_lasting(heapq.heappop(self.to_open)[1])
+            if now >= next_dribble:
+                self.dribble()
+                next_dribble += DRIBBLE_SECONDS
+            while self.messages.total() < min(messages, messages * (now - begin) / seconds):
+                self.send_message()
+            self.read_and_close(PAUSE_SECONDS)
+            now = time.monotonic()
+        while self.messages.total() < messages:
+            self.send_message()
+            self.read_and_close(0)
+
+    def connect(self, kind: str, endpoint: str) -> Stranger | None:
+        address, port = endpoint.rsplit(":", 1)
+        try:
+            made = socket.create_connection((address, int(port)), timeout=CONNECT_SECONDS_MAX)
+        except OSError:
+            self.not_connected += 1
+            return None
+        made.setblocking(False)
+        self.connected[kind] += 1
+        stranger = Stranger(kind, made)
+        self.selector.register(made, selectors.EVENT_READ, stranger)
+        return stranger
+
+    def open_later(self, kind: str) -> None:
+        delay = self.source.uniform(0, CLOSED_SECONDS_MAX)
+        heapq.heappush(self.to_open, (time.monotonic() + delay, kind))
+
+    def open_lasting(self, kind: str) -> None:
+        stranger = self.connect(kind, self.source.choice(self.endpoints))
+        if stranger is None:
+            self.open_later(kind)
+        else:
+            self.lasting(kind).add(stranger)
+
+    def lasting(self, kind: str) -> set[Stranger]:
+        return self.idle if kind == "idle" else self.dribbling
+
+    def dribble(self) -> None:
+        self.held.append(len(self.idle) + len(self.dribbling))
+        for stranger in list(self.dribbling):
+            self.send(stranger, HELLO[stranger.sent : stranger.sent + 1] or b"\0")
+            stranger.sent += 1
+
+    def send_message(self) -> None:
+        message = self.malformed_message()
+        self.messages[message.kind] += 1
+        if (stranger := self.connect(message.kind, message.endpoint)) is None:
+            return
+        stranger.closes_at = time.monotonic() + MESSAGE_SECONDS_MAX
+        stranger.first_answer, stranger.rest = message.first_answer, message.rest
+        self.sending.append(stranger)
+        self.send(stranger, message.content)
+
+    def malformed_message(self) -> Message:
+        source, endpoint = self.source, self.source.choice(self.endpoints)
+        begin = HELLO[: source.randrange(1, len(HELLO))]
+        some = source.randbytes(source.randrange(1, 3000))
+        contents = {"random": some, "truncated TLS": begin, "TLS and random": begin + some}
+        contents |= {"HTTP": HTTP, "our name": b"FARN" + some}
+        kinds = [*contents, "replay"] if self.replays else [*contents]
+        if (kind := source.choice(kinds)) == "replay":
+            return source.choice(self.replays)
+        return Message(kind, endpoint, contents[kind])
+
+    def send(self, stranger: Stranger, data: bytes) -> None:
+        try:
+            stranger.socket.send(data)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close(stranger)
+
+    def read_and_close(self, seconds: float) -> None:
+        for key, _ in self.selector.select(seconds):
+            self.read(key.data)
+        now = time.monotonic()
+        while self.sending and self.sending[0].closes_at <= now:
+            self.close(self.sending.popleft())
+
+    def read(self, stranger: Stranger) -> None:
+        try:
+            received = len(stranger.socket.recv(1 << 16))
+        except OSError:
+            received = 0
+        if received == 0:
+            self.close(stranger)
+            return
+        before = stranger.received
+        stranger.received += received
+        self.answer_bytes += received
+        self.accepted += before <= stranger.first_answer < stranger.received
+        if before < stranger.first_answer <= stranger.received:
+            self.send(stranger, stranger.rest)
+
+    def close(self, stranger: Stranger) -> None:
+        if stranger.socket.fileno() < 0:
+            return
+        self.selector.unregister(stranger.socket)
+        stranger.socket.close()
+        if stranger.kind in ("idle", "dribbling"):
+            self.lasting(stranger.kind).discard(stranger)
+            self.open_later(stranger.kind)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("endpoints", nargs="+", metavar="HOST:PORT")
+    parser.add_argument("--idle", type=int, default=200)
+    parser.add_argument("--dribbling", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--replays", type=Path, help="messages, as written by write_replays()")
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    replays = read_replays(arguments.replays) if arguments.replays else []
+    strangers = Strangers(arguments.endpoints, replays, arguments.seed)
+    wanted = {"idle": arguments.idle, "dribbling": arguments.dribbling}
+    begin, processor_begin = time.monotonic(), time.process_time()
+    strangers.run(wanted, arguments.messages, arguments.seconds)
+    end = time.monotonic()
+    report = {
+        "begin": begin,
+        "end": end,
+        "processor_share": (time.process_time() - processor_begin) / (end - begin),
+        "connected": strangers.connected,
+        "not_connected": strangers.not_connected,
+        "messages": strangers.messages,
+        "held": statistics.median(strangers.held),
+        "answer_bytes": strangers.answer_bytes,
+        "accepted": strangers.accepted,
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
