@@ -19,7 +19,7 @@ namespace farandole {
 // A message of at most this size is inside its offer.
 inline constexpr std::size_t kInlineBytesMax = 8 * 1024;
 
-// `id` counts the offers from one rank to another one, from 1.
+// `id` is the number of the offer: 1 for the first offer from this sender to this receiver.
 struct Offer {
   std::uint64_t id = 0;
   GroupId group = kWorld;
