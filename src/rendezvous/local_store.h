@@ -1,7 +1,8 @@
 // LocalStore: a Store of the processes of one host, whose values may also carry descriptors. So
-// ranks can share memory and descriptors of processes (pidfd). Two ranks are on the same host if
-// and only if they use the same LocalStore, because descriptors can be passed there. They recognize
-// it by the value of keys::host_token(), which every LocalStore has from the start.
+// ranks can share memory and descriptors of processes (pidfd). Two ranks count as on the same host
+// if and only if they use the same LocalStore, because only then can they pass descriptors to each
+// other. Ranks recognize their common LocalStore by the value of keys::host_token(), which every
+// LocalStore has from the start.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@ struct LocalValue {
   std::vector<Descriptor> descriptors;
 };
 
-// As StoreValues.
+// Like StoreValues, but with descriptors.
 using LocalValues = std::vector<std::optional<LocalValue>>;
 
 // Returns a new random text for keys::host_token().
