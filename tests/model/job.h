@@ -95,7 +95,7 @@ struct Options {
 // different for different steps.
 constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
-// Owns the memory; the threads of the model borrow it. Neither copies nor moves.
+// Owns the memory; the threads of the model borrow it. It can be neither copied nor moved.
 class Job {
  private:
   Arena arena_;  // first: everything below lies in it

@@ -26,8 +26,8 @@ class LaneZero {
  public:
   enum class Outlook : std::uint8_t {
     kOpen,          // some host may still enter the step
-    kMet,           // all hosts have entered it alike
-    kMispredicted,  // all hosts have entered, but not alike
+    kMet,           // all hosts have entered it, with equal identities
+    kMispredicted,  // all hosts have entered it, with different identities
     kNever,         // some host has not entered it and never will
   };
 
