@@ -122,7 +122,7 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
                           "  ranks 0, 1, 3 have been waiting in it for 12.0 s",
                           "  rank 2 (host1, pid 100) has not called it; it has made no call since "
                           "init(), 12.0 s ago"));
-  // The stack of rank 2 is on node 1.
+  // Rank 2 runs on node 1, so node 1 must capture its stack.
   const auto wanted = zero.take_told();
   ASSERT_EQ(wanted.size(), 1);
   two.answer(wanted, zero, now);

@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-// Why a command cannot be started, and the exit code that shells use for it.
+// Why a command cannot be started, and the exit code that shells use for this reason.
 struct ProgramProblem {
   int exit_code = 0;  // 127: not found, 126: not executable
   std::string message;

@@ -34,9 +34,9 @@ Bytes new_host_token();
 
 class LocalStore : public Store {
  public:
-  // As set(), with descriptors.
+  // Like set(), but with descriptors.
   virtual Status share(const std::string& key, LocalValue value) = 0;
-  // As wait_for_all(), with descriptors. The caller owns them; they are duplicates.
+  // Like wait_for_all(), but with descriptors. The caller owns them; they are duplicates.
   virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
                                           const std::string& unless, const WaitLimit& limit) = 0;
   // The same for one key.

@@ -169,7 +169,7 @@ def test_a_rank_that_computes_is_not_part_of_a_cycle() -> None:
         )
 
 
-# For each hang: the function, and the text of the line, in which rank 1 hangs.
+# For each hang: the function in which rank 1 hangs, and the text of the line.
 STACKS = {
     "sleeps": ("evaluate", "time.sleep(1000)  # the line"),
     "holds_a_lock": ("holds_a_lock", "lock.acquire()  # the line"),

@@ -85,7 +85,8 @@ class ProgressJob {
  public:
   using ModelDoorbells = BasicDoorbells<ModelAtomics>;
   using Bits = std::uint32_t;  // one per call
-  // The data that the engine guards. `claims` counts the claims again, to check the lock.
+  // The data that the engine guards. `claims` is a second count of the claims, to check that of the
+  // lock.
   struct Contents {
     PlantedLock lock;
     Bits arrived = 0;  // submitted, and not yet taken over by a holder

@@ -48,7 +48,7 @@ class LaneZero {
   // Whether this host part has answered the EndFrame that closed it with an EndFrame of its own.
   bool has_answered() const { return has_answered_; }
 
-  // The next frame to send, and the part to which it goes.
+  // The next frame to send, and the host part to which it goes.
   std::optional<std::pair<int, Frame>> next_frame();
 
  private:

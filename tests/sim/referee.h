@@ -172,7 +172,7 @@ class Referee {
   const Script& script_;
   std::vector<Board> boards_;
   std::vector<std::vector<Participation>> participations_;  // by call and worker
-  std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
+  std::vector<std::uint32_t> ends_observed_;    // by worker: how many of its calls it has seen end
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
   int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new
   std::vector<End> ends_;           // in the order of time

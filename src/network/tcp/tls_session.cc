@@ -287,16 +287,16 @@ Result<TlsSession::Progress> TlsSession::try_handshake() {
 
 Result<TlsSession::Progress> TlsSession::advance_handshake() {
   ::ERR_clear_error();
-  if (!handshake_sent_) {
+  if (!tls_handshake_done_) {
     const int done = ::SSL_do_handshake(ssl_);
     if (done != 1 && ::SSL_get_error(ssl_, done) != SSL_ERROR_WANT_READ) return handshake_error();
     // This is 1 when the peer has proven that it knows the key of the link.
     if (::SSL_session_reused(ssl_) == 1) may_write_ = true;
-    handshake_sent_ = done == 1;
-    if (handshake_sent_) check_proof();
+    tls_handshake_done_ = done == 1;
+    if (tls_handshake_done_) check_proof();
   }
   if (may_write_) FARANDOLE_TRY(flush());
-  if (!handshake_sent_) return Progress::kWaiting;
+  if (!tls_handshake_done_) return Progress::kWaiting;
   return confirm();
 }
 

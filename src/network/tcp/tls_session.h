@@ -140,9 +140,9 @@ class TlsSession final : public Connection {
   OtherEnd peer_;
   ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
-  bool handshake_sent_ = false;  // OpenSSL has finished its handshake; the confirmation may follow
-  bool confirmation_sent_ = false;  // by the listening end
-  bool may_write_ = false;          // the listening end stays silent until the peer is proven
+  bool tls_handshake_done_ = false;  // only the confirmation may be missing
+  bool confirmation_sent_ = false;   // by the listening end
+  bool may_write_ = false;           // the listening end stays silent until the peer is proven
   bool closed_ = false;
   bool may_have_received_ = false;   // there may be a whole record in OpenSSL's buffer
   std::size_t handshake_bytes_ = 0;  // received so far
