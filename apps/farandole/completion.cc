@@ -40,7 +40,7 @@ std::string cases(const CLI::App& app, std::string_view before, std::string_view
 }
 
 // Words that do not begin with `-` are completed as files, because the program of `farandole run`
-// and its arguments often are.
+// and its arguments are often files.
 std::string bash_script(const CLI::App& app) {
   return format_text(R"(_farandole() {{
   local words= word=${{COMP_WORDS[COMP_CWORD]}}

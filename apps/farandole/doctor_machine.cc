@@ -251,10 +251,10 @@ Finding processes() {
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
     least = std::min(least, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
   const auto group = smallest_limit({.controller = "pids",
-                                     .limit = "pids.max",
-                                     .used = "pids.current",
-                                     .old_limit = "pids.max",
-                                     .old_used = "pids.current"});
+                                     .limit_file = "pids.max",
+                                     .used_file = "pids.current",
+                                     .old_limit_file = "pids.max",
+                                     .old_used_file = "pids.current"});
   if (group) least = std::min(least, {group->limit - group->used, group->path});
   const std::int64_t left = std::max<std::int64_t>(0, least.first);
   return finding_on_capacity(
@@ -277,8 +277,8 @@ Finding locked_memory() {
 
 // Data between hosts is sealed by a core of the sender and opened by one of the receiver.
 Finding sealing() {
-  constexpr double kFast =
-      1e9;  // with the processor's instructions for AES, it is several times this
+  // Bytes per second. A processor with instructions for AES is several times as fast.
+  constexpr double kFast = 1e9;
   const auto speed = measure_sealing_speed(std::chrono::milliseconds(50));
   if (!speed.ok()) return {Health::kDoesNotWork, speed.status().message(), ""};
   const std::string found =

@@ -9,7 +9,7 @@ namespace farandole {
 
 struct PythonChoice {
   std::string program;     // a path, or `word` itself if PATH decides
-  std::string other_path;  // what PATH would have chosen; empty if it is the same or there is none
+  std::string other_path;  // the program in PATH; empty if PATH has the same one or none
 };
 
 // For a word that is not a name of Python, such as "train.py" or "/usr/bin/python3", the program is

@@ -13,8 +13,8 @@
 
 namespace farandole {
 
-// Declares the subcommand. After parsing, job() returns what the user asked for. A RunOptions
-// cannot be copied or moved, because the parser holds references into it.
+// Declares the subcommand. After parsing, job() returns the job that the user asked for. A
+// RunOptions cannot be copied or moved, because the parser holds references into it.
 class RunOptions {
  public:
   explicit RunOptions(CLI::App& app);

@@ -82,20 +82,21 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
   std::optional<CgroupLimit> best;
   for (const std::string& step : folder_and_parents(own_cgroup("")))
-    best = smaller_limit(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
+    best =
+        smaller_limit(std::move(best), "/sys/fs/cgroup" + step, files.limit_file, files.used_file);
   for (const std::string& step : folder_and_parents(own_cgroup(files.controller)))
     best =
         smaller_limit(std::move(best), format_text("/sys/fs/cgroup/{}{}", files.controller, step),
-                      files.old_limit, files.old_used);
+                      files.old_limit_file, files.old_used_file);
   return best;
 }
 
 std::optional<CgroupLimit> smallest_memory_limit() {
   return smallest_limit({.controller = "memory",
-                         .limit = "memory.max",
-                         .used = "memory.current",
-                         .old_limit = "memory.limit_in_bytes",
-                         .old_used = "memory.usage_in_bytes"});
+                         .limit_file = "memory.max",
+                         .used_file = "memory.current",
+                         .old_limit_file = "memory.limit_in_bytes",
+                         .old_used_file = "memory.usage_in_bytes"});
 }
 
 std::int64_t usable_memory() {

@@ -14,12 +14,13 @@ std::optional<std::int64_t> file_number(const std::string& path);
 // Returns the number after "NAME:" at the start of a line, as in /proc/meminfo.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
+// Names of files of a control group. The old ones are those of cgroup version 1.
 struct CgroupFiles {
   std::string_view controller;  // "memory"
-  std::string_view limit;
-  std::string_view used;
-  std::string_view old_limit;
-  std::string_view old_used;
+  std::string_view limit_file;
+  std::string_view used_file;
+  std::string_view old_limit_file;
+  std::string_view old_used_file;
 };
 struct CgroupLimit {
   std::int64_t limit = 0;

@@ -1,5 +1,5 @@
-// Job list: the jobs of this user that run on this host. It only reads the launchers' job sheets
-// and the workers' flight records, so it does not disturb the jobs.
+// Job list: lists the jobs of this user that run on this host. The search only reads the launchers'
+// job sheets and the workers' flight records, so it does not disturb the jobs.
 #pragma once
 
 #include <sys/types.h>

@@ -26,8 +26,8 @@ class WorkerReports {
   // with its first report. Errors: kStop.
   static Result<std::unique_ptr<WorkerReports>> create(int size);
 
-  // `report` is a worker report (diagnosis/worker_report.h) that has come now. A report longer than
-  // kWorkerReportBytesMax is ignored.
+  // `report` is a worker report (diagnosis/worker_report.h) that was received at `now`. A report
+  // longer than kWorkerReportBytesMax is ignored.
   void store(int rank, std::span<const std::byte> report, TimePoint now);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }
 
@@ -39,8 +39,8 @@ class WorkerReports {
   int size_;
 };
 
-// The reading side: the worker with this rank. Empty if there is no report of this worker, or if
-// its report is being written at this moment.
+// The reading side: returns the worker with this rank. Empty if there is no report of this worker,
+// or if its report is being written at this moment.
 std::optional<WatchedWorker> read_worker_report(std::span<const std::byte> memory, int rank);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// CallerReport: reports to the program that started the job: the process id of each rank, how each
-// rank ended, and which rank failed first. It writes one line for each event: `started RANK PID`,
+// CallerReport: tells the program that started the job the process id of each rank, how each rank
+// ended, and which rank failed first. It writes one line for each event: `started RANK PID`,
 // `ended RANK code N`, `ended RANK signal N`, `cause RANK`.
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace farandole {
 
-// Only one thread may use it. It never blocks: sink_writable() writes later what did not fit.
+// Only one thread may use it. It never blocks. Lines that do not fit in the pipe are kept until
+// sink_writable() is called.
 class CallerReport {
  public:
   // `descriptor` is borrowed; if it is −1, nothing is written. `poller` must outlive this object.

@@ -6,15 +6,15 @@
 namespace farandole {
 
 void report_exit(StoreServer& store, int rank, const std::string& how) {
-  const auto begun = store.add(keys::formations(rank), 0);
-  if (!begun.ok()) return;
+  const auto formations_begun = store.add(keys::formations(rank), 0);
+  if (!formations_begun.ok()) return;
   ByteWriter verdict;
   verdict.put_text(how + " before all ranks had come together in init()");
-  const Bytes end = verdict.take();
-  for (const std::int64_t epoch : {*begun, *begun + 1}) {
+  const Bytes encoded = verdict.take();
+  for (const std::int64_t epoch : {*formations_begun, *formations_begun + 1}) {
     if (epoch == 0) continue;  // the worker has not called init() yet
     // An error is ignored: it means that the key already has a value, which the store keeps.
-    (void)store.set(keys::complete(epoch), end);
+    (void)store.set(keys::complete(epoch), encoded);
   }
 }
 

@@ -8,8 +8,8 @@
 namespace farandole {
 
 // Runs a job on this host and returns the exit code for the command. Blocks until no process of the
-// job is left. The calling process must be single-threaded. The function changes its signal mask
-// and makes it a child subreaper.
+// job is left. The calling process must be single-threaded. The function changes the signal mask of
+// this process and makes the process a child subreaper.
 int run_job(const JobOptions& options);
 
 }  // namespace farandole

@@ -34,8 +34,8 @@ class JobOutput {
   // `poller` and `options` must outlive this object.
   JobOutput(Poller& poller, Tags tags, const OutputOptions& options);
 
-  // Call it before add_worker(), when the rank of this node's first worker is known. `files` are
-  // those of this node's workers.
+  // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
+  // the files of this node's workers.
   void begin(int first_rank, RankFiles files);
 
   struct WorkerEnds {
@@ -61,7 +61,7 @@ class JobOutput {
   // True if the reader of our output has closed the pipe.
   bool closed() const;
 
-  // Call it when all workers have ended: reads what is still in their streams.
+  // Reads the rest of the workers' streams. Call it when all workers have ended.
   void read_remaining();
   // Completes the last line. From then on, call only sink_writable() until everything_is_written().
   void close();

@@ -16,7 +16,7 @@ namespace {
 constexpr int kEventsMax = 1024;
 constexpr std::int64_t kWaitMaxMs = 3'600'000;
 
-int limit_ms(std::optional<TimePoint> deadline) {
+int timeout_ms(std::optional<TimePoint> deadline) {
   if (!deadline) return -1;
   const auto left = *deadline - std::chrono::steady_clock::now();
   const std::int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
@@ -45,7 +45,7 @@ void Poller::remove(int descriptor) {
 
 std::vector<std::uint64_t> Poller::wait(std::optional<TimePoint> deadline) {
   std::array<epoll_event, kEventsMax> events{};
-  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, limit_ms(deadline));
+  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, timeout_ms(deadline));
   std::vector<std::uint64_t> tags;
   for (int i = 0; i < count; ++i) tags.push_back(events[static_cast<std::size_t>(i)].data.u64);
   return tags;

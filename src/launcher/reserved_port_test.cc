@@ -25,9 +25,9 @@ struct Address {
 };
 
 // Returns a socket that is bound to the port, or an invalid one with errno.
-Descriptor bound(const Address& address, int port, bool reuses) {
+Descriptor bind_socket(const Address& address, int port, bool reuse_address) {
   Descriptor socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int option = reuses ? 1 : 0;
+  const int option = reuse_address ? 1 : 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &option, sizeof(option));
   sockaddr_in6 six{};
   sockaddr_in four{};
@@ -43,7 +43,7 @@ Descriptor bound(const Address& address, int port, bool reuses) {
   return socket;
 }
 
-ReservedPort reserved() {
+ReservedPort reserve_port() {
   auto port = ReservedPort::create();
   EXPECT_TRUE(port.ok()) << port.status().message();
   return std::move(port).value();
@@ -52,17 +52,17 @@ ReservedPort reserved() {
 class ListeningAddress : public ::testing::TestWithParam<Address> {};
 
 TEST_P(ListeningAddress, CanBeUsedByAProgramThatAsksForThePort) {
-  const ReservedPort port = reserved();
+  const ReservedPort port = reserve_port();
   for (int round = 0; round < 2; ++round) {  // the port stays reserved after a listener has ended
-    const Descriptor listener = bound(GetParam(), port.number(), true);
+    const Descriptor listener = bind_socket(GetParam(), port.number(), true);
     ASSERT_TRUE(listener.valid()) << std::strerror(errno);
     EXPECT_EQ(::listen(listener.get(), 8), 0) << std::strerror(errno);
   }
 }
 
 TEST_P(ListeningAddress, IsRefusedToOtherPrograms) {
-  const ReservedPort port = reserved();
-  EXPECT_FALSE(bound(GetParam(), port.number(), false).valid());
+  const ReservedPort port = reserve_port();
+  EXPECT_FALSE(bind_socket(GetParam(), port.number(), false).valid());
   EXPECT_EQ(errno, EADDRINUSE);
 }
 
@@ -76,17 +76,17 @@ TEST(ReservedPort, IsGivenToOneJobOnly) {
   std::vector<Descriptor> listeners;
   std::set<int> numbers;
   for (int job = 0; job < 50; ++job) {
-    ports.push_back(reserved());
+    ports.push_back(reserve_port());
     numbers.insert(ports.back().number());
     if (job % 2 == 0) continue;
-    listeners.push_back(bound({AF_INET6, "::"}, ports.back().number(), true));
+    listeners.push_back(bind_socket({AF_INET6, "::"}, ports.back().number(), true));
     EXPECT_EQ(::listen(listeners.back().get(), 8), 0);
   }
   EXPECT_EQ(numbers.size(), 50U);
 }
 
 TEST(ReservedPort, AcceptsNoConnection) {
-  const ReservedPort port = reserved();
+  const ReservedPort port = reserve_port();
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -54,7 +54,7 @@ void StallReports::ask_other_nodes(TimePoint now) {
     missing_answers_ = layout_.size() - layout_.local_size();
     asked_at_ = now;
     others_.link->tell(WorkersWanted());
-  } else if (now >= asked_at_ + kSilenceTime && !std::exchange(told_silence_, true)) {
+  } else if (now >= asked_at_ + kSilenceTime && !std::exchange(silence_reported_, true)) {
     const auto silent = silent_nodes();
     show_(
         format_text("the {} of {} {} not answered for {} s, so nobody can say who waits for whom; "
@@ -123,7 +123,7 @@ void StallReports::request_stacks(const std::vector<int>& ranks) {
   if (!others.ranks.empty()) others_.link->tell(others);
 }
 
-// `ranks` may have ranks of other nodes, which capture their stacks themselves.
+// `ranks` may have ranks of other nodes, whose launchers capture their stacks.
 void StallReports::request_own_stacks(const std::vector<int>& ranks) {
   const int first = layout_.first_rank();
   std::vector<int> own;
@@ -148,7 +148,7 @@ void StallReports::show_stack(TimePoint now) {
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
                     watched_().at(local_rank).host, stack->worker.pid));
     report.lines.insert(report.lines.end(), stack->lines.begin(), stack->lines.end());
-  } else if (!std::exchange(told_failure_, true)) {
+  } else if (!std::exchange(failure_reported_, true)) {
     report.lines.push_back(
         format_text("py-spy could not look at rank {}: {}", stack->worker.rank, stack->failure));
   }

@@ -1,6 +1,7 @@
 // StallReports: warns the user about stalls of a job, with the stacks of the ranks that cause them.
-// The launcher of node 0 does it for all nodes: at intervals, it asks the other launchers what
-// their workers do, and judges when all have answered. `farandole status` shows the answers, too.
+// The launcher of node 0 does this for all nodes. At intervals, it asks the other launchers what
+// their workers do. When all have answered, it looks for stalls. `farandole status` shows the
+// answers, too.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class StallReports {
     NodeLink* link = nullptr;          // null if the job is on this node only
     WorkerReports* reports = nullptr;  // where node 0 keeps the answers; null on other nodes
   };
-  // Call it when the workers have started. `watched` returns those of this node, by local rank.
+  // Call it when the workers have started. `watched` returns the workers of this node, by local
+  // rank.
   void begin(const NodeLayout& layout, const OtherNodes& others,
              std::function<std::vector<WatchedWorker>()> watched, TimePoint now);
 
@@ -70,12 +72,12 @@ class StallReports {
   OtherNodes others_;
   std::function<std::vector<WatchedWorker>()> watched_;
   TimePoint last_check_{};
-  // Node 0: what the other nodes have answered, by rank; empty while no question is open.
+  // On node 0: the answers of the other nodes, by rank. Empty while no question is open.
   std::vector<std::optional<WatchedWorker>> answers_;
   int missing_answers_ = 0;
   TimePoint asked_at_{};
-  bool told_silence_ = false;
-  bool told_failure_ = false;  // py-spy fails for each rank in the same way
+  bool silence_reported_ = false;
+  bool failure_reported_ = false;  // of py-spy; reported once, because the next ranks fail alike
 };
 
 }  // namespace farandole

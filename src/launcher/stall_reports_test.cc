@@ -53,7 +53,7 @@ class Launcher {
       worker.report.since = kStart;
       workers.push_back(worker);
     }
-    reports.begin(layout_, {&link, kept.get()}, [this] { return workers; }, kStart);
+    reports.begin(layout_, {&link, worker_reports.get()}, [this] { return workers; }, kStart);
   }
   // Records that the worker has waited in a call since kStart.
   void wait_in_call(std::size_t local_rank) {
@@ -66,14 +66,14 @@ class Launcher {
     report.wait = {.handle = 1, .since = kStart, .until = {}};
   }
   std::vector<NodeMessage> take_told() { return std::exchange(link.told, {}); }
-  // Answers the questions, and gives the answers to `first`.
-  void answer(const std::vector<NodeMessage>& questions, Launcher& first, TimePoint now) {
+  // Answers the questions, and gives the answers to `asker`.
+  void answer(const std::vector<NodeMessage>& questions, Launcher& asker, TimePoint now) {
     for (const NodeMessage& question : questions) reports.handle(question, now);
-    for (const NodeMessage& answer : take_told()) first.reports.handle(answer, now);
+    for (const NodeMessage& answer : take_told()) asker.reports.handle(answer, now);
   }
 
   FakeLink link;
-  std::unique_ptr<WorkerReports> kept = *WorkerReports::create(4);
+  std::unique_ptr<WorkerReports> worker_reports = *WorkerReports::create(4);
   std::vector<WatchedWorker> workers;
   std::vector<std::string> lines;
 
@@ -122,7 +122,7 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
                           "  ranks 0, 1, 3 have been waiting in it for 12.0 s",
                           "  rank 2 (host1, pid 100) has not called it; it has made no call since "
                           "init(), 12.0 s ago"));
-  // The stack of rank 2 is on node 1.
+  // Rank 2 runs on node 1, so node 1 must capture its stack.
   const auto wanted = zero.take_told();
   ASSERT_EQ(wanted.size(), 1);
   two.answer(wanted, zero, now);
@@ -132,9 +132,10 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
   EXPECT_THAT(zero.lines.back(), HasSubstr("rank 2 does"));
   EXPECT_THAT(one.lines, IsEmpty());
   // `farandole status` finds the workers of the other nodes here.
-  EXPECT_EQ(read_worker_report(zero.kept->memory(), 0), std::nullopt);
-  EXPECT_EQ(read_worker_report(zero.kept->memory(), 2)->host, "host1");
-  EXPECT_EQ(read_worker_report(zero.kept->memory(), 3)->report.calls.front().submitted, kStart);
+  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 0), std::nullopt);
+  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 2)->host, "host1");
+  EXPECT_EQ(read_worker_report(zero.worker_reports->memory(), 3)->report.calls.front().submitted,
+            kStart);
 }
 
 TEST_F(StallReportsTest, AQuestionIsAskedAgainWhenAllHaveAnswered) {

@@ -104,7 +104,8 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   return {};
 }
 
-// The engine's errors usually end the workers. We end programs that do not use the engine.
+// After the failure, the engine's errors usually end the workers. The deadline is for programs that
+// do not use the engine.
 Actions Supervision::other_node_failed(const std::string& why, TimePoint now) {
   if (state_ != State::kRunning || finished()) return {};
   other_failure_ = why;
@@ -229,8 +230,8 @@ int Supervision::exit_code() const {
   if (!other_failure_.empty()) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
   if (!first_failed_rank_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
   const Worker& cause = worker(first_cause());
-  const bool counts = cause.our_signal == 0 && cause.end->how.failed();
-  return (counts ? cause : worker(*first_failed_rank_)).end->how.exit_code();
+  const bool cause_has_failed = cause.our_signal == 0 && cause.end->how.failed();
+  return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->how.exit_code();
 }
 
 std::string Supervision::end_text(const Worker& worker) {

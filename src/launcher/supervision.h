@@ -49,7 +49,8 @@ class Supervision {
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more.
   Actions signal_received(int signal, TimePoint now);
-  // Call it when the part of the job on another node fails; `why` says which, and why.
+  // Call it when the part of the job on another node fails; `why` says which node has failed, and
+  // why.
   Actions other_node_failed(const std::string& why, TimePoint now);
   Actions time_passed(TimePoint now);
 
@@ -67,8 +68,8 @@ class Supervision {
 
   // The exit code of the job: that of the worker that caused the failure. If this worker exited
   // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
-  // a failure, the code is 128 + the signal that ended the job, or 0. If another node has failed
-  // before, the code is 1.
+  // a failure, the code is 128 + the signal that ended the job, or 0. If another node failed first,
+  // the code is 1, or 128 + a signal that came afterwards.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.

@@ -259,7 +259,7 @@ TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
-// The flight record of a worker whose program an exception has ended.
+// The flight record of a worker whose program was ended by an exception.
 FlightReport raised(LeaveCause cause, FlightReport before) {
   before.member_state = MemberState::kLeft;
   before.cause = cause;

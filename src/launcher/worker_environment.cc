@@ -30,8 +30,8 @@ bool c_library_keeps_large_blocks() {
 std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
                                                 const WorkerDescriptors& descriptors,
                                                 const MeetingPlaces& places) {
-  // These variables are set even if there is nothing for them to name, so that a job inside a job
-  // does not inherit the channel, the Store and the secret of the outer job.
+  // These variables are set even if their value is empty or −1, so that a job inside a job does not
+  // inherit the channel, the Store and the secret of the outer job.
   std::vector<EnvironmentVariable> variables{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},

@@ -25,7 +25,7 @@ struct WorkerDescriptors {
 struct MeetingPlaces {
   std::string job_store{};  // empty: the job is on one host
   std::string master_address = "127.0.0.1";
-  int master_port = 0;  // of the job; 0: none
+  int master_port = 0;  // the port that this job has reserved; 0: none
 };
 
 // The variables with a worker's ranks, sizes and descriptors. They override inherited variables.

@@ -79,11 +79,11 @@ int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& progr
 }
 
 // Returns the errno that the failed child has sent through the pipe, or 0 if exec succeeded.
-int read_failure(const Descriptor& report) {
+int read_failure(const Descriptor& read_end) {
   int failure = 0;
   ssize_t count = -1;
   do {
-    count = ::read(report.get(), &failure, sizeof(failure));
+    count = ::read(read_end.get(), &failure, sizeof(failure));
   } while (count < 0 && errno == EINTR);
   return count == sizeof(failure) ? failure : 0;
 }
@@ -138,8 +138,8 @@ std::string file_of_program(const std::string& program, const std::string& path)
 Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return start_error("pipe2");
-  const Descriptor report(ends[0]);
-  Descriptor reporter(ends[1]);
+  const Descriptor read_end(ends[0]);
+  Descriptor write_end(ends[1]);
   const std::vector<char*> arguments = as_pointers(plan.command);
   const std::vector<char*> environment = as_pointers(plan.environment);
   const char* path = std::getenv("PATH");
@@ -151,12 +151,12 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   if (pid < 0) return start_error("fork");
   if (pid == 0) {
     const int failure = exec_worker(plan, launcher, program, arguments.data(), environment.data());
-    if (::write(reporter.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
+    if (::write(write_end.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }
   ::setpgid(pid, pid);  // the child does the same, but we may signal the group before that
-  reporter.reset();
-  if (const int failure = read_failure(report); failure != 0) {
+  write_end.reset();
+  if (const int failure = read_failure(read_end); failure != 0) {
     ::waitpid(pid, nullptr, 0);
     return Status::fix_call("cannot execute `" + plan.command.front() +
                             "`: " + std::strerror(failure));

@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-// Why a command cannot be started, and the exit code that shells use for it.
+// Why a command cannot be started, and the exit code that shells use for this reason.
 struct ProgramProblem {
   int exit_code = 0;  // 127: not found, 126: not executable
   std::string message;
@@ -25,7 +25,8 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
 // problem.
 std::string file_of_program(const std::string& program, const std::string& path);
 
-// The state with which the launcher was started. Workers get it; the launcher changes its own.
+// The signal mask and the limit of open files with which the launcher was started. The launcher
+// changes both for itself, and starts the workers with the original ones.
 struct OriginalState {
   sigset_t signal_mask;     // the original signal mask
   rlimit descriptor_limit;  // the original limit of open files

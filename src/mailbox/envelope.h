@@ -1,4 +1,4 @@
-// Envelopes: what two ranks tell each other about their messages, as bytes in a message ring.
+// Envelopes: the offers, answers and parts of messages that two ranks send each other, as bytes.
 //
 // The sender offers a message. The receiver accepts it when a receive matches, or refuses it. The
 // data of a message that is sent early is inside the offer. Other data follows after the
@@ -16,10 +16,10 @@
 
 namespace farandole {
 
-// A message of at most this size is inside its offer.
+// A message that is sent early is inside its offer if it has at most this size.
 inline constexpr std::size_t kInlineBytesMax = 8 * 1024;
 
-// `id` counts the offers from one rank to another one, from 1.
+// `id` is the number of the offer: 1 for the first offer from this sender to this receiver.
 struct Offer {
   std::uint64_t id = 0;
   GroupId group = kWorld;
@@ -55,7 +55,7 @@ using Envelope = std::variant<Offer, Acceptance, Refusal, DataHeader>;
 
 struct OpenedEnvelope {
   Envelope envelope;
-  std::span<const std::byte> data;  // a DataHeader's part; inside the bytes that were opened
+  std::span<const std::byte> data;  // the part after a DataHeader; lies in the opened bytes
 };
 
 Bytes encode(const Envelope& envelope);

@@ -76,7 +76,7 @@ Mailbox::Mailbox(const Ways& ways, Doorbells& doorbells, FlightRecorder& recorde
   const auto& local = ways.local_ranks;
   auto* const counters = reinterpret_cast<MessageRing::Counter*>(ways.memory);
   std::byte* const rings = ways.memory + local.size() * sizeof(*counters);
-  // Ranks of this host are numbers in `local` here.
+  // `from` and `to` are indices in `local`.
   const auto ring = [&](std::size_t from, std::size_t to, int peer) {
     std::byte* const memory = rings + (to * local.size() + from) * MessageRing::bytes_needed();
     return MessageRing(memory, doorbells_, peer, counters + to);
@@ -249,7 +249,7 @@ bool Mailbox::receive_envelopes(std::vector<Record*>& finished) {
   for (Peer& from : peers_) {
     if (!from.in || from.rank == doorbells_.rank()) continue;
     const int count = receive_from(from, finished);
-    if (count == kEnvelopesPerRound) count_at_last_read_ = sent - 1;  // look again next time
+    if (count == kEnvelopesPerRound) count_at_last_read_ = sent - 1;  // the next round reads on
     progressed |= count > 0;
   }
   return progressed;
@@ -273,7 +273,7 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
   if (auto* const offer = std::get_if<Offer>(&opened.envelope))
     handle_offer(from, std::move(*offer), finished);
   else if (from.gone)
-    return {};  // a death ends all messages, and a peer that lives may not know it yet
+    return {};  // a death ends the messages of all ranks, which a living peer may not know yet
   else if (const auto* const acceptance = std::get_if<Acceptance>(&opened.envelope))
     handle_acceptance(from, acceptance->id, finished);
   else if (const auto* const refusal = std::get_if<Refusal>(&opened.envelope))
@@ -417,8 +417,8 @@ void Mailbox::forget_group(GroupId group) {
 void Mailbox::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   ended_ = status;
-  for (const Peer& each : peers_)
-    if (each.rank != doorbells_.rank()) end_peer(each.rank, status, finished);
+  for (const Peer& other : peers_)
+    if (other.rank != doorbells_.rank()) end_peer(other.rank, status, finished);
 }
 
 }  // namespace farandole

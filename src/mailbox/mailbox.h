@@ -25,10 +25,10 @@ namespace farandole {
 
 class Mailbox {
  public:
-  // For that many ranks on this host.
+  // The size of the shared memory for `local_size` ranks on this host.
   static std::size_t bytes_needed(int local_size);
 
-  struct Ways {         // to the other ranks
+  struct Ways {         // how this rank reaches the other ranks
     std::byte* memory;  // bytes_needed() bytes that the local ranks share; they are zero at first
     std::vector<int> local_ranks;  // the ranks on this host, ascending
     Channels* channels = nullptr;  // to the ranks on other hosts; null if there are none
@@ -40,18 +40,19 @@ class Mailbox {
 
   // The functions with a parameter `finished` append to it the records that they finish.
   // Adds a checked send or receive. The record must keep its address until it is finished. `ranks`
-  // are those of its group.
+  // are the ranks of its group.
   void submit(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
   // Runs one round. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Whether something waits for room in a ring.
+  // Whether envelopes or data wait for room in a ring.
   bool has_unsent() const { return unsent_ > 0; }
   // Whether data or answers still move between this rank and another rank that is still in the job.
   bool is_moving_data() const;
 
-  // The rank is gone: ends the calls that need it, with kRebuildGroup because of `status`. A
-  // message that has come as a whole can still be received. Before end_peer(), call advance() until
-  // it makes no progress, because the peer may have sent something just before its end.
+  // Ends the calls that need this rank, which is gone. Their error is kRebuildGroup, with the text
+  // of `status` as the reason. A message that has come as a whole can still be received. Before
+  // end_peer(), call advance() until it makes no progress, because the peer may have sent something
+  // just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
   bool is_gone(int rank) const { return peers_[static_cast<std::size_t>(rank)].gone.has_value(); }
   // Forgets the receives and the offers of a removed group. The sends of these offers are done,
@@ -90,7 +91,7 @@ class Mailbox {
     std::map<std::uint64_t, Sending>::iterator answered(std::uint64_t id);
 
     int rank;
-    std::optional<MessageRing> out;  // to a rank on this host, and from it
+    std::optional<MessageRing> out;  // to and from a rank on this host
     std::optional<MessageRing> in;
     PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
     std::deque<Unsent> unsent;
@@ -114,8 +115,8 @@ class Mailbox {
     std::string call_error;
 
     bool matches(const Offer& offer, int source) const;
-    // Empty while a rank that may still send the message is in the job. Otherwise the rank whose
-    // leave or death ends this receive.
+    // Empty while a rank that may still send the message is in the job. Otherwise the rank that
+    // ends this receive because it has left or died.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 

@@ -261,20 +261,20 @@ TEST(MailboxTest, TheEndOfAPeerEndsItsMessagesOnly) {
   const SubmittedCall& send = job.send(0, 1, bytes_from(1, 500'000));
   const SubmittedCall& receive = job.receive(0, 1, 1);
   const SubmittedCall& other = job.receive(0, 2, 1);
-  const SubmittedCall& any = job.receive(0, kAnyRank, 1, 3);
+  const SubmittedCall& from_any = job.receive(0, kAnyRank, 1, 3);
   job.run();
   job.end_peer(0, 1, "rank 1 is gone");
   for (const SubmittedCall* const message : {&send, &receive}) {
     EXPECT_EQ(message->record.outcome.status.code(), StatusCode::kRebuildGroup);
     EXPECT_THAT(message->record.outcome.status.message(), HasSubstr("cannot finish: rank 1"));
   }
-  EXPECT_FALSE(other.finished || any.finished);
+  EXPECT_FALSE(other.finished || from_any.finished);
   const SubmittedCall& later = job.send(0, 1, {1});
   EXPECT_EQ(later.record.outcome.status.code(), StatusCode::kRebuildGroup);
   EXPECT_FALSE(job.mailbox(0).has_unsent());
   job.end_peer(0, 2, "rank 2 is gone");
   EXPECT_EQ(other.record.outcome.status.code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(any.record.outcome.status.message(), HasSubstr("rank 2 is gone"));
+  EXPECT_THAT(from_any.record.outcome.status.message(), HasSubstr("rank 2 is gone"));
   EXPECT_EQ(job.receive(0, kAnyRank, 1).record.outcome.status.code(), StatusCode::kRebuildGroup);
 }
 
@@ -363,16 +363,16 @@ struct Plan {
 void add_messages(std::mt19937& random, int to, int tag, const std::string& channel, Plan& plan) {
   constexpr std::size_t kSizes[] = {0, 1, 100, kInlineBytesMax, kInlineBytesMax + 1, 150'000};
   const int size = static_cast<int>(plan.programs.size());
-  const bool any = random() % 2 == 0;
-  const std::size_t common = kSizes[random() % std::size(kSizes)];
+  const bool from_any = random() % 2 == 0;
+  const std::size_t message_size = kSizes[random() % std::size(kSizes)];
   for (unsigned count = random() % 8; count > 0; --count) {
     const int from = (to + 1 + static_cast<int>(random() % static_cast<unsigned>(size - 1))) % size;
     auto& seeds = plan.sent[{from, to, tag, channel}];
     seeds.push_back(static_cast<unsigned>(random()));
     plan.programs[static_cast<std::size_t>(from)].push_back(
-        {from, Operation::kSend, to, tag, channel, common, seeds.back()});
+        {from, Operation::kSend, to, tag, channel, message_size, seeds.back()});
     plan.programs[static_cast<std::size_t>(to)].push_back(
-        {to, Operation::kReceive, any ? kAnyRank : from, tag, channel, common, 0});
+        {to, Operation::kReceive, from_any ? kAnyRank : from, tag, channel, message_size, 0});
   }
 }
 

@@ -1,5 +1,5 @@
-// Connection: one end of a reliable, ordered stream of bytes to one peer, which never blocks. Code
-// above this room knows only this interface: tcp/ implements it, and tests simulate it.
+// Connection: one end of a reliable, ordered stream of bytes to one peer. Its functions never
+// block. Code above this room knows only this interface: tcp/ implements it, and tests simulate it.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +24,19 @@ class Connection {
   virtual ~Connection() = default;
 
   // Sends `first`, followed by `second`, as far as they fit now. Returns how many bytes it has
-  // taken: 0 if none fit. Bytes that were taken need not be offered again, but some may wait
-  // inside until the next call (has_unsent()); a call with no bytes only sends the bytes that wait
-  // inside. `first` is for a short header: it travels together with the payload in `second`.
+  // taken: 0 if none fit. Bytes that were taken need not be offered again. Some of them may wait
+  // inside until the next call (see has_unsent()). A call with no bytes only sends the bytes that
+  // wait inside. `first` is for a short header: it travels together with the payload in `second`.
   virtual Result<std::size_t> try_send(std::span<const std::byte> first,
                                        std::span<const std::byte> second) = 0;
-  // Receives into the caller's memory what is there, and returns how many bytes: 0 if none are.
+  // Copies the bytes that have arrived to the caller's memory, as far as they fit, and returns how
+  // many bytes it has copied. This may be 0.
   virtual Result<std::size_t> try_receive(std::span<std::byte> into) = 0;
 
   // The same, for the data of tensors. If the link does not seal data, `second` travels in clear,
-  // and nobody would notice a change of these bytes; `first` is sealed. The peer must receive the
-  // bytes of `first` and `second` with the function that corresponds to their sender, and must not
-  // ask try_receive() for more than what comes before `second`.
+  // and nobody would notice a change of these bytes; `first` is sealed. The peer must receive
+  // `first` with try_receive() and `second` with try_receive_data(). It must not ask try_receive()
+  // for more bytes than come before `second`.
   virtual Result<std::size_t> try_send_data(std::span<const std::byte> first,
                                             std::span<const std::byte> second) {
     return try_send(first, second);

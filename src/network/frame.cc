@@ -45,7 +45,7 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
         "the receiver rejects a longer payload");
   FrameHeaderBytes bytes;
   std::size_t end = 0;
-  // Without an allocation, because every message has a header.
+  // This must not allocate memory, because every frame has a header.
   const auto put = [&](auto value) {
     std::memcpy(bytes.data() + end, &value, sizeof(value));
     end += sizeof(value);

@@ -1,5 +1,5 @@
-// Frame: the unit in which ranks on different hosts talk. A header of fixed size says what the
-// frame is and how many bytes of payload follow. Only headers are parsed here: the payload goes
+// Frame: the unit in which ranks on different hosts exchange data. A header of fixed size says what
+// the frame is and how many bytes of payload follow. Only headers are parsed here: the payload goes
 // directly from the connection to its target memory.
 #pragma once
 

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// Changes with the format, so that builds with another format cannot authenticate.
+// This text changes with the format, so that builds with another format cannot authenticate.
 constexpr std::string_view kIdentityLabel = "farandole link 1";
 
 void put_party(ByteWriter& writer, const Party& party) {

@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-// What both ends share, and what a test can look at and change.
+// The state that both ends share. A test can read and change it.
 struct SimulatedWire {
   explicit SimulatedWire(std::uint64_t seed) : random(seed) {}
 
@@ -82,7 +82,8 @@ class SimulatedConnection final : public Connection {
   const OtherEnd& peer() const override { return peer_; }
 
  private:
-  // From 0 to `bytes` bytes: all of them in a quarter of all cases, else at most one piece.
+  // Returns how many of `bytes` bytes one call moves. In a quarter of the calls, these are as many
+  // as the limit of a piece allows; otherwise the number is random.
   std::size_t piece(std::size_t bytes) {
     if (wire_->random() % 4 == 0) return std::min(bytes, wire_->piece_bytes_max);
     return wire_->random() % (std::min(bytes, wire_->piece_bytes_max) + 1);

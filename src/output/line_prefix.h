@@ -39,7 +39,7 @@ class LinePrefix {
   int columns(const LineOrigin& origin) const;
 
  private:
-  // A field or, if `field` is not set, a fixed text.
+  // A field or, if `field` is kNoField, a fixed text.
   struct FieldOrText {
     std::string literal;
     std::size_t field;

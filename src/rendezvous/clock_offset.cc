@@ -11,9 +11,10 @@ Result<ClockOffset> measure_clock_offset(Store& store) {
   ClockOffset best{.offset = {}, .error = Duration::max()};
   for (int i = 0; i < kQuestions; ++i) {
     const TimePoint asked = std::chrono::steady_clock::now();
-    FARANDOLE_TRY_ASSIGN(const TimePoint there, store.clock());
-    const Duration half = (std::chrono::steady_clock::now() - asked) / 2;
-    if (half < best.error) best = {.offset = there - (asked + half), .error = half};
+    FARANDOLE_TRY_ASSIGN(const TimePoint store_time, store.clock());
+    const Duration half_round_trip = (std::chrono::steady_clock::now() - asked) / 2;
+    if (half_round_trip < best.error)
+      best = {.offset = store_time - (asked + half_round_trip), .error = half_round_trip};
   }
   return best;
 }

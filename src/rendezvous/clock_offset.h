@@ -1,4 +1,4 @@
-// How the clocks of two hosts differ: that of this host, and that of the host that keeps a Store.
+// The difference between the clock of this host and the clock of the host that keeps a Store.
 #pragma once
 
 #include "base/clock.h"
@@ -8,13 +8,14 @@
 namespace farandole {
 
 struct ClockOffset {
-  Duration offset{};  // a time there = a time here + offset
+  Duration offset{};  // time on the Store's host = time on this host + offset
   Duration error{};   // the largest possible error of the offset, when it was measured
 };
 
-// Asks the Store for its time several times. The fastest answer counts: its time is compared with
-// the middle between question and answer, so the error is at most half the time between them
-// (Cristian's algorithm, 1989). Blocks for as many round trips. Errors: those of Store::clock().
+// Asks the Store for its time 16 times and uses the fastest answer (Cristian's algorithm, 1989).
+// Assumes that the Store read its clock in the middle between the question and this answer, so the
+// error is at most half the time between them. Blocks for 16 round trips. Errors: those of
+// Store::clock().
 Result<ClockOffset> measure_clock_offset(Store& store);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// FrameChannel: messages of a Store as frames of a connection between hosts. A frame has one
-// message, and the frames of each direction are counted.
+// FrameChannel: messages of a Store as frames of a connection between hosts. Each frame carries one
+// message. The frames of each direction are numbered.
 #pragma once
 
 #include <sys/types.h>
@@ -45,7 +45,7 @@ class FrameChannel final : public StoreChannel {
     std::uint64_t frames_queued = 0;
     bool is_resumed = false;  // the message of try_send() is in `unsent` already
     FrameHeaderReader header;
-    Bytes message;  // of the frame whose header is complete
+    Bytes message;  // the message of the frame whose header was read last
     std::size_t message_filled = 0;
     bool in_message = false;
     std::uint64_t frames_received = 0;

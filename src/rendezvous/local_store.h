@@ -1,7 +1,8 @@
 // LocalStore: a Store of the processes of one host, whose values may also carry descriptors. So
-// ranks can share memory and descriptors of processes (pidfd). Two ranks are on the same host if
-// and only if they use the same LocalStore, because descriptors can be passed there. They recognize
-// it by the value of keys::host_token(), which every LocalStore has from the start.
+// ranks can share memory and descriptors of processes (pidfd). Two ranks count as on the same host
+// if and only if they use the same LocalStore, because only then can they pass descriptors to each
+// other. Ranks recognize their common LocalStore by the value of keys::host_token(), which every
+// LocalStore has from the start.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@ struct LocalValue {
   std::vector<Descriptor> descriptors;
 };
 
-// As StoreValues.
+// Like StoreValues, but with descriptors.
 using LocalValues = std::vector<std::optional<LocalValue>>;
 
 // Returns a new random text for keys::host_token().
@@ -33,9 +34,9 @@ Bytes new_host_token();
 
 class LocalStore : public Store {
  public:
-  // As set(), with descriptors.
+  // Like set(), but with descriptors.
   virtual Status share(const std::string& key, LocalValue value) = 0;
-  // As wait_for_all(), with descriptors. The caller owns them; they are duplicates.
+  // Like wait_for_all(), but with descriptors. The caller owns them; they are duplicates.
   virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
                                           const std::string& unless, const WaitLimit& limit) = 0;
   // The same for one key.

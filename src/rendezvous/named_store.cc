@@ -35,8 +35,8 @@ std::shared_ptr<LocalStore> store_of(OwnerAndClient owner_and_client) {
 
 Result<std::shared_ptr<LocalStore>> become_owner(UnixListener listener, int members) {
   FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(listener), members));
-  FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
-  FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
+  FARANDOLE_TRY_ASSIGN(Descriptor own_client, owner->own_client());
+  FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own_client)));
   FARANDOLE_TRY(owner->start());
   auto client = StoreClient::from_socket(std::move(socket));
   return store_of({std::move(owner), std::move(client)});

@@ -1,5 +1,5 @@
-// Named store: a common LocalStore for the ranks of a job that another launcher than `farandole
-// run` has started. The ranks find it by a name that they all know and that no other job has. The
+// Named store: a common LocalStore for the ranks of a job that was started by a launcher other than
+// `farandole run`. The ranks find it by a name that they all know and that no other job has. The
 // first rank that opens it is the owner: it serves the Store in a thread. All ranks, including the
 // owner, are clients.
 #pragma once

@@ -43,7 +43,7 @@ Result<StorePlace> parse_place(const std::string& text) {
   return place;
 }
 
-// Waits for the dialer, or for the next check whether to go on.
+// Waits until the dialer has something to do, or until it is time to check the limit.
 void wait_for_dialer(const Dialer& dialer, const WaitLimit& limit) {
   const TimePoint end = std::min(dialer.next_deadline(), next_slice_end(limit));
   const auto left =
@@ -68,8 +68,8 @@ Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
   }
 }
 
-// Looks up all names once, and returns the addresses of those that are known. Errors: of the last
-// name, if none is known.
+// Looks up all names once, and returns the addresses of those that are known. If no name is known,
+// returns the error of the last one.
 Result<std::vector<SocketAddress>> look_up_all(const std::vector<StorePlace>& places,
                                                const HostLookup& look_up) {
   std::vector<SocketAddress> addresses;

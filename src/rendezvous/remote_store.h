@@ -40,8 +40,9 @@ class RemoteStore final : public Store {
   };
 
   // Connects, and tries again until the limit, because the server may start later than this
-  // process, or its name may not be known yet. Errors: kFixCall (the places), kRetry (interrupted),
-  // kRebuildGroup (the limit; the text has the places and the last error), kStop.
+  // process, or its name may not be known yet. Errors: kFixCall if the places cannot be parsed;
+  // kRetry if interrupted; kRebuildGroup at the limit (the text has the places and the last error);
+  // kStop.
   static Result<std::unique_ptr<RemoteStore>> connect(const Options& options,
                                                       const WaitLimit& limit);
 

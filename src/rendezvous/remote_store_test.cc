@@ -134,7 +134,7 @@ TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
   };
   wait_for_look_ups(2);
   is_known = true;
-  wait_for_look_ups(4);  // so it has tried to connect in vain
+  wait_for_look_ups(4);  // by now, the client has tried to connect without success
   ServingThread serving(0, context().get(), {.port_first = port, .port_last = port});
   client.join();
 }
@@ -263,7 +263,7 @@ TEST(RemoteStore, SharesItsKeysWithClientsOfTheHost) {
   EXPECT_TRUE(local->wait("back", long_limit()).ok());
 }
 
-// The child has the same keys as its parent, and must not use them.
+// The child has the same TLS keys as its parent, and must not use them.
 TEST(RemoteStore, AForkedChildLeavesTheConnectionToItsParent) {
   ServingThread serving(0, context().get());
   auto store = store_at(serving.place());

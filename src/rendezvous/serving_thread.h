@@ -1,5 +1,5 @@
 // For tests: a StoreServer with a thread that serves its clients, as the launcher's loop does. It
-// may also serve clients of other hosts, on the loopback.
+// may also serve clients of other hosts, over the loopback interface.
 #pragma once
 
 #include <poll.h>

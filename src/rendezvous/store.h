@@ -18,7 +18,7 @@ namespace farandole {
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
 inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
 
-// What a wait for several keys has found: one entry for each key, empty if the key does not exist.
+// The result of a wait for several keys: one entry for each key, empty if the key does not exist.
 using StoreValues = std::vector<std::optional<Bytes>>;
 
 // How long a call may wait. The call also ends early if `interrupted` returns true; this function

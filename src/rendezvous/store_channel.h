@@ -1,5 +1,5 @@
-// StoreChannel: carries the messages between a client and the server of a Store: over a Unix socket
-// of the same host, with descriptors (UnixChannel), or between hosts (FrameChannel).
+// StoreChannel: carries the messages between a client and the server of a Store. UnixChannel does
+// this over a Unix socket of the same host, with descriptors; FrameChannel does it between hosts.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ class StoreChannel {
   virtual Result<UnixMessage> try_receive() = 0;
 
   virtual bool passes_descriptors() const = 0;
-  // Whether a received message may already be in this object instead of the kernel. Then
-  // descriptor() may not become readable for it.
+  // Whether a received message may already be in this object instead of the kernel. In that case,
+  // descriptor() may not become readable, although the message can be received.
   virtual bool has_received() const = 0;
   virtual int descriptor() const = 0;  // borrowed, for poll()
 };

@@ -26,10 +26,10 @@ constexpr std::size_t kValueHeadBytesMax = 16;
 // How many bytes of answers may wait for a client of another host.
 constexpr std::size_t kOutboxBytesMax = std::size_t{4} << 20;
 
-// What epoll waits for. While answers are unsent, no requests are read. If a client's next request
-// has already left the kernel, also waits for room to send. A socket nearly always has room, so
-// this client gets its next turn at once.
-std::uint32_t interest_in(bool all_sent, bool has_received) {
+// Returns the events for which epoll watches a client. While answers are unsent, no requests are
+// read. If a client's next request has already left the kernel, also waits for room to send. A
+// socket nearly always has room, so this client gets its next turn at once.
+std::uint32_t epoll_events_for(bool all_sent, bool has_received) {
   if (!all_sent) return EPOLLOUT;
   return has_received ? EPOLLIN | EPOLLOUT : EPOLLIN;
 }
@@ -71,7 +71,7 @@ Status StoreServer::adopt_remote_client(std::string name, std::unique_ptr<Connec
 
 Status StoreServer::add_connection(Client client) {
   const std::uint64_t id = next_client_++;
-  client.interest = interest_in(client.outbox.empty(), client.channel->has_received());
+  client.interest = epoll_events_for(client.outbox.empty(), client.channel->has_received());
   epoll_event interest{};
   interest.events = client.interest;
   interest.data.u64 = id;
@@ -280,7 +280,7 @@ bool StoreServer::has_unsent_descriptors() const {
 }
 
 void StoreServer::update_interest(std::uint64_t id, Client& client) {
-  const auto wanted = interest_in(client.outbox.empty(), client.channel->has_received());
+  const auto wanted = epoll_events_for(client.outbox.empty(), client.channel->has_received());
   if (wanted == client.interest) return;
   client.interest = wanted;
   epoll_event interest{};

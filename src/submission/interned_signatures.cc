@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-std::optional<Operation> InternedSignatures::user_of(const std::string& name) const {
+std::optional<Operation> InternedSignatures::operation_using(const std::string& name) const {
   const auto entry = entries_.find(name);
   if (entry != entries_.end())
     return entry->second.in_use ? std::optional(entry->second.interned.signature.operation)

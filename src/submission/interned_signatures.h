@@ -29,7 +29,7 @@ class InternedSignatures {
 
   // Returns the operation of the call that uses the name, or of a call whose handle was dropped;
   // nothing if the name is free.
-  std::optional<Operation> user_of(const std::string& name) const;
+  std::optional<Operation> operation_using(const std::string& name) const;
   // Returns the entry for a checked submission, whose name is in use from now on; null if the
   // name was in use already. The entry does not change until release(), retire() or erase(). If
   // this throws std::bad_alloc, the name is not in use.

@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// The names of the engine's own calls begin with this.
+// The names of the engine's own calls begin with this text.
 inline constexpr std::string_view kReservedPrefix = "farandole.";
 // A call without a name gets its operation, this text and a number as its name.
 inline constexpr std::string_view kAutomaticInfix = ".noname.";

@@ -62,7 +62,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
 InternedSignatures::Entry* SubmissionTable::acquire_name(GroupCalls& calls,
                                                          Submission& submission) {
   InternedSignatures::Entry* const entry = calls.names.acquire(submission);
-  if (entry != nullptr || calls.names.user_of(submission.name) == submission.operation)
+  if (entry != nullptr || calls.names.operation_using(submission.name) == submission.operation)
     return entry;
   std::string name = format_text("{} ({})", submission.name, row_of(submission.operation).name);
   if (name.size() > kNameBytesMax) return nullptr;

@@ -56,8 +56,8 @@ class SubmissionTable {
   void finish(Record& record);
   // Returns the outcome of a finished record and erases the record. Then the name may be used
   // again. If the record is a join that has succeeded, all names of the group may be used again,
-  // even those of dropped calls. Automatic names then begin anew, because the ranks have made
-  // different numbers of calls before the join.
+  // even those of dropped calls. Automatic names then start again from 0, because the ranks have
+  // made different numbers of calls before the join.
   Outcome take(Handle handle);
   // Call it if the program will never take this result. Erases the record now or when it finishes.
   // The name stays in use, as if the program had kept the handle. If the engine chose the name, no

@@ -152,7 +152,7 @@ TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
 std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
-  const auto below = [](std::mt19937& random, std::size_t end) { return random() % end; };
+  const auto random_below = [](std::mt19937& random, std::size_t end) { return random() % end; };
   SubmissionTable table;
   std::vector<Handle> kept;
   std::vector<Handle> never_taken;
@@ -162,13 +162,15 @@ std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
     if (std::erase(in_flight, handle) > 0) table.finish(*table.find(handle));
   };
   for (int action = 0; action < 300; ++action) {
-    const bool takes = below(choices, 3) == 0;
-    Submission call = below(choices, 2) == 0 ? unnamed() : named({"abcdef"[below(choices, 6)]});
-    if (below(choices, 4) == 0) call.operation = Operation::kBroadcast;
-    if (below(choices, 50) == 0) call.operation = Operation::kJoin;
-    const bool is_kept = below(choices, 8) != 0 || call.operation == Operation::kJoin;
+    const bool takes = random_below(choices, 3) == 0;
+    Submission call =
+        random_below(choices, 2) == 0 ? unnamed() : named({"abcdef"[random_below(choices, 6)]});
+    if (random_below(choices, 4) == 0) call.operation = Operation::kBroadcast;
+    if (random_below(choices, 50) == 0) call.operation = Operation::kJoin;
+    const bool is_kept = random_below(choices, 8) != 0 || call.operation == Operation::kJoin;
     if (takes && !kept.empty()) {
-      const auto chosen = kept.begin() + static_cast<std::ptrdiff_t>(below(choices, kept.size()));
+      const auto chosen =
+          kept.begin() + static_cast<std::ptrdiff_t>(random_below(choices, kept.size()));
       finish(*chosen);
       (void)table.take(*chosen);
       kept.erase(chosen);
@@ -179,9 +181,9 @@ std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
     } else {
       names.push_back(record.status().message());
     }
-    if (!in_flight.empty() && below(times, 2) == 0)
-      finish(in_flight[below(times, in_flight.size())]);
-    if (!never_taken.empty() && below(times, 2) == 0) {
+    if (!in_flight.empty() && random_below(times, 2) == 0)
+      finish(in_flight[random_below(times, in_flight.size())]);
+    if (!never_taken.empty() && random_below(times, 2) == 0) {
       table.drop(never_taken.back());
       std::erase(in_flight, table.find(never_taken.back()) == nullptr ? never_taken.back() : 0);
       never_taken.pop_back();

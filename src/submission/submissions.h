@@ -66,9 +66,9 @@ class Submissions {
   Status rejection_of(const Submission& submission) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
-  // If the call has finished, records that the program has observed that; `record` may be null. The
-  // program may observe the end of a call at different times on different ranks, so this influences
-  // only predictions, never a name or a result.
+  // If the call has finished, records that the program has observed its end; `record` may be null.
+  // The program may observe the end of a call at different times on different ranks, so this
+  // influences only predictions, never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;

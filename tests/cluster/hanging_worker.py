@@ -1,7 +1,7 @@
-"""A worker of a job with a mistake. Most of these mistakes make the job hang, also with Horovod:
-`hanging_worker.py HOW`.
+"""A worker of a job with a mistake: `hanging_worker.py HOW`.
 
-HOW is the name of a function below. In most of these functions, rank 1 makes the mistake.
+Most of these mistakes make the job hang, also with Horovod. HOW is the name of a function below.
+In most of these functions, rank 1 makes the mistake.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The code blocks of README and of the pages in docs, and what runs each of them.
+"""The code blocks of README and of the pages in docs, and the test that runs each of them.
 
 A block of `python` or `sh` is run by test_pages.py. A comment on the line before it may say
 otherwise:

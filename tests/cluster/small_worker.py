@@ -56,17 +56,17 @@ def numbers(count: int) -> array[float]:
 
 def short() -> None:
     """Make calls of several kinds and a group, and print a digest of the results."""
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     for count in (1, 1000, 100_000):
         values = numbers(count)
         allreduce(values)
-        seen.update(values.tobytes())
-    seen.update(allgather(numbers(500 * (farandole.rank() + 1))))
+        digest.update(values.tobytes())
+    digest.update(allgather(numbers(500 * (farandole.rank() + 1))))
     engine = lifecycle.engine()
     group = engine.add_group([1])
     engine.remove_group(group)
     take(wait_for(core.barrier("", 0)))
-    print(f"result {seen.hexdigest()}", flush=True)
+    print(f"result {digest.hexdigest()}", flush=True)
 
 
 def endless() -> None:

@@ -20,7 +20,8 @@ def test_a_process_joins_and_leaves_a_thousand_times(tmp_path: Path) -> None:
     job = run(
         2,
         *(sys.executable, WORKER, tmp_path, str(CYCLES)),
-        # With several arenas, the number of maps would depend on which threads allocate together.
+        # With several arenas, the number of maps would depend on which threads allocate at the
+        # same time.
         environment={"MALLOC_ARENA_MAX": "1"},
         timeout=HANG_SECONDS,
     )

@@ -169,7 +169,7 @@ def test_a_rank_that_computes_is_not_part_of_a_cycle() -> None:
         )
 
 
-# For each hang: the function, and the text of the line, in which rank 1 hangs.
+# For each hang: the function in which rank 1 hangs, and the text of the line.
 STACKS = {
     "sleeps": ("evaluate", "time.sleep(1000)  # the line"),
     "holds_a_lock": ("holds_a_lock", "lock.acquire()  # the line"),
@@ -193,8 +193,8 @@ def test_the_line_in_which_a_rank_hangs_is_shown(how: str) -> None:
 @needs_py_spy
 def test_two_ranks_are_in_different_lines() -> None:
     with job("takes_another_branch") as launched:
-        evaluated = line_of('allreduce("metric")')
-        read_errors_until(launched, rf"takes_another_branch \(.*hanging_worker\.py:{evaluated}\)\n")
+        line = line_of('allreduce("metric")')
+        read_errors_until(launched, rf"takes_another_branch \(.*hanging_worker\.py:{line}\)\n")
         read_errors_until(launched, r"rank 1 \(.+, pid \d+\) is here(.*\n)+.*train \(")
         end(launched)
 
@@ -204,10 +204,10 @@ def test_without_py_spy_the_launcher_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("FARANDOLE_COMMAND", str(shutil.copy2(command(), tmp_path)))
     folders = os.environ["PATH"].split(os.pathsep)
-    beside = [f for f in folders if not (Path(f) / "py-spy").exists()]
+    folders_without_py_spy = [f for f in folders if not (Path(f) / "py-spy").exists()]
     with Launched(
         *("run", "-n", "2", "--stall-warning", "1", sys.executable, str(WORKER), "sleeps"),
-        environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(beside)},
+        environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(folders_without_py_spy)},
         seconds=30,
     ) as launched:
         read_errors_until(launched, r"install py-spy \(`pip install py-spy`\) to see here")

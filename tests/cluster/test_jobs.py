@@ -26,7 +26,7 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
-QUIET = {"OMP_NUM_THREADS": "1"}  # if the launcher must choose the number, it prints a notice
+QUIET = {"OMP_NUM_THREADS": "1"}  # the launcher prints a notice if it chooses this value itself
 
 
 @pytest.fixture(autouse=True)

@@ -151,23 +151,23 @@ def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
 
 def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     """Test the flags for programs that start jobs; test_jobs.py tests such programs."""
-    names = [tmp_path / name for name in ("report", "0", "1", "out0", "err0", "out1", "err1")]
+    paths = [tmp_path / name for name in ("report", "0", "1", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
     script = f"cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3"
     flags = "--report 3 --channels 4,5 --streams 6,7,8,9"
-    opened = f"exec 3>{names[0]} 4<{names[1]} 5<{names[2]} 6>{names[3]} 7>{names[4]} 8>{names[5]} "
+    opened = f"exec 3>{paths[0]} 4<{paths[1]} 5<{paths[2]} 6>{paths[3]} 7>{paths[4]} 8>{paths[5]} "
     for rank in (0, 1):
-        names[1 + rank].write_text(f"for {rank}\n")
-    caller = f"{opened} 9>{names[6]}; \"$0\" run -n 2 {flags} sh -c '{script}'"
+        paths[1 + rank].write_text(f"for {rank}\n")
+    caller = f"{opened} 9>{paths[6]}; \"$0\" run -n 2 {flags} sh -c '{script}'"
     with Launched("-c", caller, command(), program="sh") as job:
         assert job.end() == 3
         assert job.remaining_processes() == []
     assert job.output == ""
     for rank in (0, 1):
         # Besides its own three descriptors: rendezvous, flight record, channel.
-        assert names[3 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
-        assert names[4 + 2 * rank].read_text() == "err\n"
-    lines = names[0].read_text().splitlines()
+        assert paths[3 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
+        assert paths[4 + 2 * rank].read_text() == "err\n"
+    lines = paths[0].read_text().splitlines()
     assert sorted(re.sub(r"(started \d) \d+", r"\1", line) for line in lines) == [
         lines[-1],
         "ended 0 code 3",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from launched import HANG_SECONDS, Launched, command, run
 
-QUIET = ("-x", "OMP_NUM_THREADS=1")  # if the launcher must choose the number, it prints a notice
+QUIET = ("-x", "OMP_NUM_THREADS=1")  # the launcher prints a notice if it chooses the value itself
 # The launcher's notice about these scripts, which never call init().
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): unless the program "

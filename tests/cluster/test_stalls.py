@@ -78,7 +78,7 @@ def test_a_stall_and_its_end_are_reported(how: str, tmp_path: Path) -> None:
 
 
 def test_a_program_may_choose_the_time_before_init(tmp_path: Path) -> None:
-    """The launcher is started with the default of ten seconds, and then without warnings."""
+    """Without this choice, the first launcher would warn after 10 s, and the second one never."""
     for started_with in ({"FARANDOLE_STALL_WARNING": ""}, {"HOROVOD_STALL_CHECK_DISABLE": "1"}):
         folder = tmp_path / "-".join(started_with)
         folder.mkdir()

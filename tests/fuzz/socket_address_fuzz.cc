@@ -1,5 +1,5 @@
-// Reads any text as an address, as a range of addresses and as a host name. The text is rejected
-// with an error, or it means the same after it was printed and read again.
+// Reads any text as an address, as a range of addresses and as a host name. A text is rejected with
+// an error. Otherwise, its address must stay the same when it is printed and read again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -32,7 +32,7 @@ const Link kLink{.job = 7,
 const AcceptedLinks kAcceptance{
     .job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .seals_data = true};
 
-// With the secret of the tests, so that a recorded stream can be in the corpus.
+// Uses the secret of the tests, so that a recorded stream can be in the corpus.
 std::unique_ptr<TlsContext> make_context() {
   std::array<int, 2> ends{-1, -1};
   const std::string secret(kSecretBytes, 's');

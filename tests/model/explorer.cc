@@ -130,7 +130,7 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
-  // The next members are for end_must_be_reachable.
+  // The next three fields are for end_must_be_reachable.
   std::unordered_map<std::uint64_t, std::uint32_t> numbers_;        // of states, by fingerprint
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;  // (target, source), no deaths
   std::vector<std::uint32_t> ends_;  // the states in which all threads have finished

@@ -19,7 +19,7 @@ enum class FlowAlgorithm : std::uint8_t { kBarrier, kRounds, kTwoShots };
 
 struct Flow {
   FlowAlgorithm algorithm = FlowAlgorithm::kRounds;
-  std::int64_t rounds = 1;  // or windows
+  std::int64_t rounds = 1;  // the number of rounds or windows
   bool is_inline = false;   // the data of the only round is in the flag line
   std::array<bool, kFlowMembersMax> exposes = {};
   std::uint32_t misprediction_at = 0;  // in this step, odd members have another identity
@@ -46,7 +46,8 @@ class FlowJob : public Job {
   // results that it has reduced.
   Cell& copy(int member, std::uint32_t step, std::int64_t window);
   Cell& result(int member, std::uint32_t step, std::int64_t window);
-  // The memory that a member exposes. `slice`: the member that reduces it; 0 if no member does.
+  // The memory that a member exposes. `slice` is the number of the member that reduces this slice;
+  // 0 if no member does.
   Cell& exposed(int member, std::int64_t window, int slice);
 
   // Reads a cell together with the previous operation: no other thread runs in between.

@@ -38,7 +38,7 @@ class BoardWithBug : public ModelBoard<Slots> {
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
   // A spinning member does not publish whom it awaits, and begins each check with the first member.
-  // That saves states, and affects only members that sleep.
+  // That saves states. Only members that sleep would notice the difference.
   void begin_check() {
     if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
@@ -134,8 +134,9 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;
-  // How far the sequence has come: hooks_ counts the calls of the functions that the sequences
-  // call, and moves_ counts the rounds that have advanced the sequence.
+  // How far the sequence has come: hooks_ counts the calls of stage(), enter() and the other
+  // functions that the sequences call, and moves_ counts the rounds that have advanced the
+  // sequence.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
   // This member has read a value from memory that the owner had back, or a sum with such a value.

@@ -64,8 +64,8 @@ void print(const std::string& name, const Finding& finding) {
             << " states, " << finding.transitions << " moves)\n";
 }
 
-std::string name_of(const NamedFlow& kind, const Options& options, const Limits& limits) {
-  return std::string(kind.name) + " of " + std::to_string(options.members) +
+std::string name_of(const NamedFlow& named_flow, const Options& options, const Limits& limits) {
+  return std::string(named_flow.name) + " of " + std::to_string(options.members) +
          (options.mortal >= 0 ? ", " + std::to_string(options.mortal) + " dies" : "") +
          (options.quitter >= 0 ? ", " + std::to_string(options.quitter) + " gives up" : "") +
          (options.spins ? ", spinning" : "") +
@@ -73,23 +73,23 @@ std::string name_of(const NamedFlow& kind, const Options& options, const Limits&
          (limits.depth_first ? ", depth first" : "");
 }
 
-void expect_to_hold(const NamedFlow& kind, const Options& options, Limits limits = {}) {
+void expect_to_hold(const NamedFlow& named_flow, const Options& options, Limits limits = {}) {
   limits.end_must_be_reachable = options.spins;
-  const Finding finding = explore_flow(kind.flow, options, limits);
-  print(name_of(kind, options, limits), finding);
+  const Finding finding = explore_flow(named_flow.flow, options, limits);
+  print(name_of(named_flow, options, limits), finding);
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
 // In a job that is too large to be explored to its end, a depth-first search reaches the end of
 // some runs. A breadth-first search reaches only their beginnings.
-void expect_to_hold_up_to_the_bound(const NamedFlow& kind, const Options& options) {
+void expect_to_hold_up_to_the_bound(const NamedFlow& named_flow, const Options& options) {
   const char* const states = std::getenv("FARANDOLE_MODEL_STATES");
   for (const bool depth_first : {true, false}) {
     Limits limits = {.states_max = kStatesMax, .depth_first = depth_first};
     if (states != nullptr) limits.states_max = std::strtoull(states, nullptr, 10);
     limits.end_must_be_reachable = options.spins;
-    const Finding finding = explore_flow(kind.flow, options, limits);
-    print(name_of(kind, options, limits), finding);
+    const Finding finding = explore_flow(named_flow.flow, options, limits);
+    print(name_of(named_flow, options, limits), finding);
     EXPECT_TRUE(finding.verdict == Verdict::kHolds || finding.verdict == Verdict::kBounded)
         << finding.text << "\n"
         << finding.trace;
@@ -170,11 +170,11 @@ TEST_P(EachFlow, HoldsWithAQuitterAndADeathUpToTheBound) {
 
 // All members see the misprediction. No member writes data, and none sleeps for ever.
 TEST(Flow, AMispredictionIsSeenByAll) {
-  for (NamedFlow kind : {kBarrier, kRounds, kExposedShots}) {
-    kind.flow.misprediction_at = 2;
-    expect_to_hold(kind, {.steps = 3});
-    expect_to_hold(kind, {.steps = 3, .mortal = 1});
-    expect_to_hold(kind, {.members = 3, .steps = 3, .spins = true});
+  for (NamedFlow named_flow : {kBarrier, kRounds, kExposedShots}) {
+    named_flow.flow.misprediction_at = 2;
+    expect_to_hold(named_flow, {.steps = 3});
+    expect_to_hold(named_flow, {.steps = 3, .mortal = 1});
+    expect_to_hold(named_flow, {.members = 3, .steps = 3, .spins = true});
   }
 }
 
@@ -183,8 +183,8 @@ constexpr std::string_view kSleeps = "sleeps on bell";
 struct PlantedBug {
   const char* name;
   Bug bug;
-  NamedFlow kind;
-  std::string_view text;  // part of what is found
+  NamedFlow named_flow;
+  std::string_view text;  // a part of the finding's text
 };
 
 const std::vector<PlantedBug>& planted_bugs() {
@@ -228,8 +228,9 @@ const std::vector<PlantedBug>& planted_bugs() {
 
 TEST(Flow, EveryPlantedBugIsFound) {
   for (const PlantedBug& planted : planted_bugs()) {
-    const Finding finding = explore_flow(planted.kind.flow, {.steps = 3, .bug = planted.bug}, {});
-    const std::string name = std::string(planted.name) + ", " + planted.kind.name;
+    const Finding finding =
+        explore_flow(planted.named_flow.flow, {.steps = 3, .bug = planted.bug}, {});
+    const std::string name = std::string(planted.name) + ", " + planted.named_flow.name;
     print(name, finding);
     EXPECT_EQ(finding.verdict, planted.text == kSleeps ? Verdict::kDeadlock : Verdict::kViolation)
         << name;
@@ -240,7 +241,7 @@ TEST(Flow, EveryPlantedBugIsFound) {
 struct EndingBug {
   const char* name;
   Bug bug;
-  NamedFlow kind;
+  NamedFlow named_flow;
   Options options;
   std::string_view text;
 };
@@ -270,8 +271,8 @@ TEST(Flow, EveryEndingBugIsFound) {
     Options options = planted.options;
     options.bug = planted.bug;
     const Finding finding =
-        explore_flow(planted.kind.flow, options, {.depth_first = options.members > 2});
-    const std::string name = std::string(planted.name) + ", " + planted.kind.name;
+        explore_flow(planted.named_flow.flow, options, {.depth_first = options.members > 2});
+    const std::string name = std::string(planted.name) + ", " + planted.named_flow.name;
     print(name, finding);
     EXPECT_EQ(finding.verdict, Verdict::kViolation) << name;
     EXPECT_THAT(finding.text, HasSubstr(std::string(planted.text))) << name;
@@ -280,15 +281,15 @@ TEST(Flow, EveryEndingBugIsFound) {
 
 // An exposer that sees a death gets its memory back while another member still reads it.
 TEST(Flow, AStepCompletedWithGivenBackMemoryIsFound) {
-  for (const NamedFlow& kind : {kExposedRounds, kMixedRounds}) {
+  for (const NamedFlow& named_flow : {kExposedRounds, kMixedRounds}) {
     const Options options = {.members = 3,
                              .steps = 2,
                              .spins = true,
                              .mortal = 2,
                              .bug = Bug::kPublishesAfterTheExposerLeft};
-    const Finding finding = explore_flow(kind.flow, options, {});
-    print(std::string("publishes after the exposer left, ") + kind.name, finding);
-    EXPECT_EQ(finding.verdict, Verdict::kViolation) << kind.name;
+    const Finding finding = explore_flow(named_flow.flow, options, {});
+    print(std::string("publishes after the exposer left, ") + named_flow.name, finding);
+    EXPECT_EQ(finding.verdict, Verdict::kViolation) << named_flow.name;
   }
 }
 
@@ -300,8 +301,8 @@ TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
     if (planted.text == kSleeps && !waits) continue;
     const Options options = {.members = 3, .steps = 3, .spins = true, .bug = planted.bug};
     const Finding finding =
-        explore_flow(planted.kind.flow, options, {.end_must_be_reachable = true});
-    const std::string name = std::string(planted.name) + ", " + planted.kind.name;
+        explore_flow(planted.named_flow.flow, options, {.end_must_be_reachable = true});
+    const std::string name = std::string(planted.name) + ", " + planted.named_flow.name;
     print(name + ", three that spin", finding);
     EXPECT_TRUE(finding.verdict == Verdict::kViolation ||
                 (waits && finding.verdict == Verdict::kLivelock))

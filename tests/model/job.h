@@ -20,7 +20,7 @@ using ModelDoorbells = BasicDoorbells<ModelAtomics>;
 template <std::uint32_t Slots>
 using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
 
-// Writes the part of a board's state that belongs to the key of a local state.
+// Writes the fields of a board's check that belong to the key of a thread's local state.
 template <class CheckState>
 void write_check_state(ByteWriter& key, const CheckState& state) {
   key.put(state.missing);
@@ -95,7 +95,7 @@ struct Options {
 // different for different steps.
 constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
-// Owns the memory; the threads of the model borrow it. Neither copies nor moves.
+// Owns the memory; the threads of the model borrow it. It can be neither copied nor moved.
 class Job {
  private:
   Arena arena_;  // first: everything below lies in it
@@ -139,8 +139,8 @@ class Job {
   Ghost answer;                 // the common prefix + 1
   Ghost submitted;              // 1 once the late step is submitted
   Ghost wants_to_end;           // 1 once the quitter wants to end
-  std::vector<Ghost> returned;  // by member: 1 once its call failed and it has its memory back
-  std::vector<Ghost> outcomes;  // by step: 1 a member completed it, 2 it failed on a member
+  std::vector<Ghost> returned;  // by member: 1 if its call has failed and it has its memory back
+  std::vector<Ghost> outcomes;  // by step: 1 if a member completed it, 2 if it failed on a member
 
  private:
   void mark_doorbells();

@@ -90,7 +90,7 @@ class Machine {
   const Scenario& scenario_;
   Automaton automaton_;
   bool partial_store_order_;
-  std::vector<Value> values_;  // by number; number 0 is 0
+  std::vector<Value> values_;  // by their numbers; the value 0 has the number 0
   std::unordered_map<Value, std::uint16_t> numbers_;
   std::vector<const Scenario::Guard*> guards_;   // by word; null: none
   std::optional<std::string> broken_assertion_;  // the text of the assertion that this move broke

@@ -42,7 +42,7 @@ struct Operation {
   const char* text = "";
 };
 
-// What a word is for. Planted bugs select words by it.
+// The purpose of a word. Planted bugs select words by their Site.
 enum class Site : std::uint8_t {
   kOther,
   kBell,

@@ -85,7 +85,8 @@ class ProgressJob {
  public:
   using ModelDoorbells = BasicDoorbells<ModelAtomics>;
   using Bits = std::uint32_t;  // one per call
-  // The data that the engine guards. `claims` counts the claims again, to check the lock.
+  // The data that the engine guards. `claims` is a second count of the claims, to check that of the
+  // lock.
   struct Contents {
     PlantedLock lock;
     Bits arrived = 0;  // submitted, and not yet taken over by a holder
@@ -120,7 +121,7 @@ class ProgressJob {
     }
   }
 
-  // Marks the calls `finished` as done, and wakes those who wait for them.
+  // Marks the calls `finished` as done, and wakes the threads that wait for them.
   void publish(Bits finished, bool holder_waits);
   // Releases the lock of a holder that does not wait for a call.
   void release();
@@ -130,14 +131,14 @@ class ProgressJob {
   // critical section.
   void record_holder(const Contents& now, bool is_claim);
   void record_release() { holder.set(0); }
-  // Wake the given threads: the first function inside a critical section, the second one as a move
-  // of its own.
+  // Both functions wake the given threads. Call wake_at_once() inside a critical section; wake() is
+  // a move of its own.
   void wake_at_once(ProgressLock::Wake whom);
   void wake(ProgressLock::Wake whom);
 
   ModelDoorbells own_doorbells;
   ModelDoorbells peer_doorbells;
-  Ghost guarded_now;  // the index in known_ of what is guarded
+  Ghost guarded_now;  // the index of the current contents in known_
   Ghost holder;       // 1: a thread holds the progress lock
   Ghost taken;        // bits: calls in flight that a holder has taken over
   Ghost claim_is_done;
@@ -161,7 +162,7 @@ class ProgressJob {
   Contents load() { return known_[guarded_now.get()]; }
   void store(const Contents& changed);
 
-  std::vector<Contents> known_;  // by number
+  std::vector<Contents> known_;  // all contents so far
 };
 
 }  // namespace farandole::model

@@ -76,7 +76,7 @@ struct PlantedBug {
   ProgressBug bug;
   ProgressOptions options;
   Verdict verdict;
-  std::string_view text;  // part of what is found
+  std::string_view text;  // a part of the finding's text
 };
 
 const std::vector<PlantedBug>& planted_bugs() {

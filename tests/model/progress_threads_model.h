@@ -144,7 +144,7 @@ class Peer final : public CopiedThread<Peer> {
   bool awaited_ = false;
 };
 
-// Ends the time limit of a caller, at any time.
+// Lets the time limit of a caller expire, at any time.
 class Timer final : public CopiedThread<Timer> {
  public:
   Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}

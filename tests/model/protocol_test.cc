@@ -119,7 +119,7 @@ struct PlantedBug {
   const char* name;
   Bug bug;
   Verdict verdict;
-  const char* text;  // part of what is found
+  const char* text;  // a part of the finding's text
   Options options = {};
   bool depth_first = false;
 };

@@ -36,7 +36,7 @@ class SimulatedBoard {
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
   // Says that this member has finished its part, for algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // Only member 0. Says that all members on all hosts have entered a step alike.
+  // Only member 0. Says that all members on all hosts have entered a step with equal identities.
   void write_met(std::uint64_t word);
   // Only member 0. Says that the group is over after this sequence, because a rank has left.
   void write_last_sequence(std::uint32_t sequence);

@@ -17,8 +17,9 @@ struct EntryFrame {
 };
 // The sender's host part enters no more steps.
 struct EndFrame {
-  StepNumber entered;  // the last step for which it has sent an entry; the sequence may be 0
-  int rank;            // the rank whose leave ends the group
+  StepNumber
+      entered;  // the last step for which it has sent an entry; its sequence is 0 if there is none
+  int rank;     // the rank whose leave ends the group
 };
 using Frame = std::variant<EntryFrame, EndFrame>;
 

@@ -25,7 +25,7 @@ struct Phase {
     std::set<int> workers;  // the workers that join in this phase
   };
 
-  bool in_one_order;  // all programs submit in this order and wait after each call
+  bool in_one_order;  // all programs submit `calls` in this order and wait after each call
   std::vector<int> calls = {};
   std::vector<std::vector<int>> batches = {};  // some of the calls, grouped into batches
   std::vector<Join> joins = {};
@@ -91,7 +91,7 @@ class JobWriter {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
     std::map<int, int> phases_before_join;  // by worker; negative after its join
-    std::map<int, int> calls_before_join;   // by worker: its calls in the phase of its join
+    std::map<int, int> calls_before_join;   // by worker: its calls before its join in that phase
   };
 
   Phase make_phase(const std::vector<Template>& templates) {

@@ -71,7 +71,7 @@ struct Sent {
   Frames frames;
 };
 
-// Repeats each entry after the next two.
+// Sends each entry again after the next two entries.
 Frames repeat_later(Sent& sent, const RoutedFrame& frame) {
   sent.frames.push_back(frame);
   Frames frames = {frame};

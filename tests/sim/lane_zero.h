@@ -26,8 +26,8 @@ class LaneZero {
  public:
   enum class Outlook : std::uint8_t {
     kOpen,          // some host may still enter the step
-    kMet,           // all hosts have entered it alike
-    kMispredicted,  // all hosts have entered, but not alike
+    kMet,           // all hosts have entered it, with equal identities
+    kMispredicted,  // all hosts have entered it, with different identities
     kNever,         // some host has not entered it and never will
   };
 
@@ -48,7 +48,7 @@ class LaneZero {
   // Whether this host part has answered the EndFrame that closed it with an EndFrame of its own.
   bool has_answered() const { return has_answered_; }
 
-  // The next frame to send, and the part to which it goes.
+  // The next frame to send, and the host part to which it goes.
   std::optional<std::pair<int, Frame>> next_frame();
 
  private:

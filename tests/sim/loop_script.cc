@@ -326,7 +326,7 @@ class LoopWriter {
   int disturbed_iterations_ = 0;
   bool is_disturbed_ = false;
   bool has_polls_ = false;
-  // These members concern only the program that is being written.
+  // The next fields are only for the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for
   std::vector<int> last_;  // those of open_ that belong to the previous iteration

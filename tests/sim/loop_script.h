@@ -7,7 +7,8 @@
 
 namespace farandole::sim {
 
-// Enough iterations to learn what repeats, if up to four iterations make a period.
+// As many iterations as the predictor may need to learn a loop whose period is at most four
+// iterations.
 inline constexpr int kIterationsToLearn = 40;
 
 // Adds the calls and the programs to a script that already has workers, groups and options.

@@ -40,12 +40,12 @@ void Network::send(Envelope envelope) {
     enqueue(std::move(envelope));
     return;
   }
-  for (auto& instead : taps_.messages(std::move(envelope))) enqueue(std::move(instead));
+  for (auto& replacement : taps_.messages(std::move(envelope))) enqueue(std::move(replacement));
 }
 
-// Returns the time at which a message or frame that is sent now arrives. What is sent during a
-// partition, or is on its way when one begins, arrives after the partition.
-Time Network::arrival(int from_host, int to_host, Traffic traffic) {
+// Draws the time at which a message or frame that is sent now arrives. If it is sent during a
+// partition, or is on its way when a partition begins, it arrives after the partition.
+Time Network::draw_arrival_time(int from_host, int to_host, Traffic traffic) {
   const auto& script = hosts_.script();
   Time sent = timeline_.now();
   if (from_host == to_host)
@@ -73,7 +73,7 @@ void Network::enqueue(Envelope envelope) {
   };
   channel.last_arrival =
       std::max(channel.last_arrival,
-               arrival(host_of(envelope.from), host_of(envelope.to), Traffic::kMessages));
+               draw_arrival_time(host_of(envelope.from), host_of(envelope.to), Traffic::kMessages));
   channel.messages.push_back(std::move(envelope.bytes));
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
 }
@@ -83,15 +83,15 @@ void Network::send_frame(const RoutedFrame& frame) {
     enqueue(frame);
     return;
   }
-  for (const auto& instead : taps_.frames(frame)) enqueue(instead);
+  for (const auto& replacement : taps_.frames(frame)) enqueue(replacement);
 }
 
 void Network::enqueue(const RoutedFrame& frame) {
   const auto& parts = hosts_.parts(frame.group);
   auto& channel = frame_channels_[{frame.group, frame.from, frame.to, frame.is_entry()}];
-  const Time time = arrival(parts[static_cast<std::size_t>(frame.from)].host,
-                            parts[static_cast<std::size_t>(frame.to)].host,
-                            frame.is_entry() ? Traffic::kEntries : Traffic::kMessages);
+  const Time time = draw_arrival_time(parts[static_cast<std::size_t>(frame.from)].host,
+                                      parts[static_cast<std::size_t>(frame.to)].host,
+                                      frame.is_entry() ? Traffic::kEntries : Traffic::kMessages);
   channel.last_arrival = std::max(channel.last_arrival, time);
   channel.frames.push_back(frame.frame);
   if (frame.is_entry()) ++entries_in_flight_[static_cast<std::size_t>(frame.group)];
@@ -108,7 +108,8 @@ RoutedFrame Network::take_frame(const Arrive& arrive) {
 }
 
 void Network::send_death(int from_host, int to_host, int worker) {
-  timeline_.add(arrival(from_host, to_host, Traffic::kMessages), HearOfDeath{to_host, worker});
+  timeline_.add(draw_arrival_time(from_host, to_host, Traffic::kMessages),
+                HearOfDeath{to_host, worker});
 }
 
 // Most writes settle at once, because a store becomes visible much faster than a message arrives.

@@ -134,7 +134,7 @@ class Network {
 
   void enqueue(Envelope envelope);
   void enqueue(const RoutedFrame& frame);
-  Time arrival(int from_host, int to_host, Traffic traffic);
+  Time draw_arrival_time(int from_host, int to_host, Traffic traffic);
 
   WireWatch& watch(int group) { return watches_[static_cast<std::size_t>(group)]; }
 

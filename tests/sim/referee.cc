@@ -63,7 +63,7 @@ std::uint64_t EnteredDecision::identity() const {
 
 Referee::Referee(const Script& script)
     : script_(script),
-      waits_(static_cast<std::size_t>(script.workers)),
+      ends_observed_(static_cast<std::size_t>(script.workers)),
       is_cut_short_(script.groups.size()) {
   for (const auto& members : script.groups) {
     boards_.emplace_back();
@@ -139,7 +139,7 @@ void Referee::submitted(int worker, int number) {
   auto& participation = participation_of(number, worker);
   if (participation.outcome != Outcome::kNone)
     report_problem(format_text("worker {} submits call {} twice", worker, number));
-  participation = {Outcome::kInFlight, waits_[static_cast<std::size_t>(worker)]};
+  participation = {Outcome::kInFlight, ends_observed_[static_cast<std::size_t>(worker)]};
   const auto& call = call_of(number);
   if (!call.is_join()) ++member_of(call.group, worker).calls;
 }
@@ -149,7 +149,8 @@ void Referee::observed(int worker, int number) {
   if (participation.outcome == Outcome::kInFlight)
     report_problem(
         format_text("worker {} sees the end of call {}, which is in flight", worker, number));
-  if (!std::exchange(participation.observed, true)) ++waits_[static_cast<std::size_t>(worker)];
+  if (!std::exchange(participation.observed, true))
+    ++ends_observed_[static_cast<std::size_t>(worker)];
 }
 
 void Referee::joined(int group, int worker) {

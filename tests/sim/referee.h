@@ -61,7 +61,7 @@ class Referee {
   // A worker submits a join.
   void joined(int group, int worker);
   // A member enters its next decision, rolls back its entry, finds that all members have entered
-  // alike, or completes the decision.
+  // the same decision, or completes the decision.
   void entered(int group, int worker, const EnteredDecision& what);
   void rolled_back(int group, int worker);
   void agreed(int group, int worker);
@@ -78,7 +78,7 @@ class Referee {
   void wants_to_leave(int group, int worker);
   // `worker` is lane 0 of a host part and is notified of a leave on another host.
   void closed_from_elsewhere(int group, int worker);
-  // Lane 0 of a host part finds that all hosts have entered a step alike.
+  // Lane 0 of a host part finds that all hosts have entered a step with equal identities.
   void met(int group, bool host_part_is_closed);
   // A member sees a misprediction.
   void mispredicted(int group, int worker, const StepNumber& step_number);
@@ -113,7 +113,7 @@ class Referee {
     int calls = 0;                           // submitted since its last join
     std::size_t joins = 0;
   };
-  // A decision that all members have entered alike.
+  // A decision that all members have entered.
   struct AgreedDecision {
     StepNumber step_number;
     std::uint64_t identity;
@@ -152,7 +152,7 @@ class Referee {
     return participations_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
-  // Checks a decision when the first member sees that all have entered it alike.
+  // Checks a decision when the first member sees that all have entered it.
   void check_new(int group, const AgreedDecision& what);
   void check_alike(int group, const AgreedDecision& what);
   void check_own_part(int worker, int number, const EnteredDecision& entered);
@@ -172,7 +172,7 @@ class Referee {
   const Script& script_;
   std::vector<Board> boards_;
   std::vector<std::vector<Participation>> participations_;  // by call and worker
-  std::vector<std::uint32_t> waits_;            // by worker: how many ends of calls it has seen
+  std::vector<std::uint32_t> ends_observed_;    // by worker: how many of its calls it has seen end
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
   int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new
   std::vector<End> ends_;           // in the order of time

@@ -106,7 +106,7 @@ struct Death {
 // control messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
-// A partition of the network in one direction. What `from` sends to `to` during that time arrives
+// A partition of the network in one direction. Traffic from `from` to `to` during that time arrives
 // after the end, in order.
 struct Partition {
   int from;  // host
@@ -151,7 +151,7 @@ struct Script {
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;
-  // What a worker's program submits for the call of this number.
+  // The submission of a worker's program for call `number`.
   Submission submission_of(int number, int worker) const;
 };
 

@@ -23,9 +23,9 @@ namespace {
 constexpr StoryOptions kLastLines{30};
 constexpr StoryOptions kAllLines{1'000'000};
 
-std::string story(const Findings& report) {
+std::string story(const Findings& findings) {
   std::string text;
-  for (const auto& line : report.lines) text += line + "\n";
+  for (const auto& line : findings.lines) text += line + "\n";
   return text;
 }
 
@@ -62,7 +62,7 @@ struct Counts {
   std::set<std::size_t> group_sizes;
 };
 
-// Counts what one member sends and receives.
+// Counts the items that one member sends and receives.
 struct Counter {
   Counts& counts;
   bool joined = false;
@@ -104,7 +104,7 @@ struct Counter {
   void operator()(const Follow& /*item*/) { ++counts.follows; }
 };
 
-// A tap that changes nothing. It counts what is on the wire.
+// A tap that changes nothing. It counts the items on the wire.
 Bug wire_counter(Counts& counts) {
   const auto tap = [&counts](const Script& script) -> Tap {
     for (const auto& members : script.groups) counts.group_sizes.insert(members.size());
@@ -135,14 +135,14 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
   int jobs_with_early_leave = 0;
   int jobs_that_must_fall_silent = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
-    const auto report = simulate({seed}, kLastLines, wire_counter(counts));
-    ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
-    rejections += report.rejections;
-    releases += report.releases;
-    steps_joined += report.steps_joined;
-    jobs_with_death += report.any_member_died ? 1 : 0;
-    jobs_with_early_leave += report.any_member_left_early ? 1 : 0;
-    jobs_that_must_fall_silent += report.must_fall_silent ? 1 : 0;
+    const auto findings = simulate({seed}, kLastLines, wire_counter(counts));
+    ASSERT_FALSE(findings.problem.has_value()) << *findings.problem << "\n" << story(findings);
+    rejections += findings.rejections;
+    releases += findings.releases;
+    steps_joined += findings.steps_joined;
+    jobs_with_death += findings.any_member_died ? 1 : 0;
+    jobs_with_early_leave += findings.any_member_left_early ? 1 : 0;
+    jobs_that_must_fall_silent += findings.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
   EXPECT_GT(counts.in_full, 1000);
@@ -175,10 +175,10 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
 TEST(Simulation, JobsOnSeveralHostsContainTheIntendedSituations) {
   AcrossHosts counts;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const auto report = simulate({seed, ScriptKind::kHosts}, kLastLines);
-    ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
-    ASSERT_EQ(report.digest, simulate({seed, ScriptKind::kHosts}, kLastLines).digest);
-    counts += report.across_hosts;
+    const auto findings = simulate({seed, ScriptKind::kHosts}, kLastLines);
+    ASSERT_FALSE(findings.problem.has_value()) << *findings.problem << "\n" << story(findings);
+    ASSERT_EQ(findings.digest, simulate({seed, ScriptKind::kHosts}, kLastLines).digest);
+    counts += findings.across_hosts;
   }
   EXPECT_GT(counts.partial_mispredictions, 50U);
   EXPECT_GT(counts.replans_with_entries, 20U);

@@ -17,8 +17,8 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // Call sent() when a message is sent, and arrived() when it has arrived. Both return what is
-  // wrong, or "".
+  // Call sent() when a message is sent, and arrived() when it has arrived. Both return the text of
+  // the problem, or an empty text.
   std::string sent(const Envelope& envelope);
   std::string arrived(const Envelope& envelope);
 

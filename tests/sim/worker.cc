@@ -128,7 +128,7 @@ void SimulatedWorker::notify() {
 
 void SimulatedWorker::end(Membership& membership, const Status& status) {
   membership.attempt.reset();
-  membership.agreement.reset();  // destroyed before what it borrows
+  membership.agreement.reset();  // destroyed before the signatures that it borrows
   membership.inbox.clear();
   submissions_.end_group(static_cast<GroupId>(membership.group), status);
   for (const auto& [call_id, running] : membership.in_flight) {
@@ -374,8 +374,8 @@ void SimulatedWorker::agree(Membership& membership) {
   dependencies_.referee.agreed(membership.group, number_);
 }
 
-// Completes a decision that all members have entered alike. One half of the simulated algorithms
-// complete at once, the other half after all members have written that they are done.
+// Completes a decision that all members have entered. One half of the simulated algorithms complete
+// at once, the other half after all members have written that they are done.
 bool SimulatedWorker::finish(Membership& membership) {
   if (!membership.attempt || membership.attempt->state != Attempt::State::kAgreed) return false;
   if (dependencies_.referee.problem()) return false;

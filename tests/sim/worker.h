@@ -1,7 +1,7 @@
 // SimulatedWorker: one process of the job. It runs its program and plays the engine. Submissions
 // names and rejects the calls of the program. The worker passes the accepted calls to its
-// Agreements, enters their decisions on the boards, checks whether all members have entered alike,
-// and completes the decisions.
+// Agreements, enters their decisions on the boards, checks whether all members have entered the
+// same decision, and completes the decisions.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +76,7 @@ class SimulatedWorker {
   struct Attempt {
     enum class State : std::uint8_t {
       kReading,
-      kEnteredHere,  // all members of the host part have entered alike, but perhaps not all hosts
+      kEnteredHere,  // all members of the host part have entered the same decision
       kMispredicted,
       kAgreed,
     };

@@ -1,6 +1,5 @@
 // What a worker does for groups with members on several hosts. Member 0 of each host part, here
-// called lane 0, speaks with the other host parts and writes what it learns on the board of its
-// part.
+// called lane 0, speaks with the other host parts and writes the results on the board of its part.
 #include <algorithm>
 #include <utility>
 
@@ -96,7 +95,7 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
 }
 
 // Sends the entry of a step that all members of the host part have entered, and finds out whether
-// all hosts have entered it alike. Returns whether this is now known.
+// all hosts have entered it with equal identities. Returns whether this is now known.
 bool SimulatedWorker::judge_step(Membership& membership) {
   auto& attempt = membership.attempt;
   const auto& flaws = dependencies_.flaws;
@@ -215,8 +214,8 @@ bool SimulatedWorker::may_leave(const Membership& membership) const {
   return !membership.lane_zero && (!attempt || dependencies_.flaws.leaves_in_a_step);
 }
 
-// Tells the other hosts of the groups in which this worker has lane 0. A worker does this only
-// once.
+// Tells the death to the other hosts of the groups in which this worker has lane 0. A worker does
+// this only once.
 void SimulatedWorker::pass_on_death(int worker) {
   if (std::exchange(has_passed_on_death_, true) || dependencies_.flaws.deaths_are_not_passed_on)
     return;

@@ -1,6 +1,6 @@
 // Workloads: programs as people write them, with the sizes and times of real training. They show
-// what each heuristic of the predictor is good for: `./dev sim --workloads` prints what a workload
-// costs, and tools/ablations.py what it costs without the heuristic (docs/simulator.md).
+// how useful each heuristic of the predictor is. `./dev sim --workloads` prints the costs of each
+// workload, and tools/ablations.py prints the costs without the heuristic (docs/simulator.md).
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,7 @@ def environment() -> Path:
 def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     here = str(Path(sys.executable).parent)  # has the command farandole
     path = os.pathsep.join([str(environment), here, os.environ.get("PATH", "")])
-    # Without a network, the libraries must not look for anything.
+    # The libraries must not look for files on the network, which may be missing.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     # `farandole run` would take the Python beside the command, which lacks the libraries.
     python = str(environment / "python")
@@ -71,7 +71,7 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
     )
 
 
-def trained(
+def train(
     environment: Path, launcher: tuple[str, ...], library: str, backend: str, folder: Path
 ) -> list[list[torch.Tensor]]:
     """Train, and return the parameters of each rank."""
@@ -82,11 +82,11 @@ def trained(
 
 @pytest.fixture(scope="session")
 def gloo(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Return what each library computes with Gloo, which also works under `farandole run`."""
+    """Return the parameters of each library after training with Gloo under `farandole run`."""
     libraries = ("lightning", "accelerate", "transformers")
     folders = {library: tmp_path_factory.mktemp(library) for library in libraries}
     return {
-        library: trained(environment, OURS, library, "gloo", folder)[0]
+        library: train(environment, OURS, library, "gloo", folder)[0]
         for library, folder in folders.items()
     }
 
@@ -99,7 +99,7 @@ def test_libraries_train_as_with_gloo(
     gloo: dict[str, list[torch.Tensor]],
     tmp_path: Path,
 ) -> None:
-    for found in trained(environment, launcher, library, "farandole", tmp_path):
+    for found in train(environment, launcher, library, "farandole", tmp_path):
         for one, other in zip(found, gloo[library], strict=True):
             assert torch.equal(one, other), f"{one} is not {other}"
 

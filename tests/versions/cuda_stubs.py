@@ -26,8 +26,8 @@ def make(libraries: Path) -> list[str]:
     looks for them. Return their names."""
     present = sorted(path for path in libraries.iterdir() if ".so" in path.name)
     needed = {name for path in present for name in NEEDED.findall(_text("readelf", "-d", path))}
-    here = {path.name for path in present}
-    missing = sorted(n for n in needed - here if not SYSTEM_LIBRARIES.fullmatch(n))
+    present_names = {path.name for path in present}
+    missing = sorted(n for n in needed - present_names if not SYSTEM_LIBRARIES.fullmatch(n))
     functions, versions = _undefined(present), _versions(present)
     for name in missing:
         # A function without a version is put into each library without versions, because only torch

@@ -24,7 +24,7 @@ VERSIONS = """2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0
 CHECKS = sorted(name for name in dir(VersionChecks) if name.startswith("check_"))
 
 
-def installed(version: str) -> Path:
+def install_torch(version: str) -> Path:
     """Return a folder with this version of torch. Its dependencies are those of .venv's torch."""
     folder = ROOT / "build/versions" / version
     if not (folder / "complete").exists():
@@ -50,7 +50,7 @@ def id_of_test(version: str) -> str:
 @pytest.mark.parametrize("version", VERSIONS, ids=id_of_test)
 def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
     record_property("torch", version)
-    path = os.pathsep.join([str(installed(version)), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(install_torch(version)), str(Path(__file__).parent)])
     environment = {"PYTHONPATH": path, "WANTED_TORCH": version}
     load_once(environment)
     job = run(2, sys.executable, WORKER, "version_checks:VersionChecks", environment=environment)

@@ -283,8 +283,8 @@ def link_packages(environment: Path) -> None:
     folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
     folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}
     for entry in (entry for folder in folders for entry in folder.iterdir()):
-        kept = entry.name.startswith(("farandole", "horovod", "pip", "__pycache__"))
-        if not kept and entry.suffix != ".pth" and not (target / entry.name).exists():
+        is_skipped = entry.name.startswith(("farandole", "horovod", "pip", "__pycache__"))
+        if not is_skipped and entry.suffix != ".pth" and not (target / entry.name).exists():
             (target / entry.name).symlink_to(entry)
 
 

@@ -10,7 +10,7 @@ namespace farandole {
 namespace {
 
 // Alternates between IPv6 and IPv4, so that a family that does not work costs only one pause.
-std::vector<SocketAddress> in_turn(const std::vector<SocketAddress>& addresses) {
+std::vector<SocketAddress> alternate_families(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> ordered;
   std::deque<SocketAddress> rest(addresses.begin(), addresses.end());
   while (!rest.empty()) {
@@ -31,7 +31,8 @@ std::vector<SocketAddress> in_turn(const std::vector<SocketAddress>& addresses) 
 Dialer::Dialer(const TlsContext& context, const DialOptions& options, EventSet events,
                TimePoint deadline)
     : context_(context), options_(options), events_(std::move(events)), deadline_(deadline) {
-  for (const SocketAddress& address : in_turn(options.addresses)) targets_.push_back({address});
+  for (const SocketAddress& address : alternate_families(options.addresses))
+    targets_.push_back({address});
 }
 
 Result<std::unique_ptr<Dialer>> Dialer::start(const TlsContext& context, const DialOptions& options,
@@ -85,7 +86,7 @@ Status Dialer::begin_next(TimePoint now) {
   }
   auto session = TlsSession::dial(context_, *std::move(wire), options_.link);
   FARANDOLE_TRY(events_.add(session->descriptor(), index, true));
-  attempts_.push_back({.address = index,
+  attempts_.push_back({.target = index,
                        .session = std::move(session),
                        .deadline = now + options_.attempt_time_max});
   next_start_ = now + options_.pause;
@@ -116,13 +117,13 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
   if (*progress == TlsSession::Progress::kConfirming && !confirming_) keep_only(attempt);
   if (session.has_unsent() != attempt->waits_to_send) {
     attempt->waits_to_send = session.has_unsent();
-    FARANDOLE_TRY(events_.change(session.descriptor(), attempt->address, attempt->waits_to_send));
+    FARANDOLE_TRY(events_.change(session.descriptor(), attempt->target, attempt->waits_to_send));
   }
   return std::unique_ptr<Connection>();
 }
 
 void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint now) {
-  targets_[attempt->address].last_error = why;
+  targets_[attempt->target].last_error = why;
   attempts_.erase(attempt);
   confirming_ = false;
   if (!waiting_.empty()) next_start_ = std::min(next_start_, now);
@@ -131,7 +132,7 @@ void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint no
 void Dialer::keep_only(Attempts::iterator chosen) {
   confirming_ = true;
   for (const Attempt& attempt : attempts_)
-    if (&attempt != &*chosen) waiting_.push_front(attempt.address);
+    if (&attempt != &*chosen) waiting_.push_front(attempt.target);
   attempts_.remove_if([&](const Attempt& attempt) { return &attempt != &*chosen; });
 }
 
@@ -139,7 +140,7 @@ Status Dialer::failure(const char* why) const {
   std::string text = format_text("cannot connect to {}: {}", name_of(options_.link.listener), why);
   for (const Target& target : targets_) {
     const auto underway = std::ranges::any_of(
-        attempts_, [&](const Attempt& attempt) { return &targets_[attempt.address] == &target; });
+        attempts_, [&](const Attempt& attempt) { return &targets_[attempt.target] == &target; });
     const std::string last = !target.last_error.ok() ? target.last_error.message()
                              : underway              ? "no answer yet"
                                                      : "not tried yet";

@@ -1,6 +1,6 @@
 // Dialer: makes one connection to a peer that offers several addresses, of which some may not work.
-// It tries them one after another, without waiting for the one before to fail, and keeps the first
-// one at which the peer proves who it is.
+// It tries the addresses one after another, and does not wait until the previous attempt has
+// failed. It keeps the first connection on which the peer proves who it is.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace farandole {
 
 struct DialOptions {
   std::vector<SocketAddress> addresses{};           // the best one first
-  std::optional<SocketAddress> from{};              // an own address, for peers of the same family
+  std::optional<SocketAddress> from{};              // a local address, for peers of the same family
   Link link{};                                      // link.listener is the peer
   Duration pause = std::chrono::milliseconds(250);  // between two addresses
   Duration attempt_time_max = std::chrono::seconds(5);
@@ -32,8 +32,9 @@ struct DialOptions {
 };
 
 // One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
-// to next_deadline(). The peer accepts at most one connection of a dialer: once an address is being
-// confirmed, the others are dropped, and only tried again if that one fails.
+// to next_deadline(). The peer accepts at most one connection of a dialer. When the peer is about
+// to confirm a connection, the attempts at the other addresses end. They begin again only if that
+// connection fails.
 class Dialer {
  public:
   // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.
@@ -54,7 +55,7 @@ class Dialer {
 
  private:
   struct Attempt {
-    std::size_t address;  // in addresses_
+    std::size_t target;  // its index in targets_
     std::unique_ptr<TlsSession> session;
     TimePoint deadline;
     bool waits_to_send = true;
@@ -80,7 +81,7 @@ class Dialer {
   EventSet events_;
   TimePoint deadline_;
   std::vector<Target> targets_;
-  std::deque<std::size_t> waiting_;  // addresses that this round has not tried yet
+  std::deque<std::size_t> waiting_;  // indices of the targets that this round has not tried yet
   Attempts attempts_;
   bool confirming_ = false;  // the only attempt waits for the peer's confirmation
   bool was_turned_away_ = false;

@@ -149,16 +149,17 @@ TEST_F(DialerTest, EndsAtItsDeadline) {
   EXPECT_THAT(error.message(), HasSubstr("there was no connection in time"));
   EXPECT_THAT(error.message(), HasSubstr("(tried 1 times): no answer yet"));
   EXPECT_THAT(error.message(), HasSubstr("(tried 0 times): not tried yet"));
-  EXPECT_EQ(dialer->try_connect(now).status(), error);  // it is final
+  EXPECT_EQ(dialer->try_connect(now).status(), error);  // the error is final
 }
 
-// The peer is proven, but its confirmation does not come: another address gets its turn.
+// The peer proves who it is, but its confirmation does not come. Then the dialer tries another
+// address.
 TEST_F(DialerTest, TriesAgainIfTheConfirmationDoesNotCome) {
   options_.addresses = {v4_, v6_};
   const TimePoint now = std::chrono::steady_clock::now();
   const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
   const TimePoint limit = soon();
-  // The listener answers, and then does not work until the first attempt has expired.
+  // The listener answers, and then is not called until the first attempt has expired.
   while (listener_->next_deadline() == TimePoint::max() &&
          std::chrono::steady_clock::now() < limit) {
     ASSERT_TRUE(dialer->try_connect(now).ok());

@@ -1,5 +1,5 @@
-// EventSet: the sockets that a listener or a dialer waits for, behind one descriptor that its owner
-// can poll together with others (epoll).
+// EventSet: an epoll instance with the sockets of a listener or a dialer. Its owner can poll its
+// one descriptor together with other descriptors.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class EventSet {
   // Errors of all functions: kStop.
   static Result<EventSet> make();
 
-  // Waits for bytes to receive on the descriptor (borrowed), and, if `to_send`, for room to send. A
-  // descriptor leaves the set when it is closed, or with remove().
+  // Watches the descriptor, which is borrowed, for bytes to receive and, if `to_send`, for room to
+  // send. A descriptor leaves the set when it is closed, or with remove().
   Status add(int descriptor, std::uint64_t id, bool to_send);
   Status change(int descriptor, std::uint64_t id, bool to_send);
   void remove(int descriptor);

@@ -22,8 +22,9 @@ Result<std::vector<SocketAddress>> look_up_host(const std::string& name, std::ui
 
 // Returns the addresses of a host, with this port, in the order of preference of the system. Tries
 // again until the deadline, because the name of a container that starts is often not known yet.
-// Blocks; one look-up may last longer than the deadline (as /etc/resolv.conf says). Errors:
-// kFixCall if it cannot be a name, kStop if the name was not found in time.
+// Blocks; one look-up may end after the deadline, because its time limit is set in
+// /etc/resolv.conf. Errors: kFixCall if `name` cannot be a name, kStop if the name was not found in
+// time.
 Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::uint16_t port,
                                                 TimePoint deadline,
                                                 const HostLookup& look_up = look_up_host);

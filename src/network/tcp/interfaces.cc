@@ -26,18 +26,17 @@ constexpr std::array<std::string_view, 14> kVirtualNames{
 constexpr int kTiers = 4;
 
 struct Entry {
-  std::string name_beginning{};
+  std::string name{};
   bool whole_name = false;
   std::optional<AddressRange> range{};
 
   bool matches(const InterfaceAddress& candidate) const {
     if (range) return range->contains(candidate.address);
-    return whole_name ? candidate.interface == name_beginning
-                      : candidate.interface.starts_with(name_beginning);
+    return whole_name ? candidate.interface == name : candidate.interface.starts_with(name);
   }
 };
 
-// A name of an interface has neither ':' nor '/', and an IPv4 address begins with a digit.
+// A name of an interface has neither ':' nor '/', and an IPv4 address has only digits and dots.
 bool looks_like_address(std::string_view text) {
   return text.find_first_of(":/") != std::string_view::npos ||
          text.find_first_not_of("0123456789.") == std::string_view::npos;
@@ -53,7 +52,7 @@ Result<Entry> parse_entry(const std::string& text) {
     return Entry{.range = range};
   }
   const bool beginning = text.back() == '*';
-  return Entry{.name_beginning = beginning ? text.substr(0, text.size() - 1) : text,
+  return Entry{.name = beginning ? text.substr(0, text.size() - 1) : text,
                .whole_name = !beginning};
 }
 

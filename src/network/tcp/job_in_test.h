@@ -1,5 +1,5 @@
-// For tests of connections: a job with a known secret, and loops that take both ends to the end of
-// their handshakes.
+// For tests of connections: a job with a known secret, and loops in which both ends complete their
+// handshakes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,7 +71,8 @@ struct TlsPair {
         listener(TlsSession::listen(listening, std::make_unique<SimulatedConnection>(wire, 1),
                                     acceptance)) {}
 
-  // Until both ends are done, or one has failed and the other one has seen it.
+  // Continues both handshakes until both are done. If one end fails, it is closed, and the other
+  // end fails, too.
   void shake_hands() {
     for (int i = 0; i < 10'000 && !(dialer_done && listener_done); ++i) {
       step(*dialer, dialer_done, dialer_error);
@@ -102,8 +103,8 @@ struct TlsPair {
   bool listener_done = false;
 };
 
-// Sends all bytes and receives as many at the other end, in turn, and returns what came. An error
-// ends it early.
+// Sends all bytes from one end and receives them at the other end, in turns. Returns the received
+// bytes; after an error, these are fewer.
 inline Bytes carry(Connection& from, Connection& to, std::span<const std::byte> bytes) {
   Bytes received(bytes.size());
   std::size_t sent = 0;
@@ -133,7 +134,7 @@ inline SocketAddress address_of(const std::string& text) {
   return *address;
 }
 
-// Sleeps until one of the descriptors is ready or the time has come, but not for long.
+// Sleeps until one of the descriptors is ready or the time has come, but at most for a second.
 inline void sleep_for(std::initializer_list<int> descriptors, TimePoint until) {
   std::vector<pollfd> entries;
   for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});

@@ -49,7 +49,7 @@ class JobSecret {
   ~JobSecret();
 
   // Writes the 32 bytes, to hand the secret to another process. May block. Errors: kStop. The
-  // caller ignores SIGPIPE if the descriptor is a pipe.
+  // caller must ignore SIGPIPE if the descriptor is a pipe.
   Status write_to(int descriptor) const;
   // Derives a key (HKDF-SHA256) that depends on the secret and on all bytes of `purpose`. Errors:
   // kStop in a child process after fork(), where the secret is gone.

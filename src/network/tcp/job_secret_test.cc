@@ -37,7 +37,7 @@ std::pair<Descriptor, Descriptor> make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// A file in a folder of its own, with a mode.
+// A file with the given mode, in a folder of its own.
 struct SecretFile {
   SecretFile(const std::string& content, mode_t mode) {
     std::string name = "/tmp/farandole-secret-XXXXXX";

@@ -56,7 +56,7 @@ Result<SocketAddress> SocketAddress::parse_ip(std::string_view text) {
   SocketAddress parsed;
   const std::size_t percent = text.find('%');
   const std::string ip(text.substr(0, percent));
-  // inet_pton() and if_nametoindex() would not see what follows.
+  // inet_pton() and if_nametoindex() would ignore everything after a zero byte.
   if (text.find('\0') != std::string_view::npos) return address_error(text, "it has a zero byte");
   parsed.is_v6 = ip.find(':') != std::string::npos;
   if (::inet_pton(parsed.is_v6 ? AF_INET6 : AF_INET, ip.c_str(), parsed.ip.data()) != 1)
@@ -180,13 +180,13 @@ Result<AddressRange> AddressRange::parse(std::string_view text) {
 
 bool AddressRange::contains(const SocketAddress& address) const {
   if (address.is_v6 != first.is_v6) return false;
-  const std::size_t whole = bits / 8;
-  if (!std::equal(first.ip.begin(), first.ip.begin() + static_cast<std::ptrdiff_t>(whole),
+  const std::size_t whole_bytes = bits / 8;
+  if (!std::equal(first.ip.begin(), first.ip.begin() + static_cast<std::ptrdiff_t>(whole_bytes),
                   address.ip.begin()))
     return false;
   if (bits % 8 == 0) return true;
   const auto mask = static_cast<unsigned>(0xff00U >> (bits % 8)) & 0xffU;
-  return (first.ip[whole] & mask) == (address.ip[whole] & mask);
+  return (first.ip[whole_bytes] & mask) == (address.ip[whole_bytes] & mask);
 }
 
 }  // namespace farandole

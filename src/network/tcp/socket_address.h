@@ -16,7 +16,7 @@ namespace farandole {
 
 struct SocketAddress {
   bool is_v6 = false;
-  std::array<std::uint8_t, 16> ip{};  // IPv4 uses the first four; in network order
+  std::array<std::uint8_t, 16> ip{};  // in network order; IPv4 uses the first four bytes
   std::uint32_t scope = 0;            // of a link-local IPv6 address: the number of the interface
   std::uint16_t port = 0;
 
@@ -45,7 +45,8 @@ struct KernelAddress {
 KernelAddress kernel_address_of(const SocketAddress& address);
 // Errors: kStop if it is neither IPv4 nor IPv6.
 Result<SocketAddress> socket_address_of(const sockaddr* address);
-// Of the near end (getsockname) and of the far end (getpeername) of a socket. Errors: kStop.
+// The addresses of the near end (getsockname) and of the far end (getpeername) of a socket. Errors:
+// kStop.
 Result<SocketAddress> own_address_of(int socket);
 Result<SocketAddress> peer_address_of(int socket);
 

@@ -18,7 +18,7 @@
 namespace farandole {
 namespace {
 
-// Errors that come from the network or the peer, so that another connection may work.
+// Errors that come from the network or the peer. After them, another connection may work.
 constexpr std::array kNetworkErrors{ECONNREFUSED, ECONNRESET,    ECONNABORTED, EPIPE,    ETIMEDOUT,
                                     EHOSTUNREACH, EHOSTDOWN,     ENETUNREACH,  ENETDOWN, ENETRESET,
                                     ENOTCONN,     EADDRNOTAVAIL, EPROTO,       EACCES,   EPERM,

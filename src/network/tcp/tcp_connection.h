@@ -1,5 +1,5 @@
 // TcpConnection: the bytes of one TCP socket, in clear. A TlsSession over it proves who the peer is
-// and seals the bytes; only tests use one alone.
+// and seals the bytes. Only tests use a TcpConnection without a TlsSession.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,10 @@ struct TcpOptions {
 // Has TCP_NODELAY: bytes are sent at once.
 class TcpConnection final : public Connection {
  public:
-  // Begins to connect, and does not wait: until the connection is established, no bytes can be sent
-  // or received, and the descriptor is not writable. `from` is an own address to use (port 0: any).
-  // Errors: kRebuildGroup if that address cannot be reached; kStop if a system call fails.
+  // Begins to connect, and does not wait for the result. Until the connection is established, no
+  // bytes can be sent or received, and the descriptor is not writable. `from` is the local address
+  // to use (port 0: any). Errors: kRebuildGroup if `to` cannot be reached; kStop if a system call
+  // fails.
   static Result<std::unique_ptr<TcpConnection>> dial(const SocketAddress& to,
                                                      const std::optional<SocketAddress>& from,
                                                      const TcpOptions& options);

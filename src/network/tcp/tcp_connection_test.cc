@@ -95,7 +95,7 @@ TEST(TcpConnection, SendsAtOnceAndWatchesForSilence) {
   }
 }
 
-// The kernel counts a closed window as silence, as the header says.
+// The kernel counts a closed window as silence, as tcp_connection.h says.
 TEST(TcpConnection, FailsIfThePeerDoesNotReceiveForLong) {
   const TcpPair pair("127.0.0.1:0", {.silence_max = std::chrono::milliseconds(500)});
   const Bytes payload(1 << 20);

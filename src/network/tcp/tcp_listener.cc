@@ -136,7 +136,8 @@ void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
   }
 }
 
-// A connection that cannot be accepted would stay in the queue, and wake us again and again.
+// Frees a descriptor for accept(). A connection that cannot be accepted would stay in the queue,
+// and wake us again and again.
 bool TcpListener::make_room_for_descriptor(const Descriptor& socket) {
   if (!handshakes_.empty()) {
     evict_one();
@@ -198,7 +199,7 @@ void TcpListener::reject(Handshakes::iterator handshake, const Status& why) {
 }
 
 void TcpListener::expire(TimePoint now) {
-  // All have the same time limit, so the oldest one is the first to expire.
+  // All handshakes have the same time limit, so the oldest one is the first to expire.
   while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
     ++counts_.expired;
     handshakes_.pop_front();

@@ -1,10 +1,10 @@
 // TcpListener: accepts the TCP connections of this job's processes, and turns strangers away. It
 // hands out a connection only after its peer has proven who it is.
 //
-// Strangers cost a bounded amount: at most `handshakes_max` connections are in a handshake, each up
-// to a deadline and 4 KiB. If there are too many handshakes, the oldest connection of the source
-// with the most handshakes is closed. So idle strangers from a few addresses push out each other,
-// not a member.
+// Strangers cost a bounded amount: at most `handshakes_max` connections are in a handshake, and
+// each handshake has a deadline and receives at most 4 KiB. If there are too many handshakes, the
+// oldest connection of the source with the most handshakes is closed. So idle strangers from a few
+// addresses push out each other, not a member.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ struct ListenOptions {
 // to next_deadline().
 class TcpListener {
  public:
-  // How many connections ended in which way since the start.
+  // How many connections were accepted, rejected and so on since the start.
   struct Counts {
     std::uint64_t accepted = 0;
     std::uint64_t rejected = 0;  // wrong bytes, wrong secret, wrong job or epoch, or closed early
@@ -58,8 +58,8 @@ class TcpListener {
   // there is none. Call it until it returns null. Errors: kStop if sockets cannot be watched.
   Result<std::unique_ptr<Connection>> try_accept(TimePoint now);
 
-  // From now on accepts these links, as in the next epoch. Connections that were not
-  // handed out are closed.
+  // From now on, accepts the links of `acceptance`, for example those of the next epoch.
+  // Connections that were not handed out are closed.
   void set_acceptance(const AcceptedLinks& acceptance);
 
   // For a forked child: closes the listening sockets, so that they do not outlive the parent.
@@ -76,7 +76,7 @@ class TcpListener {
   struct Handshake {
     std::uint64_t id;
     std::unique_ptr<TlsSession> session;
-    SocketAddress source;  // reduced to what one sender owns
+    SocketAddress source;  // reduced to the network that one sender usually owns
     TimePoint deadline;
     bool waits_to_send = false;
   };
@@ -99,7 +99,7 @@ class TcpListener {
   EventSet events_;
   std::vector<Descriptor> sockets_;
   std::vector<SocketAddress> addresses_;
-  Descriptor reserve_;  // given up for a moment to close a connection if no descriptor is free
+  Descriptor reserve_;  // closed for a moment to turn a connection away if no descriptor is free
   Handshakes handshakes_;
   std::vector<std::unique_ptr<Connection>> proven_;
   std::uint64_t next_id_ = 0;

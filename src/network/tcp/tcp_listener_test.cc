@@ -33,7 +33,8 @@ struct ListeningJob {
   std::unique_ptr<TcpListener> listener;
 };
 
-// Accepts while the dialing end shakes hands. Both are null after an error of the dialing end.
+// The two ends that join() returns. It accepts while the dialing end shakes hands. Both are null
+// after an error of the dialing end.
 struct MemberPair {
   std::unique_ptr<TlsSession> dialed;
   std::unique_ptr<Connection> accepted;
@@ -254,7 +255,7 @@ TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
   const auto next = static_cast<std::uint16_t>(taken + 1);
   ListeningJob second({"127.0.0.1:" + std::to_string(next)});
   second.options.port_first = second.options.port_last = next;
-  // If this fails, another program listens there, so the port is not free, either.
+  // If this fails, another program listens at this port, so the port is not free, either.
   const auto blocker = TcpListener::open(*second.context, second.options);
   ListeningJob third;
   third.options.port_first = taken;

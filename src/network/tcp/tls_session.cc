@@ -118,7 +118,8 @@ Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   ::SSL_CTX_set_psk_find_session_callback(settings, Callbacks::find_session);
   ::SSL_CTX_set_session_cache_mode(settings, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_clear_options(settings, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-  ::SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);  // an unknown identity is not a ticket either
+  // Otherwise OpenSSL would try to read an unknown identity as a ticket.
+  ::SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);
   ::SSL_CTX_set_mode(settings, SSL_MODE_ENABLE_PARTIAL_WRITE);
   return made;
 }
@@ -206,7 +207,8 @@ int TlsSession::read_wire(std::span<std::byte> into) {
   return length_of(count);
 }
 
-// During the handshake, takes only the bytes that OpenSSL asks for, which have a limit then.
+// During the handshake, receives only as many bytes as OpenSSL asks for, and at most
+// kHandshakeBytesMax in total.
 Status TlsSession::receive_from_wire(std::size_t wanted) {
   std::size_t limit = kGatheredBytes;
   if (progress_ != Progress::kDone) {
@@ -223,8 +225,8 @@ Status TlsSession::receive_from_wire(std::size_t wanted) {
   return {};
 }
 
-// Only collects the bytes. So OpenSSL never has to repeat a write, and several records make one
-// system call.
+// Only collects the bytes. So OpenSSL never has to repeat a write, and several records go out in
+// one system call.
 int TlsSession::write_wire(std::span<const std::byte> bytes) {
   const Status kept = catch_bad_alloc([] { return "cannot send"; },
                                       [&] {
@@ -285,16 +287,16 @@ Result<TlsSession::Progress> TlsSession::try_handshake() {
 
 Result<TlsSession::Progress> TlsSession::advance_handshake() {
   ::ERR_clear_error();
-  if (!handshake_sent_) {
+  if (!tls_handshake_done_) {
     const int done = ::SSL_do_handshake(ssl_);
     if (done != 1 && ::SSL_get_error(ssl_, done) != SSL_ERROR_WANT_READ) return handshake_error();
-    // OpenSSL sets this once the peer has proven that it knows the key of the link.
+    // This is 1 when the peer has proven that it knows the key of the link.
     if (::SSL_session_reused(ssl_) == 1) may_write_ = true;
-    handshake_sent_ = done == 1;
-    if (handshake_sent_) check_proof();
+    tls_handshake_done_ = done == 1;
+    if (tls_handshake_done_) check_proof();
   }
   if (may_write_) FARANDOLE_TRY(flush());
-  if (!handshake_sent_) return Progress::kWaiting;
+  if (!tls_handshake_done_) return Progress::kWaiting;
   return confirm();
 }
 
@@ -318,7 +320,7 @@ Result<TlsSession::Progress> TlsSession::confirm() {
   return Progress::kDone;
 }
 
-// Without the key of the link there must be no connection, whatever OpenSSL thinks of it.
+// Without the key of the link there must be no connection, even if OpenSSL reports success.
 void TlsSession::check_proof() const {
   const SSL_CIPHER* cipher = ::SSL_get_current_cipher(ssl_);
   const bool proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
@@ -344,7 +346,7 @@ bool TlsSession::has_received() const {
   return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
 }
 
-// One key must not seal an unlimited number of bytes. Making the next one costs a few microseconds.
+// One key must not seal an unlimited number of bytes. Making the next key costs a few microseconds.
 Status TlsSession::change_key_if_due() {
   if (sealed_bytes_ < bytes_per_key_) return {};
   sealed_bytes_ = 0;
@@ -427,10 +429,10 @@ Result<std::size_t> TlsSession::try_send_data(std::span<const std::byte> first,
   // The header leaves together with the data.
   const auto piece = second.first(std::min(second.size(), kClearBytes));
   FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send(unsent_, piece));
-  const std::size_t of_header = std::min(count, unsent_.size());
-  unsent_from_ = of_header;
-  if (of_header == unsent_.size()) FARANDOLE_TRY(flush());  // forgets the sent record
-  return first.size() + count - of_header;
+  const std::size_t header_bytes_sent = std::min(count, unsent_.size());
+  unsent_from_ = header_bytes_sent;
+  if (header_bytes_sent == unsent_.size()) FARANDOLE_TRY(flush());  // forgets the sent record
+  return first.size() + count - header_bytes_sent;
 }
 
 Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
@@ -442,7 +444,7 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
         format_text("{} ({}) has sealed more than the header of its data; it is broken",
                     name_of(peer_.party), peer_.addresses));
   FARANDOLE_TRY(receive_failure_);
-  // Data that came together with the record of its header.
+  // These data came together with the record of their header.
   if (arrived_from_ < arrived_count_) {
     const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
     std::memcpy(into.data(), arrived_.data() + arrived_from_, count);
@@ -459,7 +461,7 @@ void TlsSession::close() {
   if (progress_ == Progress::kDone) {
     ::SSL_shutdown(ssl_);
     ::ERR_clear_error();
-    (void)flush().ok();  // nobody hears of an error any more
+    (void)flush().ok();  // nobody would handle an error any more
   }
   wire_->close();
 }

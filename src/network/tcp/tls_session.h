@@ -1,13 +1,13 @@
 // TlsSession: proves to each end of a connection who the other one is, and seals the bytes. It is a
 // Connection over another Connection, so the same code runs over TCP and over simulated bytes.
 //
-// TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and a key
-// that both ends derive from the job's secret and their Link. There are no certificates, tickets or
-// early data. If the link does not seal data, records and data in clear take turns on the wire: a
-// sealed header says how many bytes in clear follow. The listening end sends nothing before the
-// dialing end has proven that it has the key, so a stranger sees only that the connection is
-// closed. At the end of the handshake, the listening end sends one sealed byte, by which the
-// dialing end knows that it was accepted.
+// It uses TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and
+// a key that both ends derive from the job's secret and their Link. There are no certificates,
+// tickets or early data. If the link does not seal data, records and data in clear take turns on
+// the wire: a sealed header says how many bytes in clear follow. The listening end sends nothing
+// before the dialing end has proven that it has the key, so a stranger sees only that the
+// connection is closed. At the end of the handshake, the listening end sends one sealed byte, by
+// which the dialing end knows that it was accepted.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@
 #include "network/link.h"
 #include "network/tcp/job_secret.h"
 
-// OpenSSL's SSL, SSL_CTX, BIO_METHOD and SSL_SESSION, whose headers are included in the .cc only.
+// Forward declarations of OpenSSL's SSL, SSL_CTX, BIO_METHOD and SSL_SESSION. Only tls_session.cc
+// includes OpenSSL's headers.
 struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
@@ -29,7 +30,7 @@ struct ssl_session_st;
 
 namespace farandole {
 
-// What a listening end accepts: links of its job and epoch that are dialed to it.
+// The links that a listening end accepts: those of its job and epoch in which it is the listener.
 struct AcceptedLinks {
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
@@ -60,8 +61,7 @@ class TlsSession final : public Connection {
  public:
   enum class Progress : std::uint8_t {
     kWaiting,     // for bytes of the peer, or until unsent bytes fit
-    kConfirming,  // the peer is proven; its confirmation has not come. Only the dialing end has
-                  // this
+    kConfirming,  // the dialing end only: the peer has proven who it is, but has not confirmed yet
     kDone,
   };
 
@@ -80,10 +80,11 @@ class TlsSession final : public Connection {
 
   // Continues the handshake as far as it can now. Bytes can be sent and received when it has
   // returned kDone. Errors: those of the wire; kRebuildGroup if the peer does not have the same
-  // secret, is not the one of the link, or sent something else than a handshake. Errors are final.
+  // secret, is not the peer that the link names, or sent something other than a handshake. Errors
+  // are final.
   Result<Progress> try_handshake();
-  // For the dialing end, after an error of try_handshake(): whether there was a connection, so that
-  // the peer has ended it.
+  // For the dialing end, after an error of try_handshake(): whether there was a connection, which
+  // the peer has then closed.
   bool was_turned_away() const {
     return wire_failure_.code() != StatusCode::kStop && was_connected();
   }
@@ -105,7 +106,7 @@ class TlsSession final : public Connection {
 
  private:
   friend class TlsContext;
-  struct Callbacks;  // what OpenSSL calls
+  struct Callbacks;  // the functions that OpenSSL calls
   enum class Side : std::uint8_t { kDialing, kListening };
 
   TlsSession(const TlsContext& context, std::unique_ptr<Connection> wire, Side side);
@@ -120,7 +121,8 @@ class TlsSession final : public Connection {
 
   ssl_session_st* session_of(const Link& link);
   bool accepts(const Link& link) const;
-  // The two ends of the wire, as OpenSSL sees it. −1: failed (wire_failure_), 0: nothing now.
+  // OpenSSL reads and writes the wire through these two. They return −1 after an error
+  // (wire_failure_), and 0 if nothing can be done now.
   int read_wire(std::span<std::byte> into);
   int write_wire(std::span<const std::byte> bytes);
   Status receive_from_wire(std::size_t wanted);
@@ -138,9 +140,9 @@ class TlsSession final : public Connection {
   OtherEnd peer_;
   ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
-  bool handshake_sent_ = false;     // the dialing end has nothing more to send
-  bool confirmation_sent_ = false;  // by the listening end
-  bool may_write_ = false;          // the listening end stays silent until the peer is proven
+  bool tls_handshake_done_ = false;  // only the confirmation may be missing
+  bool confirmation_sent_ = false;   // by the listening end
+  bool may_write_ = false;           // the listening end stays silent until the peer is proven
   bool closed_ = false;
   bool may_have_received_ = false;   // there may be a whole record in OpenSSL's buffer
   std::size_t handshake_bytes_ = 0;  // received so far
@@ -148,11 +150,11 @@ class TlsSession final : public Connection {
   std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
   Bytes unsent_;                    // sealed bytes that the wire has not taken
   std::size_t unsent_from_ = 0;
-  Bytes arrived_;  // bytes from the wire that OpenSSL has not taken: [from, count)
+  Bytes arrived_;  // bytes from the wire; OpenSSL has not taken [arrived_from_, arrived_count_)
   std::size_t arrived_from_ = 0;
   std::size_t arrived_count_ = 0;
   Bytes joined_;         // a header with the beginning of its payload, to be one record
-  Status wire_failure_;  // of the wire, met inside OpenSSL
+  Status wire_failure_;  // an error of the wire in a function that OpenSSL has called
   Status receive_failure_;
   Status handshake_failure_;
 };

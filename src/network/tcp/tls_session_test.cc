@@ -38,7 +38,8 @@ struct Outcome {
   std::size_t answered_bytes = 0;
 };
 
-// Sends these bytes to a listening end, and then nothing, or the end of the stream.
+// Sends `bytes` to a listening end. With `then_end`, the stream ends after them; otherwise nothing
+// more is sent.
 Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
                          const AcceptedLinks& acceptance = usual_acceptance()) {
   const auto wire = std::make_shared<SimulatedWire>(1);
@@ -110,7 +111,8 @@ TEST(TlsSession, ShowsNoPayloadOnTheWire) {
   const auto context = context_of('s');
   TlsPair pair(1, *context, *context);
   pair.shake_hands();
-  const Bytes payload(200'000, std::byte{0x5a});  // 0.0 and other gradients are such patterns, too
+  // Gradients may repeat one byte, too: 0.0, for example.
+  const Bytes payload(200'000, std::byte{0x5a});
   EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
   const Bytes& wire = pair.wire->directions[0].sent;
   EXPECT_EQ(std::ranges::search(wire, std::span(payload).first(4)).size(), 0u);
@@ -125,7 +127,7 @@ TEST(TlsSession, AHeaderSharesItsRecordWithThePayload) {
   ASSERT_EQ(*pair.dialer->try_send(random_bytes(kFrameHeaderBytes, 1), random_bytes(1000, 2)),
             kFrameHeaderBytes + 1000);
   while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
-  // A record adds 22 bytes: its header, its type and the proof that nothing was changed.
+  // A record adds 22 bytes: its header, its type and the authentication tag.
   EXPECT_EQ(pair.wire->directions[0].sent.size() - before, kFrameHeaderBytes + 1000 + 22);
 }
 
@@ -381,7 +383,7 @@ TEST(TlsSession, TellsAnEndFromACut) {
   EXPECT_EQ(cut.listener->try_send({}, into).status().code(), StatusCode::kRebuildGroup);
 }
 
-// A link that does not seal data, and what accepts it.
+// A link that does not seal data, and the acceptance for it.
 std::pair<Link, AcceptedLinks> unsealed_data() {
   Link link = usual_link();
   AcceptedLinks acceptance = usual_acceptance();
@@ -472,7 +474,8 @@ TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
 
 TEST(TlsSession, NeedsTheSecretOfThisProcess) {
   auto context = context_of('s');
-  // As after fork(): the secret is gone, and a handshake fails instead of using an empty one.
+  // In a child after fork(), the secret is gone. The handshake must fail instead of using an empty
+  // secret.
   const pid_t child = ::fork();
   if (child == 0) {
     TlsPair pair(1, *context, *context);

@@ -111,8 +111,8 @@ class HeapPin {
   HeapPin(const HeapPin&) = delete;
   HeapPin& operator=(const HeapPin&) = delete;
 
-  // Pins this memory instead of what was pinned before. Takes no lock if nothing was pinned and
-  // none of this memory is in the heap.
+  // Pins this memory, and unpins the memory that was pinned before. Takes no lock if nothing was
+  // pinned and none of this memory is in the heap.
   void pin(const Memory& memory);
   void unpin();
 
