@@ -149,8 +149,9 @@ _PLAIN_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
 
 
 class AnyDistributedOptimizer(torch.optim.Optimizer):
-    """What DistributedOptimizer() returns, together with the class of the wrapped optimizer. Use it
-    for isinstance() and in annotations; DistributedOptimizer() makes the objects."""
+    """A class of every optimizer that DistributedOptimizer() returns, besides the class of the
+    wrapped optimizer. Use it for isinstance() and in annotations; DistributedOptimizer() makes the
+    objects."""
 
     _combination: Combination
     _passes: int
