@@ -25,16 +25,16 @@ def network(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
 
 
-def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
+def train(model: nn.Module, process_set: hvd.ProcessSet) -> float:
     """Train on the ranks of the set, each with inputs of its own. Return the mean last loss."""
     generator = torch.Generator().manual_seed(hvd.rank())
-    root = ranks.ranks[0]
+    root = process_set.ranks[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     optimizer = hvd.DistributedOptimizer(
-        optimizer, named_parameters=model.named_parameters(), process_set=ranks
+        optimizer, named_parameters=model.named_parameters(), process_set=process_set
     )
     for name, parameter in model.state_dict().items():
-        hvd.broadcast_(parameter, root, name=name, process_set=ranks)
+        hvd.broadcast_(parameter, root, name=name, process_set=process_set)
     loss = torch.zeros(())
     for _ in range(STEPS):
         inputs = 2 * torch.rand(64, 1, generator=generator) - 1
@@ -42,14 +42,16 @@ def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
         loss = F.mse_loss(model(inputs), curve(inputs))
         loss.backward()
         optimizer.step()
-    return hvd.allreduce(loss.detach(), name="loss", process_set=ranks).item()
+    return hvd.allreduce(loss.detach(), name="loss", process_set=process_set).item()
 
 
-def check_ranks(ranks: hvd.ProcessSet) -> None:
+def check_ranks(process_set: hvd.ProcessSet) -> None:
     """Check that a sum over the process set contains the values of its ranks only."""
-    total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=ranks)
-    if total != sum(ranks.ranks):
-        sys.exit(f"the sum over the ranks {ranks.ranks} is {total}")
+    total = hvd.allreduce(
+        torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=process_set
+    )
+    if total != sum(process_set.ranks):
+        sys.exit(f"the sum over the ranks {process_set.ranks} is {total}")
 
 
 def main() -> None:
@@ -59,19 +61,19 @@ def main() -> None:
     # All ranks add all sets, in the same order.
     even = hvd.add_process_set(range(0, hvd.size(), 2))
     odd = hvd.add_process_set(range(1, hvd.size(), 2))
-    mine = even if even.included() else odd
-    check_ranks(mine)
+    own_set = even if even.included() else odd
+    check_ranks(own_set)
 
     torch.manual_seed(hvd.rank())
     models = {even: network(32), odd: network(64)}
-    loss = train(models[mine], mine)
-    if mine.rank() == 0:
-        print(f"ranks {mine.ranks} have trained their model to a loss of {loss:.5f}", flush=True)
+    loss = train(models[own_set], own_set)
+    if own_set.rank() == 0:
+        print(f"ranks {own_set.ranks} have trained their model to a loss of {loss:.5f}", flush=True)
 
     # Now all ranks get both models, each from a rank that has trained it.
-    for number, (ranks, model) in enumerate(models.items()):
+    for number, (process_set, model) in enumerate(models.items()):
         for name, parameter in model.state_dict().items():
-            hvd.broadcast_(parameter, ranks.ranks[0], name=f"{number}.{name}")
+            hvd.broadcast_(parameter, process_set.ranks[0], name=f"{number}.{name}")
     inputs = torch.linspace(-1, 1, 101)[:, None]
     with torch.no_grad():
         answer = torch.stack([model(inputs) for model in models.values()]).mean(0)

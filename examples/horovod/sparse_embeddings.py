@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
 def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Make texts of random topics. The topic of a word is its number modulo TOPICS. Half of a
-    text's words are among the 50 most frequent words of its topic."""
+    text's words are among the 50 most frequent words of the text's topic."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     topics = torch.randint(TOPICS, (TEXTS,), generator=generator)
     words = torch.randint(WORDS // TOPICS, (TEXTS, WORDS_IN_TEXT), generator=generator)
@@ -59,8 +59,8 @@ def train(model: Classifier, distributed: bool) -> float:
 
 
 def count_touched_rows(model: Classifier) -> int:
-    """Compare a sparse sum with a dense one. Return the number of rows (words) that all ranks used
-    in the last step."""
+    """Compare a sparse sum with a dense one. Return the number of rows (words) that the ranks
+    together used in the last step."""
     words, topics = texts_of(hvd.rank(), STEPS - 1)
     model.zero_grad()
     F.cross_entropy(model(words), topics).backward()

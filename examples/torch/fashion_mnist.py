@@ -91,8 +91,8 @@ class Progress:
 
     def finish(self) -> None:
         # Sum the counts of all workers.
-        mine = torch.tensor([self.loss, self.correct, self.images], dtype=torch.float64)
-        loss, correct, images = hvd.allreduce(mine, op=hvd.Sum).tolist()
+        own_counts = torch.tensor([self.loss, self.correct, self.images], dtype=torch.float64)
+        loss, correct, images = hvd.allreduce(own_counts, op=hvd.Sum).tolist()
         seconds = time.monotonic() - self.start
         text = self.text(loss, correct, images)
         self.bar.set_postfix_str(text)
@@ -139,9 +139,9 @@ def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) ->
 @torch.no_grad()
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
     """Return the accuracy over all images. Each worker evaluates a part of them."""
-    mine = Subset(data, range(hvd.rank(), len(data), hvd.size()))
+    own_part = Subset(data, range(hvd.rank(), len(data), hvd.size()))
     correct = torch.tensor(0)
-    for images, classes in DataLoader(mine, batch_size=500):
+    for images, classes in DataLoader(own_part, batch_size=500):
         correct += (model(images).argmax(1) == classes).sum()
     return hvd.allreduce(correct, op=hvd.Sum).item() / len(data)
 
@@ -151,9 +151,9 @@ def check_equal(model: nn.Module) -> None:
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().contiguous().numpy().tobytes())
-    mine = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
-    digests = hvd.allgather(mine[None])
-    if not (digests == mine).all():
+    own_digest = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+    digests = hvd.allgather(own_digest[None])
+    if not (digests == own_digest).all():
         sys.exit("the parameters of the workers differ")
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal ({digest.hexdigest()[:16]})")

@@ -49,10 +49,10 @@ class RandomImages(Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         generator = torch.Generator().manual_seed(self.seed * self.count + index)
-        kind = index % CLASSES
+        image_class = index % CLASSES
         image = torch.randn(3, self.size, self.size, generator=generator)
-        image[kind % 3] += 1.0 + kind // 3
-        return image, kind
+        image[image_class % 3] += 1.0 + image_class // 3
+        return image, image_class
 
 
 def dataset(options: argparse.Namespace, part: str) -> Dataset[tuple[torch.Tensor, int]]:
@@ -95,8 +95,10 @@ def learning_rate_factor(epoch: float, options: argparse.Namespace) -> float:
         largest = options.passes_per_step  # Adasum needs no larger rate for more workers
     if epoch < options.warmup_epochs:
         return 1 + (largest - 1) * epoch / float(options.warmup_epochs)
-    rest: float = (epoch - options.warmup_epochs) / max(options.epochs - options.warmup_epochs, 1)
-    return largest * (1 + math.cos(math.pi * rest)) / 2
+    progress: float = (epoch - options.warmup_epochs) / max(
+        options.epochs - options.warmup_epochs, 1
+    )
+    return largest * (1 + math.cos(math.pi * progress)) / 2
 
 
 class Training:

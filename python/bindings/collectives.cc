@@ -48,23 +48,23 @@ std::vector<std::int64_t> integers_of(const nb::tuple& tuple) {
 }
 
 Submission submission_of(Operation operation, const nb::str& name, GroupId group) {
-  Submission call;
-  call.operation = operation;
-  call.name = text_of(name);
-  call.group = group;
-  return call;
+  Submission submission;
+  submission.operation = operation;
+  submission.name = text_of(name);
+  submission.group = group;
+  return submission;
 }
 
 Submission submission_of(Operation operation, const nb::str& name, GroupId group,
                          const BufferView& buffer) {
-  Submission call = submission_of(operation, name, group);
-  call.dtype = buffer.dtype;
-  call.device = buffer.device;
-  call.shape = buffer.shape;
+  Submission submission = submission_of(operation, name, group);
+  submission.dtype = buffer.dtype;
+  submission.device = buffer.device;
+  submission.shape = buffer.shape;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are how Python hands over memory.
-  call.input = reinterpret_cast<const void*>(buffer.input);
-  call.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
-  return call;
+  submission.input = reinterpret_cast<const void*>(buffer.input);
+  submission.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
+  return submission;
 }
 
 constexpr bool has_at_most_one_kind_of_argument(const OperationRow& row) {
@@ -86,25 +86,25 @@ void bind_operation(nb::module_& module, const OperationRow& row) {
     module.def(function.c_str(),
                [&row](const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
                       double prescale, double postscale) {
-                 Submission call = submission_of(row.operation, name, group, buffer);
-                 call.reduce_op = static_cast<ReduceOp>(reduce_op);
-                 call.prescale = prescale;
-                 call.postscale = postscale;
-                 return Call{std::move(call)};
+                 Submission submission = submission_of(row.operation, name, group, buffer);
+                 submission.reduce_op = static_cast<ReduceOp>(reduce_op);
+                 submission.prescale = prescale;
+                 submission.postscale = postscale;
+                 return Call{std::move(submission)};
                });
   else if (row.rooted)
     module.def(function.c_str(),
                [&row](const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
-                 Submission call = submission_of(row.operation, name, group, buffer);
-                 call.root_rank = root_rank;
-                 return Call{std::move(call)};
+                 Submission submission = submission_of(row.operation, name, group, buffer);
+                 submission.root_rank = root_rank;
+                 return Call{std::move(submission)};
                });
   else if (row.has_splits)
     module.def(function.c_str(), [&row](const nb::str& name, GroupId group,
                                         const BufferView& buffer, const nb::tuple& splits) {
-      Submission call = submission_of(row.operation, name, group, buffer);
-      call.splits = integers_of(splits);
-      return Call{std::move(call)};
+      Submission submission = submission_of(row.operation, name, group, buffer);
+      submission.splits = integers_of(splits);
+      return Call{std::move(submission)};
     });
   else
     module.def(function.c_str(),
@@ -120,21 +120,21 @@ void bind_message(nb::module_& module, const OperationRow& row) {
   module.def(std::string(row.name).c_str(),
              [&row](const nb::str& name, GroupId group, const BufferView& buffer,
                     const nb::tuple& message, const nb::str& call_error) {
-               Submission call = submission_of(row.operation, name, group, buffer);
-               call.peer = nb::cast<int>(message[0]);
-               call.tag = nb::cast<int>(message[1]);
-               call.channel = text_of(nb::str(message[2]));
-               call.call_error = text_of(call_error);
-               return Call{std::move(call)};
+               Submission submission = submission_of(row.operation, name, group, buffer);
+               submission.peer = nb::cast<int>(message[0]);
+               submission.tag = nb::cast<int>(message[1]);
+               submission.channel = text_of(nb::str(message[2]));
+               submission.call_error = text_of(call_error);
+               return Call{std::move(submission)};
              });
 }
 
 // A call that the frontend found invalid. It fails on all ranks, even if the calls of the other
 // ranks under this name are valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
-  Submission call = submission_of(Operation::kBarrier, name, group);
-  call.call_error = text_of(call_error);
-  return {std::move(call)};
+  Submission submission = submission_of(Operation::kBarrier, name, group);
+  submission.call_error = text_of(call_error);
+  return {std::move(submission)};
 }
 
 // How long submit() waits for the call that it has started.
@@ -188,8 +188,8 @@ void check_outcome(BoundEngine& self, Handle handle) { outcome_of(self, handle);
 // after an interrupted wait: all get the same outcome.
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected) self.wait(call.handle);
-  // Another thread may have collected the call in the meantime. From here on, no other thread can,
-  // because this thread has the GIL.
+  // Another thread may have collected the call in the meantime. From here on, no other thread can
+  // do so, because this thread has the GIL.
   if (!call.collected) call.collected = self.engine_in_use()->take(call.handle).status;
   raise_if_failed(*call.collected);
 }

@@ -52,17 +52,18 @@ TensorReader::TensorReader(const nb::capsule& exchange_api) {
 }
 
 std::optional<BufferView> TensorReader::view_of(nb::handle tensor) const {
-  nb::dlpack::dltensor read;
-  if (read_tensor_(tensor.ptr(), &read) != 0) {
+  nb::dlpack::dltensor description;
+  if (read_tensor_(tensor.ptr(), &description) != 0) {
     PyErr_Clear();
     return std::nullopt;
   }
-  const std::span<const std::int64_t> shape(read.shape, static_cast<std::size_t>(read.ndim));
-  const std::optional<DType> dtype = dtype_of(read.dtype);
-  if (!dtype || read.device.device_type != nb::device::cpu::value ||
-      !is_contiguous(shape, read.strides))
+  const std::span<const std::int64_t> shape(description.shape,
+                                            static_cast<std::size_t>(description.ndim));
+  const std::optional<DType> dtype = dtype_of(description.dtype);
+  if (!dtype || description.device.device_type != nb::device::cpu::value ||
+      !is_contiguous(shape, description.strides))
     return std::nullopt;
-  const auto address = reinterpret_cast<std::uintptr_t>(read.data) + read.byte_offset;
+  const auto address = reinterpret_cast<std::uintptr_t>(description.data) + description.byte_offset;
   return BufferView{
       .dtype = *dtype, .shape = {shape.begin(), shape.end()}, .input = address, .output = address};
 }

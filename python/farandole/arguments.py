@@ -10,7 +10,7 @@ from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, checked
 
-Entry = TypeVar("Entry")
+Item = TypeVar("Item")
 
 # The largest rank and the largest number of rows that the engine can represent.
 _RANK_MAX, _ROWS_MAX = 2**31 - 1, 2**63 - 1
@@ -44,7 +44,7 @@ def group_number(process_set: Group) -> int:
     return process_set.number()
 
 
-def checked_batch(tensors: Sequence[Entry]) -> Sequence[Entry]:
+def checked_batch(tensors: Sequence[Item]) -> Sequence[Item]:
     if not isinstance(tensors, (list, tuple)):
         raise CallError(f"a grouped call needs a list of tensors; got a {type(tensors).__name__}")
     if not tensors:
@@ -103,7 +103,7 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
     return sizes
 
 
-def batch_splits(splits: Sequence[Entry], count: int) -> Sequence[Entry]:
+def batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
     if not isinstance(splits, (list, tuple)) or len(splits) != count:
         raise CallError(
             f"splits of a grouped call must be a list with the splits of each of {count} tensors; "

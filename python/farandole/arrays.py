@@ -36,31 +36,33 @@ class Arrays(Protocol):
         return a copy with such values."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
-        """Borrow the memory of `source`, which is contiguous_on_host(array), and of `target`, into
-        which the result is written. If `target` is None, the result is in memory of the engine."""
+        """Return a view that borrows the memory of `source` and of `target`. `source` is
+        contiguous_on_host(array). The result is written into `target` or, if it is None, into
+        memory of the engine."""
 
     def received(self, memory: core.SharedArray, /) -> Array:
         """Return memory of the engine as an array, without a copy."""
 
     def on_device_of(self, array: Array, result: Array, /) -> Array:
-        """Return `result`, which is in host memory, or its copy on the device of `array`."""
+        """Return `result`, which is in host memory. If `array` is on another device, return a copy
+        of `result` on that device."""
 
     def empty(self, shape: Shape, dtype: Any, /) -> Array:
         """Return a new array in host memory; its values are undefined."""
 
     def empty_like(self, array: Array, /) -> Array:
-        """Return a new array of the same shape and dtype as `array`, which is in host memory. Its
-        values are undefined."""
+        """Return a new array of the same shape and dtype as `array`. `array` is in host memory. The
+        values of the new array are undefined."""
 
     def zeros(self, shape: Shape, like: Array, /) -> Array:
-        """Return zeros of the dtype and on the device of `like`."""
+        """Return zeros with the dtype of `like`, on the device of `like`."""
 
     def concatenate(self, arrays: Sequence[Array], /) -> Array:
         """Join arrays along their first dimension."""
 
     def flat(self, array: Array, /) -> Array:
-        """Return the array with one dimension, without a gradient, and without a copy if it is
-        contiguous on the host."""
+        """Return the array with one dimension and without a gradient. An array that is contiguous
+        on the host is not copied."""
 
     def item_bytes(self, array: Array, /) -> int:
         """Return the size of one element."""

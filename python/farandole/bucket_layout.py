@@ -8,7 +8,7 @@ from typing import NamedTuple
 from farandole.comparison import allreduce_max
 from farandole.group import Group
 
-# The kind of gradient that a rank has for a parameter. All ranks use the largest kind of any rank.
+# The kind of gradient that a rank has for a parameter. All ranks use the largest of their kinds.
 # CHANGED: the rank's program has changed the gradient, which is then not combined on any rank.
 NOTHING, DENSE, SPARSE, CHANGED = range(4)
 
@@ -18,15 +18,15 @@ class AgreedGradient(NamedTuple):
 
     kind: int
     on_all_ranks: bool  # whether all ranks have the gradient
-    place: tuple[int, int]  # a sort key: it puts gradients in the order of member 0
+    place: tuple[int, int]  # a sort key, for the order in which member 0 completed the gradients
 
 
 def agree(
-    kinds: Sequence[int], arrived: Sequence[int], name: str, group: Group
+    kinds: Sequence[int], completed: Sequence[int], name: str, group: Group
 ) -> list[AgreedGradient]:
     """Return the agreement of the ranks on each gradient, after one allreduce called `name`.
 
-    `kinds` has this rank's kind of each gradient. `arrived` has the indices of the gradients that
+    `kinds` has this rank's kind of each gradient. `completed` has the indices of the gradients that
     are complete on this rank, in the order of their completion. The returned places follow the
     order in which gradients became complete on member 0.
     """
@@ -34,10 +34,10 @@ def agree(
     order = [-1] * count
     if group.rank() == 0:
         order = [count] * count
-        for place, index in enumerate(arrived):
+        for place, index in enumerate(completed):
             order[index] = place
-    found = allreduce_max([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
-    parts = (found[:count], found[count : 2 * count], found[2 * count :])
+    maxima = allreduce_max([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
+    parts = (maxima[:count], maxima[count : 2 * count], maxima[2 * count :])
     return [
         AgreedGradient(kind, not is_missing_somewhere, (place, -index))
         for index, (kind, place, is_missing_somewhere) in enumerate(zip(*parts, strict=True))

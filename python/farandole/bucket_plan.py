@@ -1,4 +1,4 @@
-"""Decide which gradients share a bucket, and where. Pure functions for every frontend."""
+"""Decide which gradients share a bucket, and their offsets. Pure functions for every frontend."""
 
 from __future__ import annotations
 
@@ -55,10 +55,12 @@ def plan_groups(
         return sys.maxsize if number is None else number
 
     plan: list[PlannedBucket] = []
-    for number, members in itertools.groupby(sorted(range(len(groups)), key=number_of), number_of):
-        portion = list(members)
+    for number, same_group in itertools.groupby(
+        sorted(range(len(groups)), key=number_of), number_of
+    ):
+        indices = list(same_group)
         limit = 0 if number == sys.maxsize else None
-        for bucket in plan_buckets([gradients[index] for index in portion], limit):
-            bucket.places = [(portion[place], offset) for place, offset in bucket.places]
+        for bucket in plan_buckets([gradients[index] for index in indices], limit):
+            bucket.places = [(indices[place], offset) for place, offset in bucket.places]
             plan.append(bucket)
     return plan

@@ -1,4 +1,4 @@
-"""What the arguments of calls mean: the same words in the docstrings of all calls."""
+"""Explain the arguments of calls in their docstrings, with the same words for all calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INPUTS = {
     "tensors": "The inputs, a list or tuple. They are not changed. All members give the "
     "same number of tensors.",
 }
-_PLACES = {
+_IN_PLACE_INPUTS = {
     "tensor": "The input. The result replaces its values.",
     "tensors": "The inputs, a list or tuple. The results replace their values. All members give "
     "the same number of tensors.",
@@ -45,16 +45,17 @@ _ERRORS = {
     "same text), or an argument is wrong (then only this rank gets the error).",
     "GroupLostError": "A member has left or died.",
 }
-_OF_HANDLES = "synchronize() raises the errors of the call."
+_ERRORS_OF_ASYNC_CALLS = "synchronize() raises the errors of the call."
 
 
 def documented(call: Call) -> Call:
-    """Add what the arguments mean, and the errors, to the docstring of a call on tensors."""
-    tensors = _PLACES if call.__name__.endswith("_") else _INPUTS
-    meanings = tensors | _ARGUMENTS
+    """Add the meaning of the arguments, and the errors, to the docstring of a call on tensors."""
+    inputs = _IN_PLACE_INPUTS if call.__name__.endswith("_") else _INPUTS
+    meanings = inputs | _ARGUMENTS
     arguments = {name: meanings[name] for name in inspect.signature(call).parameters}
     text, *rest = re.split(r"\n(?=Returns:|Example::)", inspect.getdoc(call) or "")
-    errors = _OF_HANDLES if "_async" in call.__name__ else _section("Raises", _ERRORS)
+    is_async = "_async" in call.__name__
+    errors = _ERRORS_OF_ASYNC_CALLS if is_async else _section("Raises", _ERRORS)
     parts = [text, _section("Args", arguments), *rest, errors]
     call.__doc__ = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return call

@@ -1,4 +1,4 @@
-"""What every frontend shares: starting calls, waiting for them, and calls without a tensor."""
+"""Start calls, wait for them, and make calls without a tensor, for every frontend."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(
 def start_batch(
     batch: Sequence[PreparedCall[Result]], waits: bool = False, engine: core.Engine | None = None
 ) -> BatchHandle[Result]:
-    """Submit all calls of a batch or, if there is an error, none. See start()."""
+    """Submit all calls of a batch. If there is an error, submit none of them. See start()."""
     engine = engine or lifecycle.engine()
     handle = BatchHandle([Handle.of(engine, prepared) for prepared in batch])
     engine.submit_batch([prepared.call for prepared in batch], waits)

@@ -25,7 +25,7 @@ def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
     called `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
-    # The largest of the complements is the complement of the smallest.
+    # The largest complement is the complement of the smallest word.
     extremes = allreduce_max([*words, *(~word for word in words)], name, process_set)
     return all(extremes[i] == ~extremes[count + i] for i in range(count))
 
@@ -102,7 +102,8 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """Return a table with one line for each variant and its ranks, cut after _ROWS_SHOWN_MAX."""
+    """Return a table with one line for each variant and its ranks. Beyond _ROWS_SHOWN_MAX variants,
+    one last line lists the ranks of all others."""
     found = variants(rows)
     shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
     labels = [rank_list(ranks) for ranks, _ in shown]
@@ -123,8 +124,9 @@ def rank_list(ranks: Sequence[int]) -> str:
     for index, rank in enumerate(ranks):
         if index + 1 < len(ranks) and ranks[index + 1] == rank + 1:
             continue
-        run = ranks[first : index + 1]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+        successive = ranks[first : index + 1]
+        is_range = len(successive) > 2
+        parts += [f"{successive[0]}-{successive[-1]}"] if is_range else map(str, successive)
         first = index + 1
     text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
     if len(text) <= _RANK_LIST_CHARACTERS_MAX:

@@ -1,8 +1,8 @@
 """The interface of compressors, and the compressor that leaves arrays as they are.
 
 A compressor is a class, or an object, with the two methods of Compressor. A program may pass a
-compressor of its own. The ranks reduce what compress() returns, so all ranks must use the same
-compressor.
+compressor of its own. The ranks reduce the tensors that compress() returns, so all ranks must use
+the same compressor.
 """
 
 from __future__ import annotations

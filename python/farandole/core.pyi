@@ -66,8 +66,8 @@ def recv(
     and the channel."""
 
 def invalid_call(name: str, group: int, call_error: str, /) -> Call:
-    """Return a call that this rank cannot make. It announces `call_error`, which all members get
-    as their error."""
+    """Return a call that takes the place of a call that this rank cannot make. It announces
+    `call_error`, and all members get this error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
@@ -80,7 +80,7 @@ class TensorReader:
     def view_of(self, tensor: Any, /) -> BufferView | None:
         """Return a view whose input and output are the tensor. Return None if the tensor is not
         contiguous, not in host memory or of an unknown dtype, or if the framework cannot describe
-        it. The tensor must be of the type that has the table."""
+        it. The tensor must be of the type that `exchange_api` belongs to."""
 
 class ProcessContext:
     """The memory of allocate() and the connection to the launcher, for all engines of one process.
@@ -100,8 +100,8 @@ class Engine:
         """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
         same `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
         and size, and `rendezvous_id` is appended to the id of the launcher's job.
-        `some_ranks_only` says that these are only some ranks of a larger job: the launcher's
-        reports and the timeline leave this engine out."""
+        `some_ranks_only` says that the engine connects only some ranks of a larger job. The
+        launcher's reports and the timeline then leave this engine out."""
     @property
     def rank(self) -> int: ...
     @property

@@ -220,9 +220,9 @@ class HandledState(ObjectState):
 
 
 def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
-    for kind, handler in registry:
-        if isinstance(value, kind):
-            return handler(value)
+    for value_type, handler_type in registry:
+        if isinstance(value, value_type):
+            return handler_type(value)
     return None
 
 

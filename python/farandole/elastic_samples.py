@@ -66,9 +66,9 @@ class ElasticSamples:
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        left = self.remaining_indices
+        remaining = self.remaining_indices
         places = range(self.rank, self.total_size, self.num_replicas)
-        return iter([left[place % len(left)] for place in places])
+        return iter([remaining[place % len(remaining)] for place in places])
 
     def __len__(self) -> int:
         return self.num_samples

@@ -85,7 +85,7 @@ class Group:
             )
         return self.process_set_id
 
-    # The types of `ranks` and of the methods below leave out None: only a group that is not
+    # The types of `ranks` and of the methods below leave out None, because only a group that is not
     # registered has None, and calls reject such a group.
 
     def included(self) -> bool:

@@ -34,7 +34,8 @@ class PreparedCall(Generic[Result]):
 
 
 # A thread holds this lock while it takes the outcome of a call from the engine, so that only one
-# thread takes it. All handles share the lock: one lock for each would slow the garbage collector.
+# thread takes it. All handles share this lock: a lock in each handle would slow the garbage
+# collector.
 _outcome_lock = threading.RLock()
 
 # Calls that were not done when the program dropped their handles, with the memory they borrow.
@@ -65,7 +66,8 @@ class _Number(int):
 
 
 def handle_of(number: object) -> Handle[Any] | BatchHandle[Any] | None:
-    """Return the handle itself, or the handle whose int() is this number; None if there is none."""
+    """Return the handle whose int() is `number`, or None if there is none. If `number` is itself a
+    handle, return it."""
     if isinstance(number, (Handle, BatchHandle)):
         return number
     return _by_number.get(number) if isinstance(number, int) else None
@@ -140,7 +142,7 @@ class Handle(_Number, Generic[Result]):
             try:
                 prepared.engine.collect(prepared.call)
             except FarandoleError:
-                prepared = None  # wait() below raises the error again, without this frame's objects
+                prepared = None  # otherwise the traceback of wait() below would keep the call alive
             else:
                 self._prepared = None
                 if _by_number:
@@ -196,8 +198,8 @@ class Handle(_Number, Generic[Result]):
 
 
 def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
-    """Keep the memory of a call alive until the call is done, because the program will not wait for
-    it. Do nothing if the number is 0: the call was not submitted, or was released."""
+    """Give up a call that the program will not wait for: keep its memory alive until the call is
+    done. Do nothing if the number is 0: the call was not submitted, or was released."""
     if engine.forked or number == 0:
         return
     engine.drop(number)

@@ -58,14 +58,14 @@ def broadcast_object(
 
         settings = hvd.broadcast_object({"seed": 3} if hvd.rank() == 0 else None, root_rank=0)
     """
-    root = lifecycle.rank() == arguments.rank_number(root_rank)
-    data = _pack(obj) if root else b""
+    is_root = lifecycle.rank() == arguments.rank_number(root_rank)
+    data = _pack(obj) if is_root else b""
     base = arguments.call_name(name)
     length = bytearray(len(data).to_bytes(8, "little"))
     _broadcast(length, root_rank, base and f"{base}.length", process_set)
-    memory = bytearray(data) if root else bytearray(int.from_bytes(length, "little"))
+    memory = bytearray(data) if is_root else bytearray(int.from_bytes(length, "little"))
     _broadcast(memory, root_rank, base and f"{base}.object", process_set)
-    return obj if root and data[:1] == _OBJECT else _unpack(memory, f"rank {root_rank}")
+    return obj if is_root and data[:1] == _OBJECT else _unpack(memory, f"rank {root_rank}")
 
 
 def allgather_object(
@@ -93,12 +93,12 @@ def allgather_object(
         return memoryview(array), lengths  # type: ignore[arg-type]
 
     received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
-    objects, first = [], 0
+    objects, begin = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
         if length == 0:  # the rank has joined: a pickled object has at least one byte
             continue
-        objects.append(_unpack(received[first : first + length], f"rank {rank}"))
-        first += length
+        objects.append(_unpack(received[begin : begin + length], f"rank {rank}"))
+        begin += length
     return objects
 
 

@@ -145,9 +145,9 @@ class Allgather(Operation):
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         member = self.group.rank()
-        first = sum(received_rows[:member])
+        begin = sum(received_rows[:member])
         return Backward(
-            _mean(self.group), gradient, lambda mean: mean[first : first + received_rows[member]]
+            _mean(self.group), gradient, lambda mean: mean[begin : begin + received_rows[member]]
         )
 
 

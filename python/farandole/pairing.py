@@ -25,7 +25,7 @@ def paired(
 ) -> list[Array]:
     """Return the parameters in an order that is the same on all members.
 
-    All members must call it, with one `call_name`.
+    All members must call it, with the same `call_name`.
 
     Args:
         arrays: The frontend's functions on arrays.

@@ -73,12 +73,12 @@ def check(
     reports = {rank: json.loads(text) for rank, text in texts.items()}
     found = find_difference(
         {
-            rank: report[0] or {name: ParameterDigest(*values) for name, values in report[1]}
+            rank: report[0] or {name: ParameterDigest(*fields) for name, fields in report[1]}
             for rank, report in reports.items()
         }
     )
     spread = ""
-    if found.is_of_values:
+    if found.only_values_differ:
         spread = _measure_spread(arrays, named[found.name], base and f"{base}.spread", process_set)
     text = f"the parameters {found.problem}{when}: {found.details}"
     text += f"\n  {spread}" if spread else ""
@@ -92,10 +92,10 @@ def _named(arrays: Arrays, params: Any) -> dict[str, Array]:
             "params must be model.named_parameters(), model.state_dict() or a list of tensors; it "
             f"is of the type {type(params).__name__}"
         )
-    values = params.items() if isinstance(params, Mapping) else params
+    entries = params.items() if isinstance(params, Mapping) else params
     named: dict[str, Array] = {}
-    for index, value in enumerate(values):
-        key, array = value if isinstance(value, tuple) and len(value) == 2 else (index, value)
+    for index, entry in enumerate(entries):
+        key, array = entry if isinstance(entry, tuple) and len(entry) == 2 else (index, entry)
         if str(key) in named:
             raise CallError(f"params has the name `{key}` twice; give each tensor its own")
         if not arrays.is_array(array):
@@ -136,7 +136,7 @@ def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group)
 class Difference:
     details: str
     name: str = ""
-    is_of_values: bool = False  # names, dtypes and shapes are equal; only values differ
+    only_values_differ: bool = False  # names, dtypes and shapes are equal
     failed: bool = False  # a rank could not read its parameters
 
     @property
@@ -168,8 +168,8 @@ def _missing(name: str, parameters: Mapping[int, dict[str, ParameterDigest]]) ->
         row = f"{len(own)} parameter{'' if len(own) == 1 else 's'}"
         if name in own:
             row += f", `{name}` is {own[name].kind}"
-        elif other := [key for key in own if any(key not in p for p in parameters.values())]:
-            row += f", among them `{other[0]}`, which others do not have"
+        elif unshared := [key for key in own if any(key not in p for p in parameters.values())]:
+            row += f", among them `{unshared[0]}`, which others do not have"
         rows[rank] = row
     do = "does" if len(lacking) == 1 else "do"
     return Difference(f"{rank_list(lacking)} {do} not have `{name}`\n{table(rows)}", name)
@@ -180,20 +180,20 @@ def _unequal(
 ) -> Difference:
     first = differing[0]
     kinds = {own[first].kind for own in parameters.values()}
-    is_of_values = len(kinds) == 1
+    only_values_differ = len(kinds) == 1
     rows = {
-        rank: f"digest {own[first].digest[:16]}" if is_of_values else own[first].kind
+        rank: f"digest {own[first].digest[:16]}" if only_values_differ else own[first].kind
         for rank, own in parameters.items()
     }
     text = f"{len(differing)} of {count} "
     text += "differs, " if len(differing) == 1 else "differ, the first is "
-    text += f"`{first}`{f' ({kinds.pop()})' if is_of_values else ''}{_minority(rows)}\n"
-    return Difference(text + table(rows), first, is_of_values)
+    text += f"`{first}`{f' ({kinds.pop()})' if only_values_differ else ''}{_minority(rows)}\n"
+    return Difference(text + table(rows), first, only_values_differ)
 
 
 def _minority(rows: Mapping[int, str]) -> str:
-    (most, _), *others = variants(rows)
+    (majority, _), *others = variants(rows)
     rest = sorted(rank for ranks, _ in others for rank in ranks)
-    if len(rest) >= len(most):
+    if len(rest) >= len(majority):
         return ""
     return f"; {rank_list(rest)} {'differs' if len(rest) == 1 else 'differ'} from the others"

@@ -17,12 +17,14 @@ PART_BYTES = 16 << 20
 
 class PeriodicCheck:
     """Check all parameters of an optimizer after its first step in each Period of the group, that
-    is, after init() and after join(). After that, check a different part of them every `every`
-    steps.
+    is, after init() and after join(). After that, check a different part of them every
+    `interval` steps.
     """
 
-    def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
-        self._arrays, self._every, self._name, self._group = arrays, every, name, process_set
+    def __init__(
+        self, arrays: Arrays, interval: int, name: OptimizerName, process_set: Group
+    ) -> None:
+        self._arrays, self._interval, self._name, self._group = arrays, interval, name, process_set
         self._period: Period | None = None
         self._steps = 0
 
@@ -37,16 +39,16 @@ class PeriodicCheck:
             # all members count from 0 again.
             self._period, self._steps = self._group.period, 0
         self._steps += 1
-        checks, steps_since_check = divmod(self._steps - 1, self._every)
+        checks, steps_since_check = divmod(self._steps - 1, self._interval)
         if steps_since_check != 0:
             return
         chosen, advice = read_params(), ADVICE
         if checks > 0:
             chosen, count = _part_of(self._arrays, chosen, checks)
-            last = max(1, self._steps - count * self._every)
+            last_check = max(1, self._steps - count * self._interval)  # of the same part
             advice = (
-                f"They were the same after step {last}: look for what changes them on some ranks "
-                "only, such as a branch on the rank, or a checkpoint that one rank loads"
+                f"They were the same after step {last_check}: look for what changes them on some "
+                "ranks only, such as a branch on the rank, or a checkpoint that one rank loads"
             )
         name = f"{self._name}.parameters"
         when = f" after step {self._steps} of the optimizer"
@@ -66,16 +68,16 @@ def _part_of(
     arrays: Arrays, params: Mapping[str, Array], number: int
 ) -> tuple[dict[str, Array], int]:
     """Divide the bytes of all parameters into parts of PART_BYTES. Return the elements that begin
-    in part `number`, and how many parts there are. After the last part, `number` counts from part 0
-    again."""
+    in part `number`, and the number of parts. The part after the last part is part 0 again."""
     counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
     sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
     parts = -(-sum(counts[name] * sizes[name] for name in params) // PART_BYTES)
-    first = number % max(1, parts) * PART_BYTES
+    part_begin = number % max(1, parts) * PART_BYTES
     chosen, offset = {}, 0
     for name, parameter in sorted(params.items()):
         count, size = counts[name], sizes[name]
-        begin, end = (-((offset - at) // size) for at in (first, first + PART_BYTES))
+        boundaries = (part_begin, part_begin + PART_BYTES)
+        begin, end = (-((offset - boundary) // size) for boundary in boundaries)
         begin, end = max(0, begin), min(end, count)
         if end - begin == count:
             chosen[name] = parameter

@@ -45,8 +45,8 @@ def broadcast_parameters(
 
 
 def _pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
-    values = params.items() if isinstance(params, Mapping) else params
-    pairs = list(values) if isinstance(values, Iterable) else [values]
+    entries = params.items() if isinstance(params, Mapping) else params
+    pairs = list(entries) if isinstance(entries, Iterable) else [entries]
     if not arrays.is_array(params):
         pairs = [(str(i), p) if arrays.is_array(p) else p for i, p in enumerate(pairs)]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
@@ -142,7 +142,7 @@ def _send(
 def _receive(
     arrays: Arrays, broadcast: BroadcastAsync, root_rank: int, process_set: Group
 ) -> tuple[bytes, list[Array]]:
-    """Return the pickled state, and the arrays that it lacks."""
+    """Return the pickled state, and the arrays that were left out of it."""
     problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
     empty = [arrays.empty(shape, dtype) for dtype, shape in layouts]
@@ -155,10 +155,10 @@ def _raise_if_problem(problem: str, root_rank: int) -> None:
 
 
 def _broadcast_all(
-    broadcast: BroadcastAsync, given: Sequence[Array], root_rank: int, process_set: Group
+    broadcast: BroadcastAsync, inputs: Sequence[Array], root_rank: int, process_set: Group
 ) -> list[Array]:
     handles = [
         broadcast(array, root_rank, f"state.{index}", process_set)
-        for index, array in enumerate(given)
+        for index, array in enumerate(inputs)
     ]
     return BatchHandle(handles).wait()

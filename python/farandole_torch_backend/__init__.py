@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 NAME = "farandole"
-_REPORTED = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
+_REPORTED_VARIABLE = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
 
 
 def autoload() -> None:
@@ -61,10 +61,10 @@ def _report_a_job_within_a_worker() -> None:
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)
     if "" in outer + inner or outer == inner or multiprocessing.parent_process() is not None:
         return
-    first = "1" if outer == ("0", inner[1]) else "0"
-    if inner[0] != first or _REPORTED in os.environ:
+    reporting_rank = "1" if outer == ("0", inner[1]) else "0"
+    if inner[0] != reporting_rank or _REPORTED_VARIABLE in os.environ:
         return
-    os.environ[_REPORTED] = "1"
+    os.environ[_REPORTED_VARIABLE] = "1"
     print(
         f"farandole: this process (pid {os.getpid()}) is rank {inner[0]} of {inner[1]} by RANK and "
         f"WORLD_SIZE, but a worker of `farandole run`, rank {outer[0]} of {outer[1]}, has started "

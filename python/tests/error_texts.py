@@ -65,8 +65,8 @@ def makes_an_error(statement: ast.stmt) -> bool:
     names = [name.id for name in called if isinstance(name, ast.Name)]
     # AttributeError is not counted: a module's __getattr__ must raise it for an unknown attribute.
     # test_a_torch_that_is_too_old checks the text of the ImportError.
-    others = ("AttributeError", "ImportError")
-    return any(name.endswith("Error") and name not in others for name in names)
+    uncounted = ("AttributeError", "ImportError")
+    return any(name.endswith("Error") and name not in uncounted for name in names)
 
 
 SECOND_PASS = (
@@ -177,9 +177,9 @@ class ErrorTexts:
         run, launch = farandole.run, farandole.launch_workers
         yield lambda: run(3), "expected a function; got 3"
         for args in (3, "ab"):
-            wrong = f"args must be a tuple or a list; got {args!r}"
-            yield lambda args=args: run(int, args), wrong
-            yield lambda args=args: launch(1, "train.py", args), wrong
+            text = f"args must be a tuple or a list; got {args!r}"
+            yield lambda args=args: run(int, args), text
+            yield lambda args=args: launch(1, "train.py", args), text
         yield lambda: run(int, (), 3), "kwargs must be a dictionary; got 3"
         for n in (0, "two", 1.0):
             text = f"n, the number of workers, must be a whole number, 1 or more; got {n!r}"
@@ -499,10 +499,10 @@ class ErrorTexts:
                 "hosts cannot open: call init_process_group() without init_method, because "
                 "`farandole run` sets what torch needs",
             )
-        again = rendezvous.rendezvous_handler("farandole://")
-        next(again)
-        once = "a rendezvous can be used only once: call init_process_group() again"
-        yield lambda: next(again), once
+        handler = rendezvous.rendezvous_handler("farandole://")
+        next(handler)
+        text = "a rendezvous can be used only once: call init_process_group() again"
+        yield lambda: next(handler), text
         dist.init_process_group("farandole")
         yield from self.calls_of_a_process_group(tensor)
         dist.destroy_process_group()

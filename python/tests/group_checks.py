@@ -15,10 +15,10 @@ class GroupChecks(Suite):
     @needs_async
     def check_overlapping_groups(self) -> None:
         for round_ in range(20):
-            mine = self.my_groups()[1:]
-            turn = (self.rank + round_) % max(1, len(mine))
+            own_groups = self.my_groups()[1:]
+            shift = (self.rank + round_) % max(1, len(own_groups))
             handles = []
-            for group in mine[turn:] + mine[:turn]:
+            for group in own_groups[shift:] + own_groups[:shift]:
                 tensor, name = self.tensor((9,), seed=round_), f"in.{group.process_set_id}"
                 total = self.api.allreduce_async(
                     tensor, name=name, op=self.api.Sum, process_set=group
@@ -31,17 +31,17 @@ class GroupChecks(Suite):
                 self.expect(self.api.synchronize(total), np.sum(inputs, 0), "float32")
                 self.expect(self.api.synchronize(parts), np.concatenate(inputs), "float32")
                 self.expect(self.api.synchronize(copy), inputs[-1], "float32")
-            for group in mine:
+            for group in own_groups:
                 self.api.barrier(process_set=group)
 
     def check_local_and_cross_ranks(self) -> None:
         # The engine's answers must agree with the launcher's variables, if the launcher has set
         # them.
-        def given(name: str, otherwise: int) -> int:
-            return int(os.environ.get(f"FARANDOLE_{name}", otherwise))
+        def launchers(name: str, default: int) -> int:
+            return int(os.environ.get(f"FARANDOLE_{name}", default))
 
-        local = given("LOCAL_RANK", self.rank), given("LOCAL_SIZE", self.size)
-        cross = given("CROSS_RANK", 0), given("CROSS_SIZE", 1)
+        local = launchers("LOCAL_RANK", self.rank), launchers("LOCAL_SIZE", self.size)
+        cross = launchers("CROSS_RANK", 0), launchers("CROSS_SIZE", 1)
         assert (self.api.local_rank(), self.api.local_size()) == local
         assert (self.api.cross_rank(), self.api.cross_size()) == cross
         sizes = set(self.api.allgather_object(local[1]))
@@ -65,10 +65,10 @@ class GroupChecks(Suite):
 
     def check_init_again(self) -> None:
         """init() may be called again with other objects for the same groups."""
-        again = [self.api.ProcessSet(group.ranks) for group in self.groups]
+        other_objects = [self.api.ProcessSet(group.ranks) for group in self.groups]
         for _ in range(2):
-            self.api.init(process_sets=again)
-        for group, same in zip(self.groups, again, strict=True):
+            self.api.init(process_sets=other_objects)
+        for group, same in zip(self.groups, other_objects, strict=True):
             assert same.process_set_id == group.process_set_id
             if same.included():
                 self.api.barrier(process_set=same)
@@ -141,21 +141,21 @@ class GroupChecks(Suite):
         """A disagreement is an error on all ranks, and changes nothing."""
         if self.size == 1:
             return
-        api, first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
+        api, is_first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
         text = self.expect_error(
-            "the same order", api.add_process_set, group.ranks if first else other.ranks
+            "the same order", api.add_process_set, group.ranks if is_first else other.ranks
         )
         for words in ("rank 0", "rank 1", str(group.ranks), str(other.ranks)):
             assert words in text, (words, text)
         api.add_process_set(group)
         self.expect_error("exists already", api.add_process_set, group.ranks)
-        if first:
+        if is_first:
             self.expect_error("the same order", api.remove_process_set, group)
         else:
             self.expect_error("the same order", api.add_process_set, other)
         assert other.process_set_id is None
         api.add_process_set(other)
-        self.expect_error("the same order", api.remove_process_set, group if first else other)
+        self.expect_error("the same order", api.remove_process_set, group if is_first else other)
         for added in (group, other):
             self.expect_group_works(added)
             assert api.remove_process_set(added)

@@ -51,7 +51,7 @@ def command_of_launcher(launcher: str, size: int, *program: str | Path) -> list[
     return [*words, str(size), *map(str, program)]
 
 
-def started(
+def start_job(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start a job in a session of its own, and kill what is left of it at the end."""

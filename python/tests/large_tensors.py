@@ -12,12 +12,12 @@ LARGE = 2**31 + 99
 PIECE = 100_000_007
 
 
-def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
+def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[int, int]]:
     """Return the smallest and the largest value of each piece.
 
-    `tensor` is a part of a larger tensor, and begins at that tensor's row `first`.
+    `tensor` is a part of a larger tensor, and begins at row `first_row` of it.
     """
-    head = min(-first % PIECE, len(tensor))
+    head = min(-first_row % PIECE, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]
 
@@ -39,11 +39,11 @@ class LargeTensorFixture:
             piece.fill_(number + 3 * self.rank + 1)
         return tensor
 
-    def expect(self, tensor: torch.Tensor, first: int, values: list[int]) -> None:
-        """Check that the pieces have these values; `tensor` and `first` are as in values_of()."""
-        assert values_of(tensor, first) == [(value, value) for value in values]
+    def expect(self, tensor: torch.Tensor, first_row: int, values: list[int]) -> None:
+        """Check that the pieces have these values. extremes_of_pieces() explains `first_row`."""
+        assert extremes_of_pieces(tensor, first_row) == [(value, value) for value in values]
 
-    def pieces(self, begin: int, end: int, rank: int) -> list[int]:
+    def piece_values(self, begin: int, end: int, rank: int) -> list[int]:
         """Return the values of the pieces that the rank has in the rows from begin to end."""
         return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
 
@@ -52,12 +52,12 @@ class LargeTensors(LargeTensorFixture):
     def check_allreduce_in_place(self) -> None:
         tensor = self.filled(LARGE)
         hvd.allreduce_(tensor, op=hvd.Sum)
-        self.expect(tensor, 0, [2 * value + 3 for value in self.pieces(0, LARGE, 0)])
+        self.expect(tensor, 0, [2 * value + 3 for value in self.piece_values(0, LARGE, 0)])
 
     def check_broadcast_in_place(self) -> None:
         tensor = self.filled(LARGE)
         hvd.broadcast_(tensor, 1)
-        self.expect(tensor, 0, self.pieces(0, LARGE, 1))
+        self.expect(tensor, 0, self.piece_values(0, LARGE, 1))
 
 
 class LargerTensors(LargeTensorFixture):
@@ -65,25 +65,25 @@ class LargerTensors(LargeTensorFixture):
         rows = (LARGE, 1000)
         result = hvd.allgather(self.filled(rows[self.rank]))
         assert len(result) == sum(rows)
-        self.expect(result[:LARGE], 0, self.pieces(0, LARGE, 0))
-        self.expect(result[LARGE:], 0, self.pieces(0, 1000, 1))
+        self.expect(result[:LARGE], 0, self.piece_values(0, LARGE, 0))
+        self.expect(result[LARGE:], 0, self.piece_values(0, 1000, 1))
 
     def check_alltoall(self) -> None:
         """Rank 0 sends the large part to rank 1, or keeps it and sends rows from above 2³¹."""
         for splits in (((17, LARGE), (23, 29)), ((LARGE, 17), (23, 29))):
-            mine = splits[self.rank]
-            result, received = hvd.alltoall(self.filled(sum(mine)), mine)
+            own_splits = splits[self.rank]
+            result, received = hvd.alltoall(self.filled(sum(own_splits)), own_splits)
             sizes = [splits[sender][self.rank] for sender in (0, 1)]
             assert received.tolist() == sizes and len(result) == sum(sizes)
             for sender, part in enumerate(result.split(sizes)):
-                first = splits[sender][0] if self.rank else 0
-                values = self.pieces(first, first + sizes[sender], sender)
-                self.expect(part, first, values)
+                first_row = splits[sender][0] if self.rank else 0
+                values = self.piece_values(first_row, first_row + sizes[sender], sender)
+                self.expect(part, first_row, values)
 
     def check_reducescatter(self) -> None:
         """The input has 2 * LARGE rows, so that the part of rank 1 begins above 2³¹."""
         result = hvd.reducescatter(self.filled(2 * LARGE), op=hvd.Sum)
         assert len(result) == LARGE
-        first = self.rank * LARGE
-        values = self.pieces(first, first + LARGE, 0)
-        self.expect(result, first, [2 * value + 3 for value in values])
+        first_row = self.rank * LARGE
+        values = self.piece_values(first_row, first_row + LARGE, 0)
+        self.expect(result, first_row, [2 * value + 3 for value in values])

@@ -45,7 +45,7 @@ class LifecycleChecks(Suite):
         if self.rank == 0:
             handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
             dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
-            old = signal.signal(signal.SIGALRM, interrupt)
+            former_handler = signal.signal(signal.SIGALRM, interrupt)
             for interrupted in (handle, dropped):
                 signal.setitimer(signal.ITIMER_REAL, 0.15)
                 try:
@@ -54,7 +54,7 @@ class LifecycleChecks(Suite):
                     assert not api.poll(interrupted)
                 else:
                     raise AssertionError("the wait was not interrupted")
-            signal.signal(signal.SIGALRM, old)
+            signal.signal(signal.SIGALRM, former_handler)
             del dropped, interrupted
         api.barrier()
         if self.rank != 0:
@@ -109,7 +109,7 @@ class LifecycleChecks(Suite):
             if 10 <= cycle < 20 or cycle >= 50:
                 found.append(resources())
         # A count may be one higher for a moment, because a connection to another host may still be
-        # closing.
+        # closing. So compare the largest early counts with the smallest later counts.
         (*counts, maps), (*later_counts, later_maps) = (
             [choose(values) for values in zip(*some, strict=True)]
             for choose, some in ((max, found[:10]), (min, found[10:]))

@@ -13,8 +13,8 @@ def rows(heading: str) -> list[tuple[list[str], str]]:
 
     Each row has the words in backquotes of its first cell, and the text of its second cell.
     """
-    text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
-    (part,) = [part for part in text if part.startswith(heading + "\n")]
-    lines = [line for line in part.splitlines() if line.startswith("|")][2:]
+    sections = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
+    (section,) = [section for section in sections if section.startswith(heading + "\n")]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [(re.findall("`([^`]+)`", first), second) for first, second in cells]

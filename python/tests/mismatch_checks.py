@@ -78,15 +78,15 @@ class MismatchChecks(Suite):
                 yield words, (name, *right), (name, *wrong)
         broadcast: Call = ("broadcast", *FLOATS, {"root_rank": 0})
         yield ["allgather", "broadcast"], broadcast, ("allgather", *FLOATS, {})
-        total = {"op": self.api.Sum}
-        allreduce: Call = ("allreduce", *FLOATS, total)
-        yield ["reducescatter", "allreduce"], allreduce, ("reducescatter", *FLOATS, total)
+        options = {"op": self.api.Sum}
+        allreduce: Call = ("allreduce", *FLOATS, options)
+        yield ["reducescatter", "allreduce"], allreduce, ("reducescatter", *FLOATS, options)
 
-    def call(self, call: Call, name: str) -> None:
+    def make_call(self, call: Call, name: str) -> None:
         operation, shape, dtype, options = call
         getattr(self.api, operation)(self.tensor(shape, dtype), name=name, **options)
 
-    def grouped_call(self, call: Call, right: Call, name: str) -> None:
+    def make_grouped_call(self, call: Call, right: Call, name: str) -> None:
         """Make a grouped call on three tensors. `call` gives the shape and dtype of the second
         tensor, and `right` those of the others."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
@@ -101,16 +101,16 @@ class MismatchChecks(Suite):
             return
         others = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
         for number, (words, right, wrong) in enumerate(self.mismatches()):
-            mine = wrong if self.rank == 0 else right
-            for name, call in (
-                (f"mismatch.{number}", self.call),
-                (f"batch.{number}", lambda c, n, r=right: self.grouped_call(c, r, n)),
+            own_call = wrong if self.rank == 0 else right
+            for name, make_call in (
+                (f"mismatch.{number}", self.make_call),
+                (f"batch.{number}", lambda c, n, r=right: self.make_grouped_call(c, r, n)),
             ):
-                call(right, name)
-                text = self.expect_error(name, call, mine, name)
+                make_call(right, name)
+                text = self.expect_error(name, make_call, own_call, name)
                 for word in (*words, "rank 0", others.rstrip("-, ")):
                     assert word in text, (word, text)
-                call(right, name)
+                make_call(right, name)
                 self.expect_sum_works()
 
     @needs_async

@@ -1,7 +1,8 @@
 """Programs whose calls have no names, or names that are used again.
 
-Every rank makes the same calls and waits for the same ones, in one order. But each rank sleeps,
-polls and drops handles at its own times. Names and rejections must still be the same on all ranks.
+Every rank makes the same calls, and waits for the same calls in the same order. But each rank
+sleeps, polls and drops handles at its own times. Names and rejections must still be the same on
+all ranks.
 """
 
 from __future__ import annotations

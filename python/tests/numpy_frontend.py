@@ -1,6 +1,6 @@
 """A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
 
-The frontend has no calls in place. It shows that the shared modules depend on no framework, and
+The frontend has no in-place calls. It shows that the shared modules depend on no framework, and
 how small a frontend can be (docs/howto/frontend.md gives its size).
 """
 
@@ -88,50 +88,50 @@ def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Arr
     return array, np.array(rows, np.int32)
 
 
-def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
-    with_splits = isinstance(operation, Alltoall) and not (waits and operation.splits is None)
-    return _with_received_splits if with_splits else array_only
+def _finish_of(operation: Operation, waits: bool) -> Callable[..., Any]:
+    returns_splits = isinstance(operation, Alltoall) and not (waits and operation.splits is None)
+    return _with_received_splits if returns_splits else array_only
 
 
 def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
     """Return the four functions of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
-        array: Array, *given: Any, name: str | None = None, waits: bool = False, **options: Any
+        array: Array, *args: Any, name: str | None = None, waits: bool = False, **options: Any
     ) -> Handle[Any]:
-        operation = reference.make(*given, **options)
-        return operations.start(ARRAYS, operation, array, name, _finish(operation, waits), waits)
+        operation = reference.make(*args, **options)
+        return operations.start(ARRAYS, operation, array, name, _finish_of(operation, waits), waits)
 
     def start_all(
         arrays: Sequence[Array],
-        *given: Any,
+        *args: Any,
         name: str | None = None,
         waits: bool = False,
         **options: Any,
     ) -> BatchHandle[Any]:
         count = len(arguments.checked_batch(arrays))
         if (splits := options.pop("splits", None)) is None:
-            made = [reference.make(*given, **options)] * count
+            batch = [reference.make(*args, **options)] * count
         else:
             split_lists = arguments.batch_splits(splits, count)
-            made = [
-                reference.make(*given, splits=tensor_splits, **options)
+            batch = [
+                reference.make(*args, splits=tensor_splits, **options)
                 for tensor_splits in split_lists
             ]
-        finish = _finish(made[0], waits)
-        return operations.start_batch(ARRAYS, made, arrays, name, finish, waits)
+        finish = _finish_of(batch[0], waits)
+        return operations.start_batch(ARRAYS, batch, arrays, name, finish, waits)
 
     return {
-        reference.name: lambda *given, **options: start(*given, waits=True, **options).wait(),
+        reference.name: lambda *args, **options: start(*args, waits=True, **options).wait(),
         f"{reference.name}_async": start,
-        f"grouped_{reference.name}": lambda *given, **options: start_all(
-            *given, waits=True, **options
+        f"grouped_{reference.name}": lambda *args, **options: start_all(
+            *args, waits=True, **options
         ).wait(),
         f"grouped_{reference.name}_async": start_all,
     }
 
 
-def api(has_async: bool) -> SimpleNamespace:
+def make_api(has_async: bool) -> SimpleNamespace:
     """Return the names that a module farandole.numpy would have."""
     found = {name: getattr(exports, name) for name in exports.__all__}
     for module, names in (
@@ -151,7 +151,7 @@ class NumpyFrontend:
     dtypes = tuple(dtype for dtype in DTYPES if dtype != "bfloat16")
 
     def __init__(self, has_async: bool) -> None:
-        self.api, self.has_async = api(has_async), has_async
+        self.api, self.has_async = make_api(has_async), has_async
 
     def tensor(self, values: Array, dtype: str) -> Array:
         return np.asarray(values).astype(dtype)

@@ -34,9 +34,9 @@ SPLITS: tuple[Split, ...] = (
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
 # By the number of ranks: inputs to an Adasum and its result, calculated by hand from the paper
-# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. Of
-# four vectors, the first two and the last two are combined, and then the two results. Of three
-# vectors, the result of the first two is combined with the third one.
+# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b.
+# With four vectors, the first two and the last two are combined, and then the two results. With
+# three vectors, the result of the first two is combined with the third one.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
         ([3.0, 5.0], 4.0),  # scalars are averaged, also those of opposite signs
@@ -90,8 +90,8 @@ class OperationChecks(Suite):
                 ]
                 self.expect_all(results, wanted, dtype, exact=op != "Average")
                 if not form.in_place:
-                    mine = [input_of(self.rank, shape, dtype) for shape in SHAPES]
-                    self.expect_all(tensors, mine, dtype)
+                    own_inputs = [input_of(self.rank, shape, dtype) for shape in SHAPES]
+                    self.expect_all(tensors, own_inputs, dtype)
 
     def check_adasum_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.floats()):
@@ -118,9 +118,9 @@ class OperationChecks(Suite):
                 assert np.array_equal(result, results[0])
 
     def check_adasum_adds_orthogonal_and_averages_equal_vectors(self) -> None:
-        mine = np.zeros(self.size)
-        mine[self.rank] = self.rank + 1
-        found = self.api.allreduce(self.frontend.tensor(mine, "float32"), op=self.api.Adasum)
+        own_input = np.zeros(self.size)
+        own_input[self.rank] = self.rank + 1
+        found = self.api.allreduce(self.frontend.tensor(own_input, "float32"), op=self.api.Adasum)
         self.expect(found, np.arange(1.0, self.size + 1), "float32")
         same = np.array([1.5, -2.0, 0.0])
         for dtype in self.floats():
@@ -130,15 +130,15 @@ class OperationChecks(Suite):
     def check_adasum_of_worked_examples(self) -> None:
         for inputs, wanted in WORKED_ADASUMS.get(self.size, []):
             for dtype in self.floats():
-                mine = self.frontend.tensor(np.array(inputs[self.rank]), dtype)
-                found = self.api.allreduce(mine, op=self.api.Adasum)
+                own_input = self.frontend.tensor(np.array(inputs[self.rank]), dtype)
+                found = self.api.allreduce(own_input, op=self.api.Adasum)
                 self.expect(found, np.array(wanted), dtype, False, NEAR_ZERO[dtype])
 
     def check_adasum_of_ordinary_numbers(self) -> None:
         inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
         for dtype in ("float32", "float64"):
-            mine = self.frontend.tensor(inputs[self.rank], dtype)
-            found = self.frontend.array(self.api.allreduce(mine, op=self.api.Adasum))
+            own_input = self.frontend.tensor(inputs[self.rank], dtype)
+            found = self.frontend.array(self.api.allreduce(own_input, op=self.api.Adasum))
             np.testing.assert_allclose(found, reference.adasum(np.stack(inputs)), 1e-5, 1e-6)
 
     def check_adasum_rejects_other_dtypes_and_operations(self) -> None:
@@ -203,12 +203,12 @@ class OperationChecks(Suite):
         rows = [sum(sender_splits) + unsent * (splits is not None) for sender_splits in lists]
         widths: list[Shape] = [(), (2,)]
         tensors = [self.tensor((rows[member], *width), dtype) for width in widths]
-        given = None if splits is None else lists[member]
+        own_splits = None if splits is None else lists[member]
         results = self.run(
             "alltoall",
             form,
             tensors,
-            splits=given and [given] * 2 if form.grouped else given,
+            splits=own_splits and [own_splits] * 2 if form.grouped else own_splits,
             process_set=group,
         )
         for width, result in zip(widths, results, strict=True):
@@ -263,12 +263,12 @@ class OperationChecks(Suite):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
     def check_average_is_the_default(self) -> None:
-        one = self.frontend.tensor(np.array([self.rank] * self.size), "float64")
+        tensor = self.frontend.tensor(np.array([self.rank] * self.size), "float64")
         mean = np.array([(self.size - 1) / 2] * self.size)
-        self.expect(self.api.allreduce(one), mean, "float64")
-        self.expect(self.api.allreduce(one, average=True), mean, "float64")
-        self.expect(self.api.allreduce(one, average=False), mean * self.size, "float64")
-        self.expect(self.api.reducescatter(one), mean[:1], "float64")
+        self.expect(self.api.allreduce(tensor), mean, "float64")
+        self.expect(self.api.allreduce(tensor, average=True), mean, "float64")
+        self.expect(self.api.allreduce(tensor, average=False), mean * self.size, "float64")
+        self.expect(self.api.reducescatter(tensor), mean[:1], "float64")
 
     def check_large_tensors(self) -> None:
         api, shape = self.api, (1_000_001,)
@@ -288,8 +288,8 @@ class OperationChecks(Suite):
 
     def check_barrier(self) -> None:
         """Each rank makes a file before it enters. After the barrier, every rank sees all files."""
-        made = tempfile.mkdtemp() if self.rank == 0 else None
-        folder = Path(self.api.broadcast_object(made, root_rank=0))
+        path = tempfile.mkdtemp() if self.rank == 0 else None
+        folder = Path(self.api.broadcast_object(path, root_rank=0))
         random = np.random.default_rng(self.rank)
         for turn in range(20):
             for group in self.my_groups():
@@ -297,8 +297,8 @@ class OperationChecks(Suite):
                 mark = f"{turn}.{group.process_set_id}"
                 (folder / f"{mark}.{self.rank}").touch()
                 self.api.barrier(process_set=group)
-                there = {rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()}
-                assert there == set(group.ranks), (mark, there)
+                found = {rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()}
+                assert found == set(group.ranks), (mark, found)
         self.api.barrier()
         if self.rank == 0:
             shutil.rmtree(folder)
@@ -320,23 +320,23 @@ class OperationChecks(Suite):
     def check_objects(self) -> None:
         api = self.api
         for group in self.my_groups():
-            mine = {"rank": self.rank, "large": "x" * (100_000 * self.rank), "call": lambda: 7}
-            found = api.allgather_object(mine, process_set=group)
+            own = {"rank": self.rank, "large": "x" * (100_000 * self.rank), "call": lambda: 7}
+            found = api.allgather_object(own, process_set=group)
             assert [received["rank"] for received in found] == group.ranks
             assert [len(received["large"]) for received in found] == [
                 100_000 * r for r in group.ranks
             ]
             assert [received["call"]() for received in found] == [7] * group.size()
             root = group.ranks[-1]
-            found = api.broadcast_object(mine if self.rank == root else None, root, "it", group)
+            found = api.broadcast_object(own if self.rank == root else None, root, "it", group)
             assert found["rank"] == root and found["call"]() == 7
         assert api.broadcast_object(None) is None
         assert api.allgather_object((), name="empty") == [()] * self.size
 
     def check_objects_that_cannot_be_sent(self) -> None:
         last = self.size - 1
-        strange = (i for i in ()) if self.rank == last else 1
+        obj = (i for i in ()) if self.rank == last else 1
         text = f"the object of rank {last} cannot be sent"
-        self.expect_error(text, self.api.broadcast_object, strange, last)
-        self.expect_error(text, self.api.allgather_object, strange)
+        self.expect_error(text, self.api.broadcast_object, obj, last)
+        self.expect_error(text, self.api.allgather_object, obj)
         self.expect_sum_works()

@@ -1,7 +1,7 @@
 """Random calls of every operation, alone and in random programs.
 
-In a program, all ranks make the same asynchronous calls. Each rank submits them and waits for them
-in orders of its own. One seed makes one program.
+In a program, all ranks make the same asynchronous calls. Each rank submits the calls in an order of
+its own, and waits for them in another order of its own. One seed makes one program.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class RandomPrograms(Suite):
         groups = [self.api.global_process_set, *self.groups]
         generator = random.Random(seed)
         program = [self.random_start(generator, number, groups) for number in range(CALLS)]
-        mine = [drawn for drawn in program if drawn[2].included()]
+        own_calls = [drawn for drawn in program if drawn[2].included()]
         own_order = random.Random(1000 * seed + self.rank)
-        own_order.shuffle(mine)
-        started = [(*drawn, self.start(*drawn)) for drawn in mine]
+        own_order.shuffle(own_calls)
+        started = [(*drawn, self.start(*drawn)) for drawn in own_calls]
         own_order.shuffle(started)
         for _, call, group, form, handle in started:
             result = self.api.synchronize(handle)
@@ -69,8 +69,8 @@ class RandomPrograms(Suite):
     def start(self, name: str, call: Call, group: Any, form: Form) -> Any:
         tensors = self.tensors(call, group)
         function = getattr(self.api, form.name(call.operation.name))
-        given = tensors if form.grouped else tensors[0]
-        return function(given, name=name, process_set=group, **self.options(call, group, form))
+        argument = tensors if form.grouped else tensors[0]
+        return function(argument, name=name, process_set=group, **self.options(call, group, form))
 
     def tensors(self, call: Call, group: Any) -> list[Any]:
         shapes = call.member_shapes(group.rank())

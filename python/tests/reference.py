@@ -78,8 +78,8 @@ def scaled(array: Array, factor: float, dtype: str) -> Array:
         return (array * factor).astype(bool)
     if dtype in EPSILON:
         return array * factor
-    ends = np.iinfo(dtype)
-    return np.clip(np.trunc(array * factor), ends.min, ends.max)
+    limits = np.iinfo(dtype)
+    return np.clip(np.trunc(array * factor), limits.min, limits.max)
 
 
 def reducescatter(
@@ -97,8 +97,11 @@ def alltoall(
 ) -> tuple[Array, list[int]]:
     """Return what the member receives, and how many rows from each sender."""
     rows = [sender_splits[member] for sender_splits in splits]
-    first = [sum(sender_splits[:member]) for sender_splits in splits]
-    parts = [a[f : f + r] for a, f, r in zip(inputs, first, rows, strict=True)]
+    begins = [sum(sender_splits[:member]) for sender_splits in splits]
+    parts = [
+        array[begin : begin + count]
+        for array, begin, count in zip(inputs, begins, rows, strict=True)
+    ]
     return np.concatenate(parts), rows
 
 
@@ -114,7 +117,7 @@ class Call:
     scales: tuple[float, float] = (1.0, 1.0)
     root: int = 0  # the member that sends
     splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
-    rows: Sequence[int] = ()  # of each member's tensors; if empty, those of the shape
+    rows: Sequence[int] = ()  # of each member's tensors; if empty, as in `shapes`
 
     def member_shapes(self, member: int) -> list[Shape]:
         return [(self.rows[member], *s[1:]) if self.rows else s for s in self.shapes]

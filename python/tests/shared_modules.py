@@ -57,10 +57,11 @@ class SharedModules(Suite):
         return backward.finish(result)
 
     def check_gradients(self) -> None:
-        members = np.arange(1.0, self.size + 1)
-        mean, total = members.mean(), members.sum()
+        rank_gradients = np.arange(1.0, self.size + 1)
+        mean, total = rank_gradients.mean(), rank_gradients.sum()
         ones = np.ones((self.size + 1, 2))
-        by_row = np.repeat(members, [len(p) for p in np.array_split(ones, self.size)])[:, None]
+        row_counts = [len(part) for part in np.array_split(ones, self.size)]
+        by_row = np.repeat(rank_gradients, row_counts)[:, None]
         is_root = self.rank == self.size - 1
         for operation, wanted in (
             (Allreduce(self.world, Average), mean),
@@ -72,21 +73,23 @@ class SharedModules(Suite):
         ):
             found = self.gradient(operation, ones)
             assert np.array_equal(found, np.broadcast_to(wanted, ones.shape)), operation
-        sent_rows = np.concatenate((members, [0.0]))[:, None]  # the last row is sent to no rank
+        sent_rows = np.concatenate((rank_gradients, [0.0]))[
+            :, None
+        ]  # the last row is sent to no rank
         found = self.gradient(Alltoall(self.world, [1] * self.size), ones)
         assert np.array_equal(found, np.broadcast_to(sent_rows, ones.shape))
 
     def check_sparse_rows(self) -> None:
         """Rank r has r + 1 elements of the value r, in the rows 0 ... r."""
-        places = np.arange(self.rank + 1)[:, None]
+        indices = np.arange(self.rank + 1)[:, None]
         values = np.full((self.rank + 1, 2), self.rank)
-        found = start_gather(ARRAYS, np.array([[7]]), places, values, "rows", self.world)()
+        found = start_gather(ARRAYS, np.array([[7]]), indices, values, "rows", self.world)()
         assert found.sizes == [7]
         wanted = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
         assert [*zip(found.indices[:, 0], found.values[:, 1], strict=True)] == wanted
         if self.size > 1:
             sizes = np.array([[7 + self.rank]])
-            finish = start_gather(ARRAYS, sizes, places, values, "rows", self.world)
+            finish = start_gather(ARRAYS, sizes, indices, values, "rows", self.world)
             self.expect_error("`rows` have different sizes", finish)
 
     def check_pairing(self) -> None:
@@ -103,10 +106,11 @@ class SharedModules(Suite):
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
     def check_layout(self) -> None:
-        """All ranks take the order of rank 0. A gradient sparse on one rank is sparse on all."""
+        """All ranks take the order of rank 0. A gradient that is sparse on one rank is sparse
+        on all ranks."""
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
-        arrived = [1, 0] if self.rank == 0 else [0, 1]
-        found = agree(kinds, arrived, "layout", self.world)
+        completed = [1, 0] if self.rank == 0 else [0, 1]
+        found = agree(kinds, completed, "layout", self.world)
         assert [gradient.kind for gradient in found] == [DENSE, SPARSE, NOTHING]
         assert [gradient.on_all_ranks for gradient in found] == [True, True, False]
         assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
@@ -145,8 +149,8 @@ class SharedModules(Suite):
 
     def check_all_ranks_get_the_state_of_one_rank(self) -> None:
         last = self.size - 1
-        mine = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
-        found = training_state.broadcast_parameters(ARRAYS, self.broadcast, mine, last, self.world)
+        own = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
+        found = training_state.broadcast_parameters(ARRAYS, self.broadcast, own, last, self.world)
         assert sorted(found) == ["a", "c"]
         assert np.array_equal(found["a"], np.full(3, last)) and found["c"] == last * 0.5
         shared = np.arange(5.0) + self.rank

@@ -1,4 +1,4 @@
-"""The base of the conformance suite: a frontend, a job, and functions that compare."""
+"""The base of the conformance suite: a frontend, a job, and functions that compare results."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def needs_async(check: Callable[[Any], None]) -> Callable[[Any], None]:
     """Skip a check with a message if the frontend has no asynchronous calls."""
 
     @functools.wraps(check)
-    def checked(self: Suite) -> None:
+    def run_or_skip(self: Suite) -> None:
         if self.frontend.has_async:
             check(self)
         else:
             print(f"{check.__name__} is skipped: this frontend has no calls with _async")
 
-    return checked
+    return run_or_skip
 
 
 class Suite:

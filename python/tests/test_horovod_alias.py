@@ -152,7 +152,7 @@ def test_in_thread_and_make_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr(threading, "excepthook", shown.append)
     for silent in (True, False):
-        in_thread(_fails, (), None, True, silent).join()
+        in_thread(_raise_key_error, (), None, True, silent).join()
         assert len(shown) == (0 if silent else 1)
     assert secret.make_secret_key() != secret.make_secret_key()
 
@@ -293,13 +293,13 @@ def test_workers_do_not_load_the_modules_for_jobs() -> None:
     assert done.stdout == "set()\n"
 
 
-def _fails() -> None:
+def _raise_key_error() -> None:
     raise KeyError("no such image")
 
 
 def test_a_failing_function_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="no such image") as caught:
-        horovod.run(_fails, num_proc=2)
+        horovod.run(_raise_key_error, num_proc=2)
     assert re.match(
         "Horovod detected that one or more processes exited with non-zero status, thus causing "
         r"the job to be terminated. The first process to do so was:\n"

@@ -62,8 +62,10 @@ def arguments(text: str) -> list[tuple[str, Any]]:
     function = ast.parse(f"lambda {text[1:-1]}: 0", mode="eval").body
     assert isinstance(function, ast.Lambda)
     names = [argument.arg for argument in function.args.args]
-    needed = [inspect.Parameter.empty] * (len(names) - len(function.args.defaults))
-    return list(zip(names, [*needed, *map(default_of, function.args.defaults)], strict=True))
+    without_default = [inspect.Parameter.empty] * (len(names) - len(function.args.defaults))
+    return list(
+        zip(names, [*without_default, *map(default_of, function.args.defaults)], strict=True)
+    )
 
 
 def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -> bool:
@@ -73,10 +75,10 @@ def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -
     named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return True  # it accepts and ignores any arguments
-    further = named[len(wanted) :]
+    extra = named[len(wanted) :]
     return (
         len(named) >= len(wanted)
-        and all(p.default is not p.empty for p in further)
+        and all(p.default is not p.empty for p in extra)
         and all(
             p.name == name and default in (p.default, p.empty)
             for p, (name, default) in zip(named, wanted, strict=False)
@@ -88,11 +90,11 @@ def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -
 def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) -> None:
     missing = {name for name, _ in public_names(module) if attribute_of(module, name) is None}
     listed: set[str] = set()
-    for modules, second in rows("Missing names"):
-        names = set(re.findall("`([^`]+)`", re.split("[:(]", second)[0]))
+    for modules, second_cell in rows("Missing names"):
+        names = set(re.findall("`([^`]+)`", re.split("[:(]", second_cell)[0]))
         if module in modules:
-            every = {name for name, _ in public_names(module)}
-            listed |= every - names if second.startswith("all") else names
+            all_names = {name for name, _ in public_names(module)}
+            listed |= all_names - names if second_cell.startswith("all") else names
     assert missing == listed
 
 

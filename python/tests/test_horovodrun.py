@@ -119,11 +119,11 @@ def test_no_stall_check_wins_over_its_times() -> None:
 def test_every_flag_either_works_or_says_why_not() -> None:
     for flag in FLAGS:
         assert (flag.to_run_flags is None) == bool(flag.why_ignored), flag.name
-    sample = {int: "1", float: "0.5", str: "text", str.upper: "INFO"}
+    sample_values = {int: "1", float: "0.5", str: "text", str.upper: "INFO"}
     for flag in FLAGS:
-        given = [sample[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
+        values = [sample_values[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
         for name in flag.names:
-            lines = launch.ignored_settings(values_of(name, *given)[0])
+            lines = launch.ignored_settings(values_of(name, *values)[0])
             expected = [f"{flag.names[0]} has no meaning here: {flag.why_ignored}"]
             assert lines == (expected if flag.why_ignored else []), name
         for name in flag.negated:

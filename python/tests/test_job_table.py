@@ -1,4 +1,4 @@
-"""Workers as notebooks show them: an HTML table with a row for each."""
+"""Workers as notebooks show them: an HTML table with a row for each worker."""
 
 from __future__ import annotations
 

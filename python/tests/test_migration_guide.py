@@ -69,9 +69,9 @@ def test_listed_modules_can_be_imported() -> None:
 
 def test_flags_are_those_of_the_parser() -> None:
     actions = make_parser()._actions
-    taken = {name for action in actions for name in action.option_strings} - {"-h", "--help"}
+    accepted = {name for action in actions for name in action.option_strings} - {"-h", "--help"}
     listed = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
-    assert sorted(listed) == sorted(taken)
+    assert sorted(listed) == sorted(accepted)
 
 
 def test_the_table_lists_the_flags_without_a_meaning() -> None:

@@ -86,7 +86,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
 
 class FailingCall(PreparedCall[None]):
-    """A call in place: the traceback of its exception refers to the call."""
+    """An in-place call. The traceback of its exception refers to the call."""
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)

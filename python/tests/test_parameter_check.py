@@ -12,7 +12,7 @@ def parameters(**digests: str) -> dict[str, ParameterDigest]:
 def test_one_of_two_ranks_differs() -> None:
     same, other = parameters(a="11", b="22"), parameters(a="11", b="33")
     found = find_difference({0: same, 1: other})
-    assert (found.name, found.is_of_values, found.failed) == ("b", True, False)
+    assert (found.name, found.only_values_differ, found.failed) == ("b", True, False)
     assert found.details == (
         "1 of 2 differs, `b` (float32 [4])\n  rank 0   digest 22\n  rank 1   digest 33"
     )
@@ -41,7 +41,7 @@ def test_different_shapes_and_dtypes() -> None:
     one, two = parameters(a="11", b="22"), parameters(a="11", b="22")
     two["b"] = ParameterDigest("float64 [4]", "22")
     found = find_difference({0: one, 1: one, 2: two, 3: one})
-    assert (found.name, found.is_of_values) == ("b", False)
+    assert (found.name, found.only_values_differ) == ("b", False)
     assert found.details == (
         "1 of 2 differs, `b`; rank 2 differs from the others\n"
         "  ranks 0, 1, 3   float32 [4]\n"
@@ -53,7 +53,7 @@ def test_a_missing_parameter() -> None:
     found = find_difference(
         {0: parameters(a="11", b="22"), 1: parameters(a="11"), 2: parameters(a="0")}
     )
-    assert (found.name, found.is_of_values) == ("b", False)
+    assert (found.name, found.only_values_differ) == ("b", False)
     assert found.details == (
         "ranks 1, 2 do not have `b`\n"
         "  ranks 1, 2   1 parameter\n"

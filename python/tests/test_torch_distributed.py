@@ -70,8 +70,8 @@ def test_a_job_of_one_without_a_launcher() -> None:
 
 def test_the_backend_needs_no_import() -> None:
     """`import torch` registers the backend, and imports nothing else of ours."""
-    found = "print([name for name in sys.modules if 'farandole' in name], end=' ')"
-    job = run_alone(IMPORTS, found, "dist.init_process_group('farandole')", SUMS, size=2)
+    print_modules = "print([name for name in sys.modules if 'farandole' in name], end=' ')"
+    job = run_alone(IMPORTS, print_modules, "dist.init_process_group('farandole')", SUMS, size=2)
     assert job.code == 0, job.text
     assert job.text.count("['farandole_torch_backend'] farandole has the sum 3") == 2, job.text
 
@@ -115,11 +115,11 @@ def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
     """Rank 0 of each job listens on the port that its launcher has reserved."""
     program = (IMPORTS, "dist.init_process_group('gloo')", SUMS)
     with ThreadPoolExecutor() as pool:
-        started = [
+        futures = [
             pool.submit(run_alone, *program, environment={"USE_LIBUV": libuv}, size=2)
             for _ in range(2)
         ]
-    for job in (future.result() for future in started):
+    for job in (future.result() for future in futures):
         assert job.code == 0, job.text
         assert job.text.count("gloo has the sum 3") == 2, job.text
 

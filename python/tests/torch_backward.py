@@ -140,7 +140,9 @@ class BackwardChecks(OptimizerFixture):
                 for module in (model, reference)
             )
             optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), groups=groups)
-            mine, theirs = (torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2))
+            scaler, reference_scaler = (
+                torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2)
+            )
             for step in range(6):
 
                 def loss(module: nn.Module, rank: int, at: int = step) -> torch.Tensor:
@@ -148,17 +150,17 @@ class BackwardChecks(OptimizerFixture):
                     return picture_loss(module, rank, at) * (float("inf") if overflows else 1.0)
 
                 optimizer.zero_grad()
-                mine.scale(loss(model, self.rank)).backward()
-                mine.step(optimizer)
-                mine.update()
+                scaler.scale(loss(model, self.rank)).backward()
+                scaler.step(optimizer)
+                scaler.update()
                 plain.zero_grad()
                 for rank in range(self.size):
-                    theirs.scale(loss(reference, rank) / self.size).backward()
-                theirs.step(plain)
-                theirs.update()
-                assert mine.get_scale() == theirs.get_scale(), step
+                    reference_scaler.scale(loss(reference, rank) / self.size).backward()
+                reference_scaler.step(plain)
+                reference_scaler.update()
+                assert scaler.get_scale() == reference_scaler.get_scale(), step
                 self.expect_same_everywhere(model)
-            assert mine.get_scale() == 2.0**8
+            assert scaler.get_scale() == 2.0**8
             self.expect_equal(model, reference)
 
     def check_grad_scaler_as_with_horovod(self) -> None:
@@ -276,8 +278,10 @@ class BackwardChecks(OptimizerFixture):
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for module in (model, reference):
             module[0].weight.register_hook(lambda gradient: gradient * 3)
-        seen: list[bool] = []
-        model[2].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad is None))
+        was_missing: list[bool] = []
+        model[2].weight.register_post_accumulate_grad_hook(
+            lambda parameter: was_missing.append(parameter.grad is None)
+        )
         for step in range(3):
             optimizer.zero_grad()
             loss = square_loss(model, self.rank, step)
@@ -287,7 +291,7 @@ class BackwardChecks(OptimizerFixture):
         self.train_reference(
             reference, plain, range(3), lambda m, rank, step: 2 * square_loss(m, rank, step)
         )
-        assert seen == [False] * 6
+        assert was_missing == [False] * 6
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -305,9 +309,9 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(5):
             optimizer.zero_grad()
-            mine = loss(model, self.rank, step)
-            mine.backward()
-            hvd.allreduce(mine.detach())
+            own_loss = loss(model, self.rank, step)
+            own_loss.backward()
+            hvd.allreduce(own_loss.detach())
             optimizer.step()
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, range(5), loss)
@@ -403,14 +407,14 @@ class BackwardChecks(OptimizerFixture):
         for step in range(2):
             optimizer.zero_grad()
             square_loss(model, self.rank, step).backward()
-            again = square_loss(model, self.rank, step)
-            text = self.expect_error("backward_passes_per_step", again.backward)
+            second_loss = square_loss(model, self.rank, step)
+            text = self.expect_error("backward_passes_per_step", second_loss.backward)
             assert "no_sync()" in text and "requires_grad_(False)" in text, text
             optimizer.zero_grad()
             square_loss(model, self.rank, step).backward()
             with optimizer.no_sync():
-                again = square_loss(model, self.rank, step)
-                self.expect_error("backward_passes_per_step", again.backward)
+                second_loss = square_loss(model, self.rank, step)
+                self.expect_error("backward_passes_per_step", second_loss.backward)
             optimizer.zero_grad()
             self.train(model, optimizer, [step])
         self.expect_same_everywhere(model)
@@ -541,15 +545,15 @@ class BackwardChecks(OptimizerFixture):
     def check_two_optimizers_of_one_backward_pass(self) -> None:
         model, reference = network(), network()
         parts = lambda m: (list(m[0].parameters()), list(m[2:].parameters()))  # noqa: E731
-        ours = [hvd.DistributedOptimizer(torch.optim.SGD(p, lr=0.1)) for p in parts(model)]
+        optimizers = [hvd.DistributedOptimizer(torch.optim.SGD(p, lr=0.1)) for p in parts(model)]
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(4):
-            for optimizer in ours:
+            for optimizer in optimizers:
                 optimizer.zero_grad()
             wanted = self.mean_gradients(model, step)
             square_loss(model, self.rank, step).backward()
             self.expect_gradients(model, wanted)
-            for optimizer in ours[:: -1 if step % 2 else 1]:
+            for optimizer in optimizers[:: -1 if step % 2 else 1]:
                 optimizer.step()
         self.train_reference(reference, plain, range(4))
         self.expect_same_everywhere(model)

@@ -1,4 +1,4 @@
-"""Checks of SyncBatchNorm: each rank gets its part of what torch computes for the whole batch."""
+"""Checks of SyncBatchNorm: each rank gets its part of the result for the whole batch."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class BatchNormChecks(Suite):
         sync, plain = layers
         parts = [self.batch(rank, rows, shape) for rank in range(self.size)]
         first = sum(rows[: self.rank])
-        mine = slice(first, first + rows[self.rank])
+        own_rows = slice(first, first + rows[self.rank])
         part, whole = parts[self.rank].clone().requires_grad_(), torch.cat(parts).requires_grad_()
         output, wanted = sync(part), plain(whole)
-        torch.testing.assert_close(output, wanted[mine], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(output, wanted[own_rows], rtol=1e-4, atol=1e-4)
         weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
         (wanted * weights).sum().backward()
-        (output * weights[mine]).sum().backward()
-        torch.testing.assert_close(part.grad, whole.grad[mine], rtol=1e-3, atol=1e-4)
+        (output * weights[own_rows]).sum().backward()
+        torch.testing.assert_close(part.grad, whole.grad[own_rows], rtol=1e-3, atol=1e-4)
         for parameter, reference in zip(sync.parameters(), plain.parameters(), strict=True):
             total = hvd.allreduce(parameter.grad, op=hvd.Sum)
             torch.testing.assert_close(total, reference.grad, rtol=1e-3, atol=1e-3)
@@ -96,7 +96,6 @@ class BatchNormChecks(Suite):
 
     def check_in_a_group(self) -> None:
         for group in self.my_groups():
-            sync, plain = self.layers(), self.layers()
             sync = hvd.SyncBatchNorm(CHANNELS, affine=False, process_set=group)
             plain = torch.nn.BatchNorm1d(CHANNELS, affine=False)
             parts = [self.batch(rank, ROWS[0], ()) for rank in group.ranks]
@@ -109,7 +108,7 @@ class BatchNormChecks(Suite):
         class Derived(torch.nn.BatchNorm1d):
             pass
 
-        def model() -> torch.nn.Sequential:
+        def make_model() -> torch.nn.Sequential:
             torch.manual_seed(3)
             shared = torch.nn.BatchNorm1d(4, eps=0.01, momentum=0.3)
             inner = torch.nn.Sequential(torch.nn.Linear(CHANNELS, 4), shared, torch.nn.ReLU())
@@ -119,31 +118,31 @@ class BatchNormChecks(Suite):
             parts = (inner, torch.nn.Linear(4, 4), shared, last, torch.nn.Linear(4, 4), unbiased)
             return torch.nn.Sequential(*parts).double()
 
-        plain, given = model(), model()
-        frozen = given[3].eval(), plain[3].eval()
-        before = {**dict(given.named_parameters()), **dict(given.named_buffers())}
-        converted = hvd.SyncBatchNorm.convert_sync_batchnorm(given)
-        assert converted is given and type(frozen[0]) is hvd.SyncBatchNorm
-        assert type(given[0][1]) is hvd.SyncBatchNorm and given[0][1] is given[2]
-        assert given[0][1].training and not given[3].training
-        copied = copy.deepcopy(given)
-        assert copied[5].process_set is given[5].process_set is hvd.global_process_set
-        after = {**dict(given.named_parameters()), **dict(given.named_buffers())}
+        plain, model = make_model(), make_model()
+        frozen = model[3].eval(), plain[3].eval()
+        before = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        converted = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
+        assert converted is model and type(frozen[0]) is hvd.SyncBatchNorm
+        assert type(model[0][1]) is hvd.SyncBatchNorm and model[0][1] is model[2]
+        assert model[0][1].training and not model[3].training
+        copied = copy.deepcopy(model)
+        assert copied[5].process_set is model[5].process_set is hvd.global_process_set
+        after = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         assert list(after) == list(before) and all(after[n] is before[n] for n in before)
-        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, given)]
-        distributed = hvd.DistributedOptimizer(optimizers[1], given.named_parameters())
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, model)]
+        distributed = hvd.DistributedOptimizer(optimizers[1], model.named_parameters())
         for step in range(3):
             torch.manual_seed(step)
             batch = torch.randn(4 * self.size, CHANNELS, dtype=torch.float64)
             for module, rows, optimizer in (
                 (plain, slice(None), optimizers[0]),
-                (given, slice(4 * self.rank, 4 * self.rank + 4), distributed),
+                (model, slice(4 * self.rank, 4 * self.rank + 4), distributed),
             ):
                 optimizer.zero_grad()
                 (module(batch[rows]) - 1).square().mean().backward()
                 optimizer.step()
         for name, value in plain.state_dict().items():
-            torch.testing.assert_close(given.state_dict()[name], value)
+            torch.testing.assert_close(model.state_dict()[name], value)
         other = torch.nn.ModuleList([torch.nn.LayerNorm(3), Derived(3), torch.nn.BatchNorm3d(3)])
         kinds = [type(layer) for layer in hvd.SyncBatchNorm.convert_sync_batchnorm(other)]
         assert kinds == [torch.nn.LayerNorm, Derived, hvd.SyncBatchNorm]

@@ -87,7 +87,7 @@ class DeviceChecks(Suite):
         dist.init_process_group("farandole")
         ranks = range(self.size)
         near = torch.arange(2.0 * self.size)
-        mine, total = near[2 * self.rank :][:2], near * self.size
+        own_part, total = near[2 * self.rank :][:2], near * self.size
         dist.all_reduce(tensor := self.far(near.clone()))
         self.expect_far(tensor, total)
         dist.broadcast(tensor := self.far(near * self.rank), self.size - 1)
@@ -95,23 +95,25 @@ class DeviceChecks(Suite):
         dist.broadcast(tensor := self.far((near * (self.rank - 1)).to(torch.float8_e5m2)), 0)
         self.expect_far(tensor, (-near).to(torch.float8_e5m2))
         dist.reduce_scatter_tensor(output := self.far(torch.zeros(2)), self.far(near))
-        self.expect_far(output, mine * self.size)
+        self.expect_far(output, own_part * self.size)
         dist.reduce_scatter(output, [self.far(part) for part in near.split(2)])
-        self.expect_far(output, mine * self.size)
-        dist.all_gather_into_tensor(output := self.far(torch.zeros(2 * self.size)), self.far(mine))
+        self.expect_far(output, own_part * self.size)
+        dist.all_gather_into_tensor(
+            output := self.far(torch.zeros(2 * self.size)), self.far(own_part)
+        )
         self.expect_far(output, near)
         outputs = [self.far(torch.zeros(2)) for _ in ranks]
-        dist.all_gather(outputs, self.far(mine))
+        dist.all_gather(outputs, self.far(own_part))
         self.expect_far(torch.cat(outputs), near)
         dist.all_to_all(outputs, [self.far(part) for part in near.split(2)])
-        self.expect_far(torch.cat(outputs), mine.repeat(self.size))
+        self.expect_far(torch.cat(outputs), own_part.repeat(self.size))
         dist.all_to_all_single(output, self.far(near))
-        self.expect_far(output, mine.repeat(self.size))
+        self.expect_far(output, own_part.repeat(self.size))
         dist.scatter(
             outputs[0], [self.far(part) for part in near.split(2)] if self.rank == 0 else None
         )
-        self.expect_far(outputs[0], mine)
-        dist.gather(self.far(mine), outputs if self.rank == 0 else None)
+        self.expect_far(outputs[0], own_part)
+        dist.gather(self.far(own_part), outputs if self.rank == 0 else None)
         dist.reduce(tensor := self.far(near.clone()), 0)
         if self.rank == 0:
             self.expect_far(torch.cat(outputs), near)
@@ -119,7 +121,7 @@ class DeviceChecks(Suite):
         if self.size > 1:
             source = (self.rank - 1) % self.size
             receiving = dist.irecv(tensor := self.far(torch.zeros(2)), source)
-            dist.send(self.far(mine), (self.rank + 1) % self.size)
+            dist.send(self.far(own_part), (self.rank + 1) % self.size)
             receiving.wait()
             self.expect_far(tensor, near[2 * source :][:2])
         dist.destroy_process_group()

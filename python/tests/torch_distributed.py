@@ -206,18 +206,18 @@ def uneven_exchange() -> Iterator[torch.Tensor]:
 
 
 def messages() -> Iterator[torch.Tensor]:
-    following, before = (rank() + 1) % size(), (rank() - 1) % size()
+    next_rank, previous_rank = (rank() + 1) % size(), (rank() - 1) % size()
     received = torch.empty(5, dtype=torch.int64)
-    sending = dist.isend(small_numbers(5, torch.int64), following, tag=3)
-    assert dist.recv(received, before, tag=3) == before
+    sending = dist.isend(small_numbers(5, torch.int64), next_rank, tag=3)
+    assert dist.recv(received, previous_rank, tag=3) == previous_rank
     sending.wait()
     yield received
     others = [torch.empty(2) for _ in range(2)]
     operations = [
-        dist.P2POp(dist.isend, small_numbers(2, seed=1), following),
-        dist.P2POp(dist.irecv, others[0], before),
-        dist.P2POp(dist.isend, small_numbers(2, seed=2), before),
-        dist.P2POp(dist.irecv, others[1], following),
+        dist.P2POp(dist.isend, small_numbers(2, seed=1), next_rank),
+        dist.P2POp(dist.irecv, others[0], previous_rank),
+        dist.P2POp(dist.isend, small_numbers(2, seed=2), previous_rank),
+        dist.P2POp(dist.irecv, others[1], next_rank),
     ]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
@@ -262,11 +262,11 @@ def messages_from_any_rank() -> Iterator[torch.Tensor]:
 
 
 def pipelines() -> Iterator[torch.Tensor]:
-    for schedule_of in (pipelining.ScheduleGPipe, pipelining.Schedule1F1B):
+    for schedule_class in (pipelining.ScheduleGPipe, pipelining.Schedule1F1B):
         torch.manual_seed(rank())
         layer = nn.Linear(6, 6)
         stage = pipelining.PipelineStage(layer, rank(), size(), torch.device("cpu"))
-        schedule = schedule_of(stage, 2 * size(), loss_fn=nn.functional.mse_loss)
+        schedule = schedule_class(stage, 2 * size(), loss_fn=nn.functional.mse_loss)
         data = [torch.ones(4 * size(), 6)] if rank() == 0 else []
         target = torch.zeros(4 * size(), 6) if rank() == size() - 1 else None
         schedule.step(*data, target=target)
@@ -277,20 +277,21 @@ def objects() -> Iterator[torch.Tensor]:
     all_objects: list[Any] = [None] * size()
     dist.all_gather_object(all_objects, {"rank": rank(), "text": "x" * rank()})
     assert all_objects == [{"rank": r, "text": "x" * r} for r in range(size())]
-    given = [rank(), "a"] if rank() == 1 else [None, None]
-    dist.broadcast_object_list(given, src=1)
-    assert given == [1, "a"]
+    from_rank_1 = [rank(), "a"] if rank() == 1 else [None, None]
+    dist.broadcast_object_list(from_rank_1, src=1)
+    assert from_rank_1 == [1, "a"]
     gathered: list[Any] | None = [None] * size() if rank() == 0 else None
     dist.gather_object({rank()}, gathered, dst=0)
     assert gathered is None or gathered == [{r} for r in range(size())]
-    mine: list[Any] = [None]
-    dist.scatter_object_list(mine, list("abcdefgh")[: size()] if rank() == 0 else None, src=0)
-    assert mine == ["abcdefgh"[rank()]]
+    received: list[Any] = [None]
+    dist.scatter_object_list(received, list("abcdefgh")[: size()] if rank() == 0 else None, src=0)
+    assert received == ["abcdefgh"[rank()]]
     yield torch.zeros(1)
 
 
 def groups() -> Iterator[torch.Tensor]:
-    """Use a group for each pair of ranks and one for all ranks, with calls in flight at once."""
+    """Use a group for each pair of ranks and one for all ranks, with calls of all groups in flight
+    at the same time."""
     pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
     all_ranks = dist.new_group()
     tensors, works = [], []
@@ -427,11 +428,11 @@ class OnAnyHosts:
         assert output.tolist() == [float(size())] * (rank() + 1)
         for dtype in (torch.bool, torch.complex64, torch.bfloat16, torch.float8_e4m3fn):
             parts = [small_numbers(4, dtype=torch.float32, seed=other).to(dtype) for other in ranks]
-            output, back = torch.empty(4, dtype=dtype), torch.empty(4 * size(), dtype=dtype)
+            output, gathered = torch.empty(4, dtype=dtype), torch.empty(4 * size(), dtype=dtype)
             dist.scatter(output, parts if rank() == 0 else None, src=0)
-            dist.all_gather_single(back, output)
+            dist.all_gather_single(gathered, output)
             dist.broadcast(wanted := torch.cat(parts), 0)
-            assert torch.equal(back.view(torch.uint8), wanted.view(torch.uint8)), dtype
+            assert torch.equal(gathered.view(torch.uint8), wanted.view(torch.uint8)), dtype
         with dist._coalescing_manager():
             tensors = [torch.full((2,), float(n)) for n in range(3)]
             for tensor in tensors:
@@ -535,15 +536,18 @@ class OnAnyHosts:
     def check_a_call_that_one_rank_cannot_make(self) -> None:
         """The call fails on all ranks, and all ranks count it, so that later calls still match."""
         init_process_group("farandole")
-        wrong, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
-        splits = [9] * size() if wrong else [2] * size()
+        is_wrong, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
+        splits = [9] * size() if is_wrong else [2] * size()
         part, whole = torch.ones(2), torch.ones(count)
-        uneven = torch.ones(count + 1) if wrong and size() > 1 else whole
+        uneven = torch.ones(count + 1) if is_wrong and size() > 1 else whole
         calls: list[tuple[str, Callable[[], object]]] = [
             ("split", lambda: dist.all_to_all_single(whole.clone(), whole, None, splits)),
             ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), uneven)),
-            ("bitwise_and", lambda: dist.all_reduce(part, dist.ReduceOp.BAND if wrong else sum_op)),
-            ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if wrong else part.clone())),
+            (
+                "bitwise_and",
+                lambda: dist.all_reduce(part, dist.ReduceOp.BAND if is_wrong else sum_op),
+            ),
+            ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if is_wrong else part.clone())),
         ]
         for _ in range(2):
             for text, call in calls:
@@ -582,9 +586,11 @@ class OnAnyHosts:
         torch.manual_seed(100 + rank())
         for _ in range(5):
             parallel(torch.randn(5, 6)).square().mean().backward()
-        mine = torch.cat([parameter.detach().reshape(-1) for parameter in parallel.parameters()])
-        dist.all_reduce(largest := mine.clone(), dist.ReduceOp.MAX)
-        assert torch.equal(mine, largest)
+        parameters = torch.cat(
+            [parameter.detach().reshape(-1) for parameter in parallel.parameters()]
+        )
+        dist.all_reduce(largest := parameters.clone(), dist.ReduceOp.MAX)
+        assert torch.equal(parameters, largest)
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:
@@ -663,10 +669,10 @@ class OnAnyHosts:
     def check_training(self) -> None:
         init_process_group("farandole")
         for trained in (train_parallel(network()), list(sharded_model())):
-            mine = torch.cat([parameter.reshape(-1) for parameter in trained])
-            largest = mine.clone()
+            parameters = torch.cat([parameter.reshape(-1) for parameter in trained])
+            largest = parameters.clone()
             dist.all_reduce(largest, dist.ReduceOp.MAX)
-            assert torch.equal(mine, largest)
+            assert torch.equal(parameters, largest)
         gc.collect()
         dist.destroy_process_group()
 
@@ -682,22 +688,22 @@ class WithoutGloo(OnAnyHosts):
 class GroupsOverHosts:
     def check_groups_that_only_their_ranks_make(self) -> None:
         init_process_group("farandole")
-        alone = {"use_local_synchronization": True}
-        host = rank() - hvd.local_rank()
-        here = [*range(host, host + hvd.local_size())]
+        by_members = {"use_local_synchronization": True}
+        first_rank = rank() - hvd.local_rank()
+        host_ranks = [*range(first_rank, first_rank + hvd.local_size())]
         tensor = torch.ones(1)
-        dist.all_reduce(tensor, group=dist.new_group(here, **alone))
-        assert tensor == len(here)
-        dist.all_reduce(tensor, group=dist.new_group([rank()], **alone))
-        assert tensor == len(here)
+        dist.all_reduce(tensor, group=dist.new_group(host_ranks, **by_members))
+        assert tensor == len(host_ranks)
+        dist.all_reduce(tensor, group=dist.new_group([rank()], **by_members))
+        assert tensor == len(host_ranks)
         if 0 < rank() < 3:
             advice = r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
             with pytest.raises(hvd.CallError, match=advice):
-                dist.new_group([1, 2], **alone)
+                dist.new_group([1, 2], **by_members)
         hvd.add_process_set([1, 2])
         if 0 < rank() < 3:
-            dist.all_reduce(tensor, group=dist.new_group([1, 2], **alone))
-            assert tensor == 2 * len(here)
+            dist.all_reduce(tensor, group=dist.new_group([1, 2], **by_members))
+            assert tensor == 2 * len(host_ranks)
         dist.barrier()
         dist.destroy_process_group()
 
@@ -714,7 +720,7 @@ class DistributedChecks(MessageChecks, WithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
-        dist.barrier()  # or a rank could leave while another one still connects to it
+        dist.barrier()  # otherwise a rank could leave while another one still connects to it
         dist.destroy_process_group()
         hvd.shutdown()
 

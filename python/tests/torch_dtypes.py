@@ -23,41 +23,47 @@ class DtypeChecks:
         """The memory of such tensors holds values with another sign. The check calls the group,
         because many of torch's own functions reject the conjugate bit."""
         dist.init_process_group("farandole")
-        for kind in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
-            inputs = [kind(torch.arange(2 * size()) + 1j * (other + 1)) for other in range(size())]
+        for make_view in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
+            inputs = [
+                make_view(torch.arange(2 * size()) + 1j * (other + 1)) for other in range(size())
+            ]
             assert inputs[0].is_conj() or inputs[0].is_neg()
-            self.expect_moves(inputs, lambda kind=kind: kind(torch.zeros(2 * size()) + 0j))
+            self.expect_moves(
+                inputs, lambda make_view=make_view: make_view(torch.zeros(2 * size()) + 0j)
+            )
         tensor = torch.view_as_complex(torch.ones(1, 2)).conj().imag
         dist.all_reduce(tensor)
         assert tensor.item() == -size()
         dist.destroy_process_group()
 
-    def expect_moves(self, inputs: Tensors, output: Callable[[], torch.Tensor]) -> None:
-        """Move inputs[rank()] by all operations, into tensors like output()."""
+    def expect_moves(self, inputs: Tensors, make_output: Callable[[], torch.Tensor]) -> None:
+        """Move inputs[rank()] by all operations, into tensors like make_output()."""
         group: Any = dist.group.WORLD
-        mine, last = inputs[rank()], size() - 1
+        own_input, last = inputs[rank()], size() - 1
         to_last = dist.GatherOptions()
         to_last.rootRank = last
-        group.broadcast([sent := mine if rank() == 0 else output()], dist.BroadcastOptions()).wait()
+        group.broadcast(
+            [sent := own_input if rank() == 0 else make_output()], dist.BroadcastOptions()
+        ).wait()
         assert torch.equal(sent, inputs[0].clone())
-        group.allgather([gathered := [output() for _ in inputs]], [mine]).wait()
+        group.allgather([gathered := [make_output() for _ in inputs]], [own_input]).wait()
         assert all(map(torch.equal, gathered, inputs))
-        gathered = [output() for _ in inputs]
-        group.gather([gathered] if rank() == last else [], [mine], to_last).wait()
+        gathered = [make_output() for _ in inputs]
+        group.gather([gathered] if rank() == last else [], [own_input], to_last).wait()
         assert rank() != last or all(map(torch.equal, gathered, inputs))
-        part, sources = output(), [inputs] if rank() == last else []
+        part, sources = make_output(), [inputs] if rank() == last else []
         group.scatter([part], sources, to_last).wait()
-        assert torch.equal(part, mine)
-        group.all_to_all_single(part := output(), mine, [], []).wait()
+        assert torch.equal(part, own_input)
+        group.all_to_all_single(part := make_output(), own_input, [], []).wait()
         wanted = [tensor.reshape(size(), -1)[rank()] for tensor in inputs]
         assert torch.equal(part, torch.cat(wanted))
-        group.alltoall(parts := list(output().split(2)), list(mine.split(2))).wait()
+        group.alltoall(parts := list(make_output().split(2)), list(own_input.split(2))).wait()
         assert all(map(torch.equal, parts, wanted))
-        whole = torch.empty(2 * size() ** 2, dtype=mine.dtype)
-        group.all_gather_single(whole, mine).wait()
+        whole = torch.empty(2 * size() ** 2, dtype=own_input.dtype)
+        group.all_gather_single(whole, own_input).wait()
         assert torch.equal(whole, torch.cat(inputs))
         if size() > 1 and rank() == 0:
-            group.send([mine], 1, 0).wait()
+            group.send([own_input], 1, 0).wait()
         elif rank() == 1:
-            group.recv([part := output()], 0, 0).wait()
+            group.recv([part := make_output()], 0, 0).wait()
             assert torch.equal(part, inputs[0])

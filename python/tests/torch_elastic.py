@@ -109,9 +109,9 @@ class ElasticChecks:
         done = 2 * self.size
         assert sampler.processed_num == done and sampler.epoch == 3
         assert sampler.state_dict() == {"epoch": 3, "processed_num": done}
-        left = hvd.allgather_object(list(sampler))
-        assert set().union(*left) == set(range(done, 10))
-        assert {len(part) for part in left} == {len(sampler)}
+        remaining = hvd.allgather_object(list(sampler))
+        assert set().union(*remaining) == set(range(done, 10))
+        assert {len(part) for part in remaining} == {len(sampler)}
         sampler.set_epoch(4)
         assert sampler.processed_num == 0 and len(sampler) == count
 
@@ -125,8 +125,8 @@ class ElasticChecks:
         assert state.sampler.processed_num == 2 * self.size
         state.commit()
         state.restore()
-        left = hvd.allgather_object(list(state.sampler))
-        assert set().union(*left) == set(range(2 * self.size, 10))
+        remaining = hvd.allgather_object(list(state.sampler))
+        assert set().union(*remaining) == set(range(2 * self.size, 10))
 
     def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
         """First the epoch is shuffled. Then the samples that were processed are left out."""

@@ -39,15 +39,15 @@ class TorchConformance(Conformance):
     def check_torch_any_strides(self) -> None:
         columns = [torch.tensor(input_of(r, (4, 6), "float32")).float() for r in range(self.size)]
         total = sum(columns)
-        mine = columns[self.rank]
-        assert torch.equal(hvd.allreduce(mine.t(), op=hvd.Sum), total.t())
-        assert torch.equal(hvd.allreduce(mine[:, ::2], op=hvd.Sum), total[:, ::2])
-        assert torch.equal(hvd.allgather(mine.t()), torch.cat([c.t() for c in columns]))
-        whole = mine.clone()
+        own = columns[self.rank]
+        assert torch.equal(hvd.allreduce(own.t(), op=hvd.Sum), total.t())
+        assert torch.equal(hvd.allreduce(own[:, ::2], op=hvd.Sum), total[:, ::2])
+        assert torch.equal(hvd.allgather(own.t()), torch.cat([c.t() for c in columns]))
+        whole = own.clone()
         part = whole[:, 1:3]
         assert hvd.allreduce_(part, op=hvd.Sum) is part
         assert torch.equal(whole[:, 1:3], total[:, 1:3])
-        assert torch.equal(whole[:, 3:], mine[:, 3:])
+        assert torch.equal(whole[:, 3:], own[:, 3:])
         handle = hvd.broadcast_async_(whole.t(), 0)
         assert torch.equal(hvd.synchronize(handle), whole.t())
         self.expect_error("expanded", hvd.allreduce_, torch.ones(1).expand(3))
@@ -108,16 +108,17 @@ class TorchConformance(Conformance):
             scales = {"prescale_factor": 2.0, "postscale_factor": 0.25}
             expect("allreduce", mean * factor, op=op)
             expect("allreduce", mean * factor / 2, op=op, **scales)
-            members = torch.arange(1.0, self.size + 1)
+            rank_gradients = torch.arange(1.0, self.size + 1)
             rows = torch.repeat_interleave(
-                members, torch.tensor([len(part) for part in torch.ones(7).tensor_split(self.size)])
+                rank_gradients,
+                torch.tensor([len(part) for part in torch.ones(7).tensor_split(self.size)]),
             )
             expect("reducescatter", rows[:, None] * factor, rows=7, op=op)
             expect("reducescatter", rows[:, None] * factor / 2, rows=7, op=op, **scales)
         for root in range(self.size):
             expect("broadcast", mean * (self.rank == root), root_rank=root)
         expect("allgather", mean, rows=self.rank + 1)
-        expect("alltoall", torch.repeat_interleave(members, 2)[:, None], rows=2 * self.size)
+        expect("alltoall", torch.repeat_interleave(rank_gradients, 2)[:, None], rows=2 * self.size)
 
     def check_torch_gradients_with_splits(self) -> None:
         """The gradient of rows that were sent to no rank is zero."""
@@ -126,12 +127,15 @@ class TorchConformance(Conformance):
         received, rows = hvd.alltoall(tensor, splits)
         assert rows.tolist() == [self.rank + 1] * self.size
         (received * (self.rank + 1)).sum().backward()
-        members = torch.arange(1.0, self.size + 1)
-        wanted = torch.cat((torch.repeat_interleave(members, torch.tensor(splits)), torch.zeros(2)))
+        rank_gradients = torch.arange(1.0, self.size + 1)
+        wanted = torch.cat(
+            (torch.repeat_interleave(rank_gradients, torch.tensor(splits)), torch.zeros(2))
+        )
         assert torch.equal(tensor.grad, wanted)
 
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
-        """Integers have no gradient, unused tensors have one of zeros; second derivatives work."""
+        """Integers have no gradient. Unused tensors have a gradient of zeros. Second derivatives
+        work."""
         used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
         results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
         assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
@@ -225,7 +229,7 @@ class TorchConformance(Conformance):
         thread.start()
         handle = hvd.allreduce_async(torch.ones(2), name="late")
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # the other thread runs only if the wait lets it
+        sys.setswitchinterval(1000)  # the other thread runs only if the wait releases the GIL
         main_waits.set()
         hvd.synchronize(handle)
         sys.setswitchinterval(interval)

@@ -91,7 +91,7 @@ def class_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return cross_entropy(model(values.to(GPU, dtype)), classes.to(GPU))
 
 
-def momentum(model: nn.Module) -> torch.optim.Optimizer:
+def momentum_sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
@@ -102,21 +102,21 @@ class GpuTraining(OptimizerFixture):
 
     def trained_reference(self) -> nn.Module:
         model = network()
-        self.train_reference(model, momentum(model), range(6), class_loss)
+        self.train_reference(model, momentum_sgd(model), range(6), class_loss)
         return model
 
     def check_optimizer(self) -> None:
-        self.compare(momentum, class_loss, network)
+        self.compare(momentum_sgd, class_loss, network)
 
     def check_optimizer_in_another_stream(self) -> None:
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            self.compare(momentum, class_loss, network)
+            self.compare(momentum_sgd, class_loss, network)
         stream.synchronize()
 
     def check_compiled_model(self) -> None:
         model = network()
-        optimizer = hvd.DistributedOptimizer(momentum(model), model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(momentum_sgd(model), model.named_parameters())
         self.train(torch.compile(model), optimizer, range(6), class_loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, self.trained_reference())
@@ -151,7 +151,7 @@ class GpuTraining(OptimizerFixture):
             model = network()
             parallel = DistributedDataParallel(model, device_ids=[0])
             trained = torch.compile(parallel) if compiled else parallel
-            self.train(trained, momentum(model), range(6), class_loss)
+            self.train(trained, momentum_sgd(model), range(6), class_loss)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
         model = network()
@@ -163,7 +163,7 @@ class GpuTraining(OptimizerFixture):
         self.expect_equal(model, reference)
         model = network()
         fully_shard(model)
-        self.train(model, momentum(model), range(6), class_loss)
+        self.train(model, momentum_sgd(model), range(6), class_loss)
         for found, wanted in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(found.full_tensor(), wanted, rtol=1e-9, atol=1e-9)
         dist.destroy_process_group()

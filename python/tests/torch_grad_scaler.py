@@ -18,22 +18,22 @@ from torch_training import EmbeddingModel
 
 import farandole.torch as hvd
 
-Build = Callable[[], nn.Module]
-Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-OVERFLOWS = (0, 3)  # the steps
+BuildModel = Callable[[], nn.Module]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+OVERFLOW_STEPS = (0, 3)
 
 
-def uneven(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+def uneven_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     """Only rank 0 uses the second branch, and no rank uses the third one."""
     return branch_loss(model, [0, 1] if rank == 0 else [0], rank, step)
 
 
-def changing(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+def changing_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     """Rank 0 leaves out a branch in some steps."""
     return branch_loss(model, [0] if rank == 0 and step in (2, 3) else [0, 1, 2], rank, step)
 
 
-def without_a_batch(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+def loss_without_a_batch(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     """Rank 0 computes no gradient in some steps."""
     weight = 0.0 if rank == 0 and step in (3, 4) else 1.0
     if weight == 0.0:
@@ -41,77 +41,88 @@ def without_a_batch(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return branch_loss(model, [0, 1, 2], rank, step)
 
 
-def sparse(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+def sparse_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     """Rank 0 leaves out a table in some steps."""
     assert isinstance(model, EmbeddingModel)
     return model.loss(rank, step, used=rank > 0 or step not in (2, 3))
 
 
-def single(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def make_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
 
-def fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def make_fused_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """An optimizer whose step() unscales gradients and skips itself."""
     return torch.optim.Adam(parameters, lr=0.01, fused=True)
 
 
 class GradScalerChecks(OptimizerFixture):
     def overflowing(self, loss: Loss, rank: int) -> Loss:
-        def result(model: nn.Module, of_rank: int, step: int) -> torch.Tensor:
-            factor = float("inf") if of_rank == rank and step in OVERFLOWS else 1.0
+        def overflowing_loss(model: nn.Module, of_rank: int, step: int) -> torch.Tensor:
+            factor = float("inf") if of_rank == rank and step in OVERFLOW_STEPS else 1.0
             return loss(model, of_rank, step) * factor
 
-        return result
+        return overflowing_loss
 
     def compare_scaled(
         self,
         loss: Loss,
-        make: Make,
-        within: Callable[[Any], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        make_optimizer: MakeOptimizer,
+        make_context: Callable[
+            [Any], contextlib.AbstractContextManager[None]
+        ] = contextlib.nullcontext,
         unscales: bool = False,
     ) -> None:
-        """Compare with one process, and expect no warning. `within` makes a context for
-        backward()."""
+        """Compare with one process, and expect no warning. backward() runs within
+        make_context(optimizer)."""
         model, reference = branches(), branches()
-        plain = make(reference.parameters())
-        optimizer = hvd.DistributedOptimizer(make(model.parameters()), model.named_parameters())
-        mine, theirs = (torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2))
+        plain = make_optimizer(reference.parameters())
+        optimizer = hvd.DistributedOptimizer(
+            make_optimizer(model.parameters()), model.named_parameters()
+        )
+        scaler, reference_scaler = (
+            torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2)
+        )
         for step in range(6):
             optimizer.zero_grad()
-            with within(optimizer):
-                mine.scale(loss(model, self.rank, step)).backward()
+            with make_context(optimizer):
+                scaler.scale(loss(model, self.rank, step)).backward()
             if unscales:
-                mine.unscale_(optimizer)
-            mine.step(optimizer)
-            mine.update()
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
             plain.zero_grad()
             for rank in range(self.size):
-                theirs.scale(loss(reference, rank, step) / self.size).backward()
+                reference_scaler.scale(loss(reference, rank, step) / self.size).backward()
             for parameter in reference.parameters():
                 if parameter.grad is None and self.size > 1:
                     parameter.grad = torch.zeros_like(parameter)
-            theirs.step(plain)
-            theirs.update()
-            assert mine.get_scale() == theirs.get_scale(), step
+            reference_scaler.step(plain)
+            reference_scaler.update()
+            assert scaler.get_scale() == reference_scaler.get_scale(), step
             self.expect_same_everywhere(model)
-        assert mine.get_scale() == 2.0**8
+        assert scaler.get_scale() == 2.0**8
         self.expect_equal(model, reference)
 
     def check_gradients_that_some_rank_lacks(self) -> None:
-        for make in (single, fused):
-            self.compare_scaled(self.overflowing(uneven, 0), make)
-            self.compare_scaled(self.overflowing(changing, self.size - 1), make)
-            self.compare_scaled(self.overflowing(changing, 0), make)
-            if self.size > 1:  # one process must compute a gradient, or torch raises an error
-                self.compare_scaled(self.overflowing(without_a_batch, self.size - 1), make)
+        for make_optimizer in (make_adam, make_fused_adam):
+            self.compare_scaled(self.overflowing(uneven_loss, 0), make_optimizer)
+            self.compare_scaled(self.overflowing(changing_loss, self.size - 1), make_optimizer)
+            self.compare_scaled(self.overflowing(changing_loss, 0), make_optimizer)
+            if self.size > 1:  # with one process, torch would raise an error without a gradient
+                self.compare_scaled(
+                    self.overflowing(loss_without_a_batch, self.size - 1), make_optimizer
+                )
 
     def check_passes_within_no_sync(self) -> None:
         """step() combines all gradients. The ranks share the overflows that unscale_() finds."""
-        for make in (single, fused):
+        for make_optimizer in (make_adam, make_fused_adam):
             for unscales in (False, True):
                 self.compare_scaled(
-                    self.overflowing(uneven, 0), make, lambda o: o.no_sync(), unscales
+                    self.overflowing(uneven_loss, 0),
+                    make_optimizer,
+                    lambda o: o.no_sync(),
+                    unscales,
                 )
 
     def check_unscaling_on_one_rank(self) -> None:
@@ -131,7 +142,9 @@ class GradScalerChecks(OptimizerFixture):
         assert scaler.get_scale() == 1.0
 
     def check_fewer_passes_than_declared(self) -> None:
-        self.compare_scaled(self.overflowing(uneven, self.size - 1), single, self.declare_two)
+        self.compare_scaled(
+            self.overflowing(uneven_loss, self.size - 1), make_adam, self.declare_two
+        )
 
     @contextlib.contextmanager
     def declare_two(self, optimizer: Any) -> Any:
@@ -144,14 +157,14 @@ class GradScalerChecks(OptimizerFixture):
         error: the rank that has not computed them, and the ranks that wait for that rank."""
         if self.size == 1:
             return
-        for loss in (uneven, changing, without_a_batch, sparse):
-            build: Build = EmbeddingModel if loss is sparse else branches
-            self.expect_one_error(loss, build)
-            self.expect_one_error(self.overflowing(loss, 0), build)
-            self.expect_one_error(self.overflowing(loss, self.size - 1), build)
+        for loss in (uneven_loss, changing_loss, loss_without_a_batch, sparse_loss):
+            build_model: BuildModel = EmbeddingModel if loss is sparse_loss else branches
+            self.expect_one_error(loss, build_model)
+            self.expect_one_error(self.overflowing(loss, 0), build_model)
+            self.expect_one_error(self.overflowing(loss, self.size - 1), build_model)
 
-    def expect_one_error(self, loss: Loss, build: Build) -> None:
-        model = build()
+    def expect_one_error(self, loss: Loss, build_model: BuildModel) -> None:
+        model = build_model()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
         )
@@ -162,7 +175,7 @@ class GradScalerChecks(OptimizerFixture):
             try:
                 scaler.scale(loss(model, self.rank, step)).backward()
                 scaler.unscale_(optimizer)
-                if build is branches:  # torch cannot clip sparse gradients
+                if build_model is branches:  # torch cannot clip sparse gradients
                     clip_grad_norm_(model.parameters(), 1e-3)
                 scaler.step(optimizer)
             except hvd.CallError as error:
@@ -188,11 +201,11 @@ class GradScalerChecks(OptimizerFixture):
     def check_other_readers_of_the_attribute(self) -> None:
         """Gradients are combined if GradScaler.step() reads the attribute, but not if others do."""
         model = branches()
-        for make, wanted in ((single, False), (fused, True)):
-            optimizer: Any = hvd.DistributedOptimizer(make(model.parameters()))
+        for make_optimizer, wanted in ((make_adam, False), (make_fused_adam, True)):
+            optimizer: Any = hvd.DistributedOptimizer(make_optimizer(model.parameters()))
             for step in range(2):
                 optimizer.zero_grad()
-                uneven(model, self.rank, step).backward()
+                uneven_loss(model, self.rank, step).backward()
                 if self.rank == 0:
                     assert optimizer._step_supports_amp_scaling is wanted
                 optimizer.step()

@@ -16,7 +16,7 @@ MEMBERS_ALONE: dict[str, Any] = {"use_local_synchronization": True}
 
 
 def backend_of(group: Any) -> str:
-    """Return the class of the backend for tensors in host memory: it makes the calls."""
+    """Return the class name of the backend that makes the calls on tensors in host memory."""
     return type(group._get_backend(torch.device("cpu"))).__name__
 
 
@@ -27,7 +27,8 @@ def sum_of_ones(group: Any) -> float:
 
 class MemberGroupChecks:
     def check_a_group_that_only_its_members_make(self) -> None:
-        """torch's name for a group contains the rank's number of groups: it may differ by rank."""
+        """torch's name for a group contains the number of groups that this rank has made, which may
+        differ between ranks."""
         init_process_group("farandole")
         if rank() == 0:
             assert sum_of_ones(dist.new_group([0], **MEMBERS_ALONE)) == 1
@@ -40,10 +41,10 @@ class MemberGroupChecks:
         whole = dist.new_group(**MEMBERS_ALONE)
         assert sum_of_ones(whole) == sum_of_ones(None) == size()
         if hvd.size() > 1:  # torch's group uses a group that all ranks have made
-            first = hvd.add_process_set([0])
+            process_set = hvd.add_process_set([0])
             if rank() == 0:
                 group = dist.new_group([0], **MEMBERS_ALONE)
-                assert group._number == first.process_set_id  # type: ignore[union-attr]
+                assert group._number == process_set.process_set_id  # type: ignore[union-attr]
                 assert sum_of_ones(group) == 1
         dist.destroy_process_group()
 
@@ -54,12 +55,12 @@ class MemberGroupChecks:
         dist.all_gather_object(found, rank(), group=group)
         assert found == members
         if len(members) > 1:
-            after = members[(members.index(rank()) + 1) % len(members)]
-            before = members[members.index(rank()) - 1]
-            sending = dist.isend(torch.tensor([rank()]), after, group=group)
-            dist.recv(tensor, before, group=group)
+            next_rank = members[(members.index(rank()) + 1) % len(members)]
+            previous_rank = members[members.index(rank()) - 1]
+            sending = dist.isend(torch.tensor([rank()]), next_rank, group=group)
+            dist.recv(tensor, previous_rank, group=group)
             sending.wait()
-            assert tensor.item() == before
+            assert tensor.item() == previous_rank
             with pytest.raises(hvd.CallError, match="the shape differs"):
                 dist.all_reduce(torch.ones(1 + (rank() == members[0])), group=group)
         dist.barrier(group)
@@ -150,8 +151,8 @@ class MixtureChecks:
             optimizer.zero_grad()
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
-        mine = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-        dist.all_reduce(largest := mine.clone(), dist.ReduceOp.MAX)
-        assert torch.equal(mine, largest)
+        parameters = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+        dist.all_reduce(largest := parameters.clone(), dist.ReduceOp.MAX)
+        assert torch.equal(parameters, largest)
         del model
         dist.destroy_process_group()

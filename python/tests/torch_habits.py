@@ -1,6 +1,7 @@
 """Checks what programs do between backward() and step(), and to an optimizer.
 
-docs/training.md has a table of these habits. Each works as in one process, or raises an error.
+docs/training.md has a table of these habits. Each habit works as in one process or raises an
+error.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class HabitChecks(OptimizerFixture):
             optimizer = hvd.DistributedOptimizer(lbfgs(model), model.named_parameters())
             train(model, optimizer, lambda m, step: square_loss(m, self.rank, step), synchronizes)
             self.expect_same_everywhere(model)
-            self.expect_equal(model, reference, 1e-6)  # searches repeat rounding differences
+            self.expect_equal(model, reference, 1e-6)  # line searches amplify rounding differences
 
     def check_a_closure_that_synchronizes(self) -> None:
         """Gradients that the closure itself combines are not combined a second time."""
@@ -273,8 +274,8 @@ class HabitChecks(OptimizerFixture):
                 for step in range(4):
                     judge_optimizer.zero_grad()
                     for rank in ranks:
-                        made = generator(batch(rank, step)).detach()
-                        loss = (judge(made) - judge(batch(rank, step + 50))).square().mean()
+                        generated = generator(batch(rank, step)).detach()
+                        loss = (judge(generated) - judge(batch(rank, step + 50))).square().mean()
                         (loss / len(ranks)).backward()
                     judge_optimizer.step()
                     generator_optimizer.zero_grad()
@@ -286,8 +287,8 @@ class HabitChecks(OptimizerFixture):
                             else contextlib.nullcontext()
                         )
                         with context:
-                            made = judge(generator(batch(rank, step)))
-                            (made.square().mean() / len(ranks)).backward()
+                            generated = judge(generator(batch(rank, step)))
+                            (generated.square().mean() / len(ranks)).backward()
                     generator_optimizer.step()
                     judge.requires_grad_(True)
 
@@ -331,7 +332,7 @@ class HabitChecks(OptimizerFixture):
         for step, kind in enumerate(kinds):
             drop = choices.choice([optimizer.zero_grad, model.zero_grad])
             number = choices.randrange(len(layers))
-            lacking = choices.randrange(self.size)
+            rank_without_batch = choices.randrange(self.size)
             if kind == "freeze":
                 layers[number].requires_grad_(not layers[number].weight.requires_grad)
                 if not any(p.requires_grad for p in model.parameters()):
@@ -345,7 +346,7 @@ class HabitChecks(OptimizerFixture):
                 if synchronizes:
                     optimizer.synchronize()
                 drop()
-            one_pass(step, 1.0, lacking if kind == "empty" and self.size > 1 else -1)
+            one_pass(step, 1.0, rank_without_batch if kind == "empty" and self.size > 1 else -1)
             synchronizes = rank is not None and (synchronizes or kind == "clip")
             if synchronizes:
                 optimizer.synchronize()
@@ -361,7 +362,7 @@ class HabitChecks(OptimizerFixture):
     # What raises an error
 
     def check_steps_that_not_all_ranks_make(self) -> None:
-        """If some ranks skip a step, the next pass fails on all. Then the ranks can go on."""
+        """If some ranks skip a step, the next pass fails on all ranks. Then they can go on."""
         if self.size == 1:
             return
         for seed in range(8):
@@ -369,19 +370,19 @@ class HabitChecks(OptimizerFixture):
             model = network()
             optimizer = self.distributed(model, groups=choices.choice([None, 1, 3]))
             # If the first step is skipped, the other ranks wait in the check of the parameters.
-            skipped, skipper = choices.randrange(1, 4), choices.randrange(self.size)
-            skips = (self.rank == skipper) == choices.choice([True, False])
+            skipped_step, skipping_rank = choices.randrange(1, 4), choices.randrange(self.size)
+            skips = (self.rank == skipping_rank) == choices.choice([True, False])
             drop = choices.choice([drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer])
 
             def program() -> None:
-                for step in range(skipped + 2):  # noqa: B023
+                for step in range(skipped_step + 2):  # noqa: B023
                     self.own_pass(model, step)  # noqa: B023
-                    if step != skipped or not skips:  # noqa: B023
+                    if step != skipped_step or not skips:  # noqa: B023
                         optimizer.step()  # noqa: B023
                     drop(model, optimizer)  # noqa: B023
 
             text = self.expect_same_error("must make or skip the same steps", program)
-            assert f"rank {skipper}" in text, text
+            assert f"rank {skipping_rank}" in text, text
             optimizer.zero_grad()
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
             hvd.broadcast_optimizer_state(optimizer, root_rank=0)
@@ -446,9 +447,9 @@ class HabitChecks(OptimizerFixture):
         last = self.rank == self.size - 1
         # One rank alone freezes, the ranks freeze different layers, or one rank freezes one more
         # layer.
-        for mine in ([0] if last else [], [0] if last else [2], [0, 2] if last else [0]):
+        for frozen_layers in ([0] if last else [], [0] if last else [2], [0, 2] if last else [0]):
             self.train(model, optimizer, range(2))
-            for number in mine:
+            for number in frozen_layers:
                 model[number].bias.requires_grad_(False)
             program = functools.partial(self.train, model, optimizer, [2])
             self.expect_same_error("freeze the same parameters", program)
@@ -464,9 +465,9 @@ class HabitChecks(OptimizerFixture):
             lambda model: (torch.optim.Adam if self.rank else torch.optim.SGD)(model.parameters()),
             lambda model: torch.optim.SGD(model.parameters(), lr=0.25 * (1 + self.rank)),
         ]
-        for make, options in zip(makers, ("Adam(lr=0.001", "SGD(lr=0.25"), strict=True):
+        for make_optimizer, options in zip(makers, ("Adam(lr=0.001", "SGD(lr=0.25"), strict=True):
             model = network()
-            optimizer = hvd.DistributedOptimizer(make(model))
+            optimizer = hvd.DistributedOptimizer(make_optimizer(model))
             program = functools.partial(self.train, model, optimizer, [0])
             text = self.expect_same_error("The optimizers differ", program)
             assert options in text, text
@@ -503,5 +504,10 @@ class HabitChecks(OptimizerFixture):
 
     def check_copies(self) -> None:
         optimizer = self.distributed(network())
-        for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda o: torch.save(o, io.BytesIO())):
-            self.expect_error("cannot be copied or pickled", make, optimizer)
+        for copy_optimizer in (
+            copy.copy,
+            copy.deepcopy,
+            pickle.dumps,
+            lambda o: torch.save(o, io.BytesIO()),
+        ):
+            self.expect_error("cannot be copied or pickled", copy_optimizer, optimizer)

@@ -118,7 +118,7 @@ class InPlaceChecks(Suite):
         def interrupt(*_: object) -> None:
             raise InterruptedError
 
-        old = signal.signal(signal.SIGALRM, interrupt)
+        former_handler = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.15)
         try:
             call()
@@ -127,7 +127,7 @@ class InPlaceChecks(Suite):
         else:
             raise AssertionError("the call was not interrupted")
         finally:
-            signal.signal(signal.SIGALRM, old)
+            signal.signal(signal.SIGALRM, former_handler)
 
     def check_a_failed_call_frees_its_name(self) -> None:
         """After an error, the name can be used again at once, without a handle to wait for."""

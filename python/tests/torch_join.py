@@ -20,9 +20,9 @@ class JoinChecks(OptimizerFixture):
     def uneven_steps(self, seed: int) -> list[list[int]]:
         """Return the number of steps of each rank in each epoch. In the first epoch, rank 0 has
         none."""
-        numbers = random.Random(seed)
-        epochs = [[numbers.randrange(5) for _ in range(self.size)] for _ in range(4)]
-        epochs[0] = [0] + [numbers.randrange(1, 5) for _ in range(self.size - 1)]
+        generator = random.Random(seed)
+        epochs = [[generator.randrange(5) for _ in range(self.size)] for _ in range(4)]
+        epochs[0] = [0] + [generator.randrange(1, 5) for _ in range(self.size - 1)]
         return epochs
 
     def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
@@ -68,9 +68,9 @@ class JoinChecks(OptimizerFixture):
                     parameter.grad = torch.zeros_like(parameter)
             optimizer.step()
 
-    def compare_uneven_training(self, seed: int, builds: Sequence[Any], **options: Any) -> None:
+    def compare_uneven_training(self, seed: int, builders: Sequence[Any], **options: Any) -> None:
         """Compare with one process. In the first epoch, train only the first model."""
-        models, references = ([build() for build in builds] for _ in range(2))
+        models, references = ([build() for build in builders] for _ in range(2))
         optimizers, plain = (
             [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in modules]
             for modules in (models, references)
@@ -81,9 +81,11 @@ class JoinChecks(OptimizerFixture):
         ]
         op = options.get("op", hvd.Average)
         for epoch, steps in enumerate(self.uneven_steps(seed)):
-            used = 1 if epoch == 0 else len(models)
-            self.train_epoch(models[:used], wrapped[:used], epoch, steps[self.rank])
-            for reference, optimizer in zip(references[:used], plain[:used], strict=True):
+            used_count = 1 if epoch == 0 else len(models)
+            self.train_epoch(models[:used_count], wrapped[:used_count], epoch, steps[self.rank])
+            for reference, optimizer in zip(
+                references[:used_count], plain[:used_count], strict=True
+            ):
                 self.train_epoch_in_one_process(reference, optimizer, epoch, steps, op)
         for model, reference in zip(models, references, strict=True):
             self.expect_same_everywhere(model)
@@ -124,23 +126,25 @@ class JoinChecks(OptimizerFixture):
                 for model in models
             ]
             for epoch, steps in enumerate(self.uneven_steps(seed)):
-                used = 1 if epoch == 0 else 2
+                used_count = 1 if epoch == 0 else 2
                 scaler = torch.amp.GradScaler("cpu", init_scale=4.0) if scales else None
-                self.train_epoch(models[:used], optimizers[:used], epoch, steps[self.rank], scaler)
+                self.train_epoch(
+                    models[:used_count], optimizers[:used_count], epoch, steps[self.rank], scaler
+                )
                 for model in models:
                     self.expect_same_everywhere(model)
 
     def check_unnamed_calls_pair_after_a_join(self) -> None:
         """Before the join, the ranks make different calls and keep or drop different handles."""
-        numbers = random.Random(100 + self.rank)
+        generator = random.Random(100 + self.rank)
         kept = []
         for _ in range(20):
-            for _ in range(numbers.randrange(4)):
+            for _ in range(generator.randrange(4)):
                 handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
-                if numbers.random() < 0.5:
+                if generator.random() < 0.5:
                     kept.append(handle)
-                if kept and numbers.random() < 0.3:
-                    hvd.synchronize(kept.pop(numbers.randrange(len(kept))))
+                if kept and generator.random() < 0.3:
+                    hvd.synchronize(kept.pop(generator.randrange(len(kept))))
             hvd.join()
             handles = [
                 hvd.allreduce_async(torch.full((2,), 10.0**power), op=hvd.Sum) for power in range(3)
@@ -182,7 +186,7 @@ class JoinChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
 
     def check_a_join_between_backward_and_step(self) -> None:
-        """step() does not combine gradients again that backward() has combined."""
+        """step() does not combine the gradients again, because backward() has combined them."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), op=hvd.Sum

@@ -94,15 +94,15 @@ class OptimizerChecks:
 
     def compare(
         self,
-        make: Callable[[nn.Module], torch.optim.Optimizer],
+        make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
         loss: Loss = square_loss,
-        build: Callable[[], nn.Module] = network,
+        build_model: Callable[[], nn.Module] = network,
         steps: int = 7,
     ) -> None:
-        model, reference = build(), build()
-        optimizer = hvd.DistributedOptimizer(make(model), model.named_parameters())
+        model, reference = build_model(), build_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
         self.train(model, optimizer, range(steps), loss)
-        self.train_reference(reference, make(reference), range(steps), loss)
+        self.train_reference(reference, make_optimizer(reference), range(steps), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -136,11 +136,11 @@ class OptimizerChecks:
         hvd.init()
 
     def check_parameter_groups(self) -> None:
-        def make(model: nn.Module) -> torch.optim.Optimizer:
+        def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
             first, *rest = list(model.parameters())
             return torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.05)
 
-        self.compare(make)
+        self.compare(make_optimizer)
 
     def check_dtypes(self) -> None:
         for dtype, tolerance in ((torch.bfloat16, 0.05), (torch.float32, 1e-5)):
@@ -169,21 +169,23 @@ class OptimizerChecks:
         assert all(p.grad.data_ptr() % 128 == 0 for p in model.parameters())
         assert all(is_shared_by_all_ranks(p.grad) for p in model.parameters())
         assert not any(is_shared_by_all_ranks(p) for p in model.parameters())
-        before = [p.grad.data_ptr() for p in model.parameters()]
+        addresses = [p.grad.data_ptr() for p in model.parameters()]
         self.train(model, optimizer, range(2))
-        assert before == [p.grad.data_ptr() for p in model.parameters()]
+        assert addresses == [p.grad.data_ptr() for p in model.parameters()]
 
     def check_ranks_that_use_different_parameters(self) -> None:
         """Each rank uses a different part of the model, and no rank uses the last part."""
 
-        def build() -> nn.Module:
+        def build_model() -> nn.Module:
             torch.manual_seed(3)
             return nn.ModuleList(nn.Linear(5, 1) for _ in range(self.size + 1)).double()
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             return model[(rank + step) % self.size](batch(rank, step)).square().mean()
 
-        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
+        self.compare(
+            lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build_model
+        )
 
     def check_unused_parameters_get_gradients(self) -> None:
         """If unused parameters have gradients, the ranks need not agree on them in each step."""
@@ -195,9 +197,10 @@ class OptimizerChecks:
             torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
         )
         self.train(model, optimizer, range(2))
-        first = [parameter.grad for parameter in unused.parameters()]
+        former_gradients = [parameter.grad for parameter in unused.parameters()]
         self.train(model, optimizer, [3])  # zero_grad() first sets the gradients to None
-        assert all(p.grad is old for p, old in zip(unused.parameters(), first, strict=True))
+        pairs = zip(unused.parameters(), former_gradients, strict=True)
+        assert all(parameter.grad is former for parameter, former in pairs)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, [0, 1, 3])
         self.expect_equal(model, reference)
@@ -210,7 +213,7 @@ class OptimizerChecks:
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(3):
             self.train(model, optimizer, [2 * step])
-            old = [p.grad.data_ptr() for p in model.parameters()]
+            addresses = [p.grad.data_ptr() for p in model.parameters()]
             hvd.shutdown()
             hvd.init()
             if self.rank == 0:  # its pass fails, because the other ranks leave this job
@@ -220,7 +223,7 @@ class OptimizerChecks:
             hvd.init()
             self.train(model, optimizer, [2 * step + 1])
             assert all(is_shared_by_all_ranks(p.grad) for p in model.parameters())
-            assert old == [p.grad.data_ptr() for p in model.parameters()]
+            assert addresses == [p.grad.data_ptr() for p in model.parameters()]
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, range(6))
         self.expect_same_everywhere(model)
@@ -244,22 +247,22 @@ class OptimizerChecks:
         self.expect_equal(model, reference)
 
     def check_shared_weights(self) -> None:
-        def build() -> nn.Module:
+        def build_model() -> nn.Module:
             torch.manual_seed(5)
             layer = nn.Linear(5, 5).double()
             return nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), nn.Linear(5, 1).double())
 
-        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), build=build)
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), build_model=build_model)
 
     def check_sparse_gradients_train_as_in_one_process(self) -> None:
-        def build() -> nn.Module:
+        def build_model() -> nn.Module:
             torch.manual_seed(5)
             return nn.Embedding(20, 3, sparse=True).double()
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             return model(torch.tensor([rank, step, 3])).square().sum()
 
-        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), loss, build)
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), loss, build_model)
 
     def check_several_passes_per_step(self) -> None:
         model, reference = network(), network()
@@ -425,7 +428,7 @@ class OptimizerChecks:
             for parameter in model.parameters():
                 parameter.grad.data = parameter.grad.data * 0.5
 
-        def build() -> nn.Module:
+        def build_model() -> nn.Module:
             torch.manual_seed(7)
             return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 9, 2)).double()
 
@@ -440,7 +443,7 @@ class OptimizerChecks:
                 parameter.grad.set_(torch.from_numpy(parameter.grad.numpy().copy()))
 
         for change in (halve, to_channels_last, through_numpy):
-            model, reference = build(), build()
+            model, reference = build_model(), build_model()
             plain = torch.optim.SGD(reference.parameters(), lr=0.1)
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
             for step in range(6):
@@ -556,12 +559,12 @@ class OptimizerChecks:
     def check_schedulers_and_hooks(self) -> None:
         model, reference = network(), network()
         inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
-        made_early = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # before wrapping
+        early_schedule = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # before wrapping
         optimizer = hvd.DistributedOptimizer(inner)
         assert isinstance(optimizer, torch.optim.SGD)
         assert type(optimizer).__name__ == "SGD"
         schedules = [
-            made_early,
+            early_schedule,
             torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
             torch.optim.lr_scheduler.ExponentialLR(plain, 0.9),
             torch.optim.lr_scheduler.StepLR(plain, 2, 0.5),
@@ -572,15 +575,14 @@ class OptimizerChecks:
             self.train(model, optimizer, [step])
             self.train_reference(reference, plain, [step])
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # `inner`, which `made_early` watches, makes no step
+                # `early_schedule` would warn, because `inner` makes no step.
+                warnings.simplefilter("ignore")
                 for schedule in schedules:
                     schedule.step()
             if step == 2:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
                 optimizer.param_groups[0]["lr"] = plain.param_groups[0]["lr"]
-                schedules.remove(made_early)
+                schedules.remove(early_schedule)
                 schedules.pop(1)
         assert len(calls) == 6
         self.expect_same_everywhere(model)
@@ -669,9 +671,11 @@ class OptimizerChecks:
         """The order may differ by rank, as in parameter groups that were built from a set."""
         for op, groups in ((hvd.Sum, 0), (hvd.Sum, 2), (hvd.Adasum, 0)):
             pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
-            mine = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
-            plain = torch.optim.SGD([parameter for _, parameter in mine], lr=1.0)
-            named = pairs if groups else mine[::-1]  # with groups, the order decides the groups
+            own_order = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
+            plain = torch.optim.SGD([parameter for _, parameter in own_order], lr=1.0)
+            named = (
+                pairs if groups else own_order[::-1]
+            )  # with groups, the order decides the groups
             optimizer = hvd.DistributedOptimizer(plain, named, op=op, groups=groups)
             for step in range(3):
                 optimizer.zero_grad()
@@ -696,14 +700,14 @@ class OptimizerChecks:
         if self.size == 1:
             return
         last = self.rank == self.size - 1
-        models = (
+        model_makers = (
             lambda: nn.Linear(3, 2 + last),
             lambda: nn.Linear(3 - last, 2),
             lambda: nn.Linear(3, 2, dtype=torch.float64 if last else torch.float32),
             lambda: nn.Linear(3, 2, bias=not last),
         )
-        for make, op in itertools.product(models, (hvd.Average, hvd.Adasum)):
-            model = make()
+        for make_model, op in itertools.product(model_makers, (hvd.Average, hvd.Adasum)):
+            model = make_model()
             plain = torch.optim.SGD(model.parameters(), lr=1.0)
             optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
             before = model.weight.detach().clone()
@@ -739,12 +743,12 @@ class OptimizerChecks:
             for handle in handles:
                 hvd.synchronize(handle)
 
-        wrong = 1.0 if self.rank else float("inf")
+        own_scale = 1.0 if self.rank else float("inf")
         for _ in range(3):
-            for handle in start("all", wrong):
+            for handle in start("all", own_scale):
                 self.expect_error("finite", hvd.synchronize, handle)
             wait(start("all"))
-        self.expect_error("finite", wait, start("first", wrong))
+        self.expect_error("finite", wait, start("first", own_scale))
         hvd.barrier()  # after this, the calls whose handles were dropped are done
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
@@ -752,7 +756,7 @@ class OptimizerChecks:
         # A grouped call waits for all its tensors, so all their names are free again.
         tensors = [torch.ones(2)] * 3
         for _ in range(2):
-            options = {"name": "batch", "prescale_factor": wrong}
+            options = {"name": "batch", "prescale_factor": own_scale}
             self.expect_error("finite", hvd.grouped_allreduce, tensors, **options)
         found = hvd.grouped_allreduce(tensors, name="batch")
         assert all(torch.equal(tensor, torch.ones(2)) for tensor in found)

@@ -24,7 +24,7 @@ def one_layer(rows: int, seed: int) -> nn.Module:
     return nn.Linear(5, rows).double()
 
 
-def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
+def distributed_sgd(model: nn.Module, **options: object) -> torch.optim.Optimizer:
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
 
@@ -45,20 +45,20 @@ class PairingChecks(OptimizerFixture):
         """Copies are rejected, because they would train alone."""
         for op in (hvd.Average, hvd.Adasum):
             model = network()
-            optimizer = wrapped(model, op=op)
-            for copied in (
+            optimizer = distributed_sgd(model, op=op)
+            for make_copy in (
                 lambda o=optimizer: copy.copy(o),
                 lambda o=optimizer: copy.deepcopy(o),
                 lambda o=optimizer, m=model: copy.deepcopy((m, o)),
                 lambda o=optimizer: pickle.dumps(o),
             ):
-                text = self.expect_error("make a new DistributedOptimizer", copied)
+                text = self.expect_error("make a new DistributedOptimizer", make_copy)
                 assert "optimizer.state_dict()" in text
 
     def check_copies_of_the_model(self) -> None:
         """A program may copy a model to keep averaged weights, or to begin a new training."""
         model, reference = network(), network()
-        optimizer = wrapped(model)
+        optimizer = distributed_sgd(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train(model, optimizer, range(2))
         average = copy.deepcopy(model)
@@ -69,13 +69,13 @@ class PairingChecks(OptimizerFixture):
         self.train(model, optimizer, range(2, 4))
         self.train_reference(reference, plain, range(4))
         self.expect_equal(model, reference)
-        again = copy.deepcopy(model)
-        second = wrapped(again)
+        copied_model = copy.deepcopy(model)
+        second = distributed_sgd(copied_model)
         second.load_state_dict(optimizer.state_dict())
-        self.train(again, second, range(4, 6))
+        self.train(copied_model, second, range(4, 6))
         self.train_reference(reference, plain, range(4, 6))
-        self.expect_same_everywhere(again)
-        self.expect_equal(again, reference)
+        self.expect_same_everywhere(copied_model)
+        self.expect_equal(copied_model, reference)
 
     def check_another_optimizer_after_an_error(self) -> None:
         """The program keeps the error, and its traceback keeps the old optimizer alive."""
@@ -83,7 +83,7 @@ class PairingChecks(OptimizerFixture):
             return
         model, reference = network(), network()
         for in_a_new_job in (False, True):
-            old = wrapped(model)
+            old = distributed_sgd(model)
             model[0].weight.requires_grad_(self.rank != 1)
             try:
                 square_loss(model, self.rank, 0).backward()
@@ -95,7 +95,7 @@ class PairingChecks(OptimizerFixture):
             if in_a_new_job:
                 hvd.shutdown()
                 hvd.init()
-            optimizer = wrapped(model)
+            optimizer = distributed_sgd(model)
             self.train(model, optimizer, range(3))
             self.train_reference(
                 reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(3)
@@ -115,7 +115,7 @@ class PairingChecks(OptimizerFixture):
         gc.collect()
         gc.disable()
         try:
-            optimizer = wrapped(model)
+            optimizer = distributed_sgd(model)
             gradients = weakref.ref(optimizer._gradients)
             model[0].weight.requires_grad_(self.rank != 1)
             with contextlib.suppress(hvd.CallError):
@@ -130,11 +130,11 @@ class PairingChecks(OptimizerFixture):
         """Two optimizers with equal parameters have gradients in flight in the same new job."""
         old, new = network(), network()
         reference_old, reference_new = network(), network()
-        first = wrapped(old)
+        first = distributed_sgd(old)
         self.step(old, first)
         self.restart()
-        second = wrapped(new)
-        third = wrapped(one_layer(3, seed=1))  # not used
+        second = distributed_sgd(new)
+        third = distributed_sgd(one_layer(3, seed=1))  # not used
         for number in range(1, 4):
             losses = [square_loss(old, self.rank, number), 5 * square_loss(new, self.rank, number)]
             for optimizer in (first, second, third):
@@ -161,12 +161,12 @@ class PairingChecks(OptimizerFixture):
         """In a new job, rank 0 keeps its two trained optimizers; the other ranks make new ones."""
         for op in (hvd.Average, hvd.Adasum):
             models = [network(), one_layer(3, seed=2)]
-            optimizers = [wrapped(model, op=op) for model in models]
+            optimizers = [distributed_sgd(model, op=op) for model in models]
             for model, optimizer in zip(models, optimizers, strict=True):
                 self.step(model, optimizer)
             self.restart()
             if self.rank > 0:
-                optimizers = [wrapped(model, op=op) for model in models]
+                optimizers = [distributed_sgd(model, op=op) for model in models]
             for number in range(1, 4):
                 for model, optimizer in zip(models[::-1], optimizers[::-1], strict=True):
                     self.step(model, optimizer, number)
@@ -174,9 +174,9 @@ class PairingChecks(OptimizerFixture):
                 self.expect_same_everywhere(model)
 
     def check_an_optimizer_of_one_rank_that_is_not_used(self) -> None:
-        spare = wrapped(one_layer(3, seed=2)) if self.rank == 0 else None
+        spare = distributed_sgd(one_layer(3, seed=2)) if self.rank == 0 else None
         model, reference = network(), network()
-        self.train(model, wrapped(model), range(3))
+        self.train(model, distributed_sgd(model), range(3))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, range(3))
         self.expect_equal(model, reference)
@@ -187,18 +187,18 @@ class PairingChecks(OptimizerFixture):
             return
         for op, other_order in itertools.product((hvd.Average, hvd.Adasum), (False, True)):
             models = [one_layer(rows, seed=rows) for rows in (3, 4)]
-            optimizers = [wrapped(model, op=op) for model in models]
-            place = self.rank % 2
+            optimizers = [distributed_sgd(model, op=op) for model in models]
+            index = self.rank % 2
             if not other_order and self.rank == 0:
                 extra = one_layer(2, seed=2)
                 models.insert(0, extra)
-                optimizers.insert(0, wrapped(extra, op=op))
-                place = 0
+                optimizers.insert(0, distributed_sgd(extra, op=op))
+                index = 0
             elif not other_order:
-                place = 0
+                index = 0
             text = self.expect_error(
                 "do not have the same parameters",
-                lambda m=models, o=optimizers, i=place: self.step(m[i], o[i]),
+                lambda m=models, o=optimizers, i=index: self.step(m[i], o[i]),
             )
             assert "must use them in the same order" in text
             self.restart()
@@ -213,12 +213,12 @@ class PairingChecks(OptimizerFixture):
             hvd.remove_process_set(group)
             return
         model, reference = network(), network()
-        first = wrapped(model, process_set=group)
+        first = distributed_sgd(model, process_set=group)
         self.step(model, first)
         hvd.remove_process_set(group)
         hvd.add_process_set(group)
         other = network()
-        second = wrapped(other, process_set=group)
+        second = distributed_sgd(other, process_set=group)
         for number in range(1, 3):
             first.zero_grad()
             second.zero_grad()

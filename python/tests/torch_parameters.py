@@ -62,18 +62,18 @@ class ParameterChecks:
         """Expect an error on all ranks if rank 1 changes its tensors."""
         if self.size == 1:
             return ""
-        mine = tensors()
+        own_tensors = tensors()
         if self.differs:
-            change(mine)
-        found = self.expect_error(text, hvd.check_parameters, mine, "check")
+            change(own_tensors)
+        found = self.expect_error(text, hvd.check_parameters, own_tensors, "check")
         texts = hvd.allgather_object(found)
         assert texts == [found] * self.size
         hvd.check_parameters(tensors(), "check")  # the job goes on
         return found
 
     def check_one_different_element(self) -> None:
-        def change(mine: dict[str, torch.Tensor]) -> None:
-            mine["bfloat16"][1, 2] += 1
+        def change(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["bfloat16"][1, 2] += 1
 
         text = self.expect_difference(change, "`bfloat16`")
         if self.size > 1:
@@ -87,40 +87,40 @@ class ParameterChecks:
             assert advice.startswith("Give all ranks the same values: broadcast_parameters(")
 
     def check_several_differences(self) -> None:
-        def change(mine: dict[str, torch.Tensor]) -> None:
-            mine["counts"][0] = -5
-            mine["parameter"].data[299, 399] = 3.25
+        def change(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["counts"][0] = -5
+            own_tensors["parameter"].data[299, 399] = 3.25
 
         text = self.expect_difference(change, "2 of 11 differ, the first is `counts` (int64 [7])")
         assert self.size == 1 or "up to 5 apart" in text
 
     def check_bits_are_compared(self) -> None:
-        def negate_zero(mine: dict[str, torch.Tensor]) -> None:
-            mine["float"][0, 0] = -0.0
+        def negate_zero(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["float"][0, 0] = -0.0
 
         self.expect_difference(negate_zero, "one rank has 0.0, another one -0.0")
 
-        def change_nan(mine: dict[str, torch.Tensor]) -> None:
-            mine["nan"].view(torch.int32)[0] ^= 1
+        def change_nan(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["nan"].view(torch.int32)[0] ^= 1
 
         self.expect_difference(change_nan, "some of the values are NaN or infinite")
 
-        def set_true(mine: dict[str, torch.Tensor]) -> None:
-            mine["bool"][0, 0] = True
+        def set_true(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["bool"][0, 0] = True
 
         self.expect_difference(set_true, "`bool` (bool [2, 3])")
 
     def check_different_dtypes_and_shapes(self) -> None:
-        def change_dtype(mine: dict[str, torch.Tensor]) -> None:
-            mine["float"] = mine["float"].double()
+        def change_dtype(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["float"] = own_tensors["float"].double()
 
         text = self.expect_difference(change_dtype, "1 of 11 differs, `float`")
         if self.size > 1:
             rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
             assert rows == ["float32 [2, 3]", "float64 [2, 3]"], rows
 
-        def change_shape(mine: dict[str, torch.Tensor]) -> None:
-            mine["empty"] = torch.empty(0, 3)
+        def change_shape(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["empty"] = torch.empty(0, 3)
 
         text = self.expect_difference(change_shape, "1 of 11 differs, `empty`")
         if self.size > 1:
@@ -129,30 +129,32 @@ class ParameterChecks:
 
     def check_different_names(self) -> None:
         self.expect_difference(
-            lambda mine: mine.pop("scalar"),
+            lambda own_tensors: own_tensors.pop("scalar"),
             "the parameters are not the same on all ranks: rank 1 does not have `scalar`\n",
         )
         self.expect_difference(
-            lambda mine: mine.update(more=torch.ones(1)),
+            lambda own_tensors: own_tensors.update(more=torch.ones(1)),
             f"{'rank 0 does' if self.size == 2 else 'ranks 0, 2 do'} not have `more`\n",
         )
 
-        def rename(mine: dict[str, torch.Tensor]) -> None:
-            mine["module.bool"] = mine.pop("bool")
+        def rename(own_tensors: dict[str, torch.Tensor]) -> None:
+            own_tensors["module.bool"] = own_tensors.pop("bool")
 
         self.expect_difference(rename, "among them `module.bool`, which others do not have")
 
     def check_a_rank_that_cannot_read(self) -> None:
         self.expect_difference(
-            lambda mine: mine.update(bool=torch.ones(1, device="meta")),
+            lambda own_tensors: own_tensors.update(bool=torch.ones(1, device="meta")),
             "the parameters cannot be compared: rank 1 cannot read them\n"
             "  rank 1   `bool` is on the device meta, and has no bytes to compare",
         )
         self.expect_difference(
-            lambda mine: mine.update(bool=torch.ones(1).to_sparse()), "torch.sparse_coo"
+            lambda own_tensors: own_tensors.update(bool=torch.ones(1).to_sparse()),
+            "torch.sparse_coo",
         )
         self.expect_difference(
-            lambda mine: mine.update(bool=3), "`bool` of the type int, but only tensors can be"
+            lambda own_tensors: own_tensors.update(bool=3),
+            "`bool` of the type int, but only tensors can be",
         )
 
     def check_wrong_calls(self) -> None:
@@ -168,32 +170,32 @@ class ParameterChecks:
         if self.size < 3:
             return
         pair = hvd.add_process_set([0, 2])
-        mine = {"a": torch.tensor([1.0 if self.rank != 1 else 2.0])}
+        own_tensors = {"a": torch.tensor([1.0 if self.rank != 1 else 2.0])}
         if pair.included():
-            hvd.check_parameters(mine, process_set=pair)
-            mine["a"] += self.rank
-            self.expect_error("rank 2", hvd.check_parameters, mine, process_set=pair)
+            hvd.check_parameters(own_tensors, process_set=pair)
+            own_tensors["a"] += self.rank
+            self.expect_error("rank 2", hvd.check_parameters, own_tensors, process_set=pair)
         else:
-            self.expect_error("not a member", hvd.check_parameters, mine, process_set=pair)
+            self.expect_error("not a member", hvd.check_parameters, own_tensors, process_set=pair)
         hvd.remove_process_set(pair)
 
     def check_joined_ranks_do_not_count(self) -> None:
         if self.size < 3:
             return
-        mine = {"a": torch.full((3,), float(self.rank == 0))}
+        own_tensors = {"a": torch.full((3,), float(self.rank == 0))}
         if self.rank != 0:
-            hvd.check_parameters(mine, "left")
-            mine["a"] += self.rank
-            text = self.expect_error("`a`", hvd.check_parameters, mine, "left")
+            hvd.check_parameters(own_tensors, "left")
+            own_tensors["a"] += self.rank
+            text = self.expect_error("`a`", hvd.check_parameters, own_tensors, "left")
             assert "rank 0" not in text and "up to 1 apart" in text
         hvd.join()
 
-    def restart(self, every: int | None) -> None:
+    def restart(self, interval: int | None) -> None:
         """Join a new job with this value of FARANDOLE_CHECK_PARAMETERS; None means its default."""
         hvd.shutdown()
         os.environ.pop("FARANDOLE_CHECK_PARAMETERS", None)
-        if every is not None:
-            os.environ["FARANDOLE_CHECK_PARAMETERS"] = str(every)
+        if interval is not None:
+            os.environ["FARANDOLE_CHECK_PARAMETERS"] = str(interval)
         hvd.init()
 
     def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -263,9 +265,9 @@ class ParameterChecks:
 
     def check_one_part_of_the_parameters_at_a_time(self) -> None:
         """Each element is in exactly one part."""
-        usual, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
+        default_bytes, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
-        for place in range(4):  # an element of the second weight
+        for element in range(4):  # of the second weight
             model = network()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
@@ -274,7 +276,7 @@ class ParameterChecks:
             while self.size > 1:
                 steps += 1
                 if steps == 2 and self.differs:
-                    model[2].weight.data[place // 2, place % 2 * 3] += 0.5
+                    model[2].weight.data[element // 2, element % 2 * 3] += 0.5
                 try:
                     self.train(model, optimizer)
                 except hvd.CallError as error:
@@ -284,9 +286,9 @@ class ParameterChecks:
                     break
                 assert steps < 2 * 10, "not found"
             # Bytes in the order of names: 0.bias 16, 0.weight 80, 2.bias 8, 2.weight 32.
-            offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
-            assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
-        periodic_check.PART_BYTES = usual
+            offset = 16 + 80 + 8 + 4 * (element // 2 * 4 + element % 2 * 3)
+            assert self.size == 1 or steps == 1 + 2 * (offset // 24), (element, steps)
+        periodic_check.PART_BYTES = default_bytes
         self.restart(0)
 
     def check_ranks_that_train_alone_on_purpose(self) -> None:

@@ -43,25 +43,25 @@ class StateChecks:
             model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
             model = model.to(memory_format=torch.channels_last)
             model[1].num_batches_tracked += self.rank
-            mine = dict(model.named_parameters() if named else model.state_dict())
-            old = {name: tensor.detach().clone() for name, tensor in mine.items()}
-            hvd.broadcast_parameters(mine.items() if named else mine, root_rank=self.size - 1)
+            own = dict(model.named_parameters() if named else model.state_dict())
+            old = {name: tensor.detach().clone() for name, tensor in own.items()}
+            hvd.broadcast_parameters(own.items() if named else own, root_rank=self.size - 1)
             self.expect_same_everywhere(model)
             if self.rank == self.size - 1:
-                assert all(torch.equal(old[name], mine[name]) for name in mine)
+                assert all(torch.equal(old[name], own[name]) for name in own)
         self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
 
     def check_broadcast_optimizer_state(self) -> None:
         """The root has trained and changed its options; the other ranks begin."""
-        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
+        makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
             lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
             lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)),
             torch.optim.Rprop,
         ]
-        for kind in kinds:
+        for make_optimizer in makers:
             model, root = network(), self.size - 1
-            optimizer = kind(model.parameters())
+            optimizer = make_optimizer(model.parameters())
             if self.rank == root:
                 for step in range(3):
                     optimizer.zero_grad()
@@ -77,7 +77,7 @@ class StateChecks:
 
     def check_broadcast_of_state_that_no_rank_has(self) -> None:
         """The broadcast makes the state, and training goes as it would without the broadcast."""
-        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
+        makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
             lambda p: hvd.DistributedOptimizer(torch.optim.AdamW(p), op=hvd.Sum),
@@ -91,9 +91,10 @@ class StateChecks:
             torch.optim.ASGD,
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
         ]
-        for kind in kinds:
+        for make_optimizer in makers:
             model, other = network(), network()
-            optimizer, untouched = kind(model.parameters()), kind(other.parameters())
+            optimizer = make_optimizer(model.parameters())
+            untouched = make_optimizer(other.parameters())
             hvd.broadcast_optimizer_state(optimizer, 0)
             assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
             self.expect_equal(model, other, tolerance=0)
@@ -104,7 +105,8 @@ class StateChecks:
                     stepper.step()
             self.expect_equal(model, other)
         model = network()
-        square_loss(model, self.rank, 0).backward()  # gradients must stay, also of frozen layers
+        # The broadcast must keep these gradients, even those of frozen layers.
+        square_loss(model, self.rank, 0).backward()
         next(model.parameters()).requires_grad_(False)
         hvd.broadcast_optimizer_state(torch.optim.SGD(model.parameters(), lr=0.1), 0)
         self.expect_equal(model, network(), tolerance=0)
@@ -187,7 +189,8 @@ class StateChecks:
         assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
-        """Two kinds wrap another optimizer and share its param_groups; the third loads in place."""
+        """Two classes wrap another optimizer and share its param_groups. The third one loads in
+        place."""
 
         class SharingWrapper(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:
@@ -215,17 +218,17 @@ class StateChecks:
         class LoadsInPlace(torch.optim.SGD):
             def load_state_dict(self, state_dict: Any) -> None:
                 self.param_groups[0]["lr"] = state_dict["param_groups"][0]["lr"]
-                for place, parameter in enumerate(self.param_groups[0]["params"]):
-                    self.state[parameter] = state_dict["state"][place]
+                for index, parameter in enumerate(self.param_groups[0]["params"]):
+                    self.state[parameter] = state_dict["state"][index]
 
-        kinds: list[Callable[[Any], Any]] = [
+        makers: list[Callable[[Any], Any]] = [
             SharingWrapper,
             ForwardingWrapper,
             lambda p: LoadsInPlace(p, lr=1.0 - hvd.rank() / 10),
         ]
-        for kind in kinds:
+        for make_optimizer in makers:
             model = network()
-            optimizer = kind(model.parameters())
+            optimizer = make_optimizer(model.parameters())
             [group] = optimizer.param_groups
             for parameter in model.parameters() if self.rank == 0 else ():
                 optimizer.state[parameter]["seen"] = 3

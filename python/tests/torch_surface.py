@@ -108,28 +108,28 @@ class TorchSurface(Suite):
         assert hvd.mpi_enabled()  # otherwise scripts do not use Adasum
         assert hvd.mpi_threads_supported() is True
         assert hvd.nccl_built() == 0 and isinstance(hvd.nccl_built(), int)
-        for absent in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
-            assert absent() is False
+        for query in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
+            assert query() is False
 
     def check_one_name_for_two_operations(self) -> None:
         ones = torch.ones(2)
         for _ in range(3):
             total = hvd.allreduce_async(ones, op=hvd.Sum, name="shared")
             root = hvd.broadcast_async(ones * self.rank, 0, name="shared")
-            every = hvd.allgather(ones[:1], name="shared")
+            gathered = hvd.allgather(ones[:1], name="shared")
             self.expect_error("`shared` is in use", hvd.broadcast_async, ones, 0, name="shared")
             assert hvd.synchronize(root).tolist() == [0.0, 0.0]
             assert hvd.synchronize(total).tolist() == [self.size] * 2
-            assert len(every) == self.size
+            assert len(gathered) == self.size
         if self.size > 1:  # no other call uses the name, so only the name pairs the calls
 
-            def differs() -> None:
+            def call_differently() -> None:
                 if self.rank == 0:
                     hvd.allreduce(ones, name="shared")
                 else:
                     hvd.broadcast(ones, 0, name="shared")
 
-            self.expect_error("the operation differs", differs)
+            self.expect_error("the operation differs", call_differently)
             hvd.allreduce(ones, name="shared")
 
     def check_handles(self) -> None:
@@ -183,7 +183,7 @@ class TorchSurface(Suite):
             for step in range(100):
                 tensor = torch.full((2,), float(self.rank))
                 if self.rank == step % self.size:
-                    time.sleep(0.005)  # the threads of the others really wait
+                    time.sleep(0.005)  # so that the threads of the other ranks wait
                 handle = hvd.allreduce_async_(tensor, name="in threads", op=hvd.Sum)
                 polled = pool.submit(hvd.poll, handle)
                 takes = [pool.submit(hvd.synchronize, handle) for _ in range(3)]
@@ -204,7 +204,7 @@ class TorchSurface(Suite):
             hvd.barrier()  # until rank 0 was interrupted
         handle = hvd.allreduce_async_(tensor, name="interrupted", op=hvd.Sum)
         if self.rank == 0 and self.size > 1:
-            old = signal.signal(signal.SIGALRM, interrupt)
+            former_handler = signal.signal(signal.SIGALRM, interrupt)
             signal.setitimer(signal.ITIMER_REAL, 0.15)
             try:
                 hvd.synchronize(handle)
@@ -212,7 +212,7 @@ class TorchSurface(Suite):
                 assert not hvd.poll(handle)
             else:
                 raise AssertionError("the wait was not interrupted")
-            signal.signal(signal.SIGALRM, old)
+            signal.signal(signal.SIGALRM, former_handler)
             hvd.barrier()
         assert hvd.synchronize(handle) is tensor and hvd.synchronize(handle) is None
         assert tensor.tolist() == [self.size] * 3, tensor
@@ -321,17 +321,17 @@ class TorchSurface(Suite):
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
         """Return 8 sparse rows: rank r has the value 2r + 1 in the rows 0 ... r, twice in row r."""
-        places = torch.tensor([[*range(rank), rank, rank]])
+        indices = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
-        return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)
+        return torch.sparse_coo_tensor(indices, values, (8, 3), check_invariants=True)
 
     def check_sparse(self) -> None:
         dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
         for dtype, group in itertools.product(dtypes, self.my_groups()):
             total = sum(self.rows(rank, dtype).to_dense().double() for rank in group.ranks)
             for op, wanted in ((hvd.Sum, total), (hvd.Average, total / group.size())):
-                mine = self.rows(self.rank, dtype)
-                finish = hvd.sparse_allreduce_async(mine, "sparse", op, group)
+                own = self.rows(self.rank, dtype)
+                finish = hvd.sparse_allreduce_async(own, "sparse", op, group)
                 self.expect_sparse(finish(), wanted.to(dtype))
                 self.expect_sparse(finish(), wanted.to(dtype))
 
@@ -344,18 +344,18 @@ class TorchSurface(Suite):
             torch.empty(2, 0), torch.empty(0), (4, 5), check_invariants=True
         )
         assert hvd.sparse_allreduce_async(empty, "empty", hvd.Sum)().indices().shape == (2, 0)
-        mine = empty
+        own = empty
         if self.rank == 0:
-            mine = torch.eye(5)[:4].to_sparse()
-        found = hvd.sparse_allreduce_async(mine, name=None, op=hvd.Sum)()
+            own = torch.eye(5)[:4].to_sparse()
+        found = hvd.sparse_allreduce_async(own, name=None, op=hvd.Sum)()
         assert torch.equal(found.to_dense(), torch.eye(5)[:4])
 
     def check_sparse_of_different_sizes(self) -> None:
         if self.size == 1:
             return
         for other in (0, self.size - 1):
-            mine = torch.ones(2, 3 + (self.rank == other)).to_sparse()
-            finish = hvd.sparse_allreduce_async(mine, "sizes", hvd.Sum)
+            own = torch.ones(2, 3 + (self.rank == other)).to_sparse()
+            finish = hvd.sparse_allreduce_async(own, "sizes", hvd.Sum)
             text = self.expect_error("`sizes`", finish)
             assert "[2, 4]" in text and "[2, 3]" in text, text
         self.expect_sum_works()
@@ -395,8 +395,8 @@ class TorchSurface(Suite):
             shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
             assert shared, cycle
             fresh = torch.from_dlpack(lifecycle.engine().allocate(400_000))
-            apart = abs(fresh.data_ptr() - memory.data_ptr())
-            assert apart >= memory.nbytes, "memory in use was allocated again"
+            distance = abs(fresh.data_ptr() - memory.data_ptr())
+            assert distance >= memory.nbytes, "memory in use was allocated again"
             memory.copy_(self.tensor((100_000,), seed=cycle))
             hvd.allreduce_(memory, op=hvd.Sum)
             wanted = sum(self.inputs_of_all((100_000,), seed=cycle))
@@ -437,7 +437,7 @@ class TorchSurface(Suite):
         if self.size == 1:
             return
 
-        def again_and_again(call: Callable[..., Any], *arguments: Any) -> None:
+        def call_repeatedly(call: Callable[..., Any], *arguments: Any) -> None:
             for _ in range(10):
                 call(torch.ones(self.size), *arguments, name="again")
 
@@ -449,10 +449,10 @@ class TorchSurface(Suite):
             (hvd.reducescatter_async,),
             (hvd.allreduce_async_,),
         ):
-            for first in (True, False):
-                if (self.rank == 0) == first:
+            for rank_0_calls in (True, False):
+                if (self.rank == 0) == rank_0_calls:
                     self.expect_error(
-                        "`again` is in use by an earlier call", again_and_again, *call
+                        "`again` is in use by an earlier call", call_repeatedly, *call
                     )
                 hvd.barrier()
             hvd.shutdown()

@@ -310,20 +310,20 @@ class TrainingChecks(OptimizerFixture):
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
         """SparseAdam rejects dense gradients. Gradients are set to None, or to zeros in place."""
 
-        def optimizers(model: EmbeddingModel) -> list[torch.optim.Optimizer]:
+        def make_optimizers(model: EmbeddingModel) -> list[torch.optim.Optimizer]:
             tables = [*model.always.parameters()]
             sparse = torch.optim.SparseAdam(tables, lr=0.1)
             return [sparse, torch.optim.Adam(model.dense.parameters())]
 
         for as_dense, to_none in itertools.product((False, True), repeat=2):
             model, reference = EmbeddingModel(), EmbeddingModel()
-            plain = optimizers(reference)
-            ours = [
+            plain = make_optimizers(reference)
+            distributed = [
                 hvd.DistributedOptimizer(optimizer, sparse_as_dense=as_dense)
-                for optimizer in optimizers(model)
+                for optimizer in make_optimizers(model)
             ]
             for step in range(4):
-                self.train_tables(model, ours, [self.rank], step, to_none)
+                self.train_tables(model, distributed, [self.rank], step, to_none)
                 self.train_tables(reference, plain, range(self.size), step, True)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
@@ -357,8 +357,8 @@ class TrainingChecks(OptimizerFixture):
         for step in range(3):
             start = copy.deepcopy(model.state_dict())
             local.load_state_dict(start)
-            for module, chosen in ((model, optimizer), (local, plain)):
-                chosen.zero_grad()
+            for module, module_optimizer in ((model, optimizer), (local, plain)):
+                module_optimizer.zero_grad()
                 for number in range(passes):
                     square_loss(module, self.rank, 2 * step + number).backward()
             optimizer.synchronize()  # has nothing to do

@@ -74,14 +74,17 @@ def clipped_step(model: nn.Module, loss: torch.Tensor) -> torch.optim.SGD:
 
 
 def optimizers(
-    adam: torch.optim.Adam, adamw: torch.optim.AdamW, some: torch.optim.Optimizer, own: OwnOptimizer
+    adam: torch.optim.Adam,
+    adamw: torch.optim.AdamW,
+    unknown: torch.optim.Optimizer,
+    own: OwnOptimizer,
 ) -> None:
-    same: torch.optim.Adam = hvd.DistributedOptimizer(adam)
-    also: torch.optim.AdamW = hvd.DistributedOptimizer(optimizer=adamw, groups=2)
+    distributed_adam: torch.optim.Adam = hvd.DistributedOptimizer(adam)
+    distributed_adamw: torch.optim.AdamW = hvd.DistributedOptimizer(optimizer=adamw, groups=2)
     hvd.DistributedOptimizer(adamw).synchronize()
-    hvd.broadcast_optimizer_state(same, root_rank=0)
-    hvd.broadcast_optimizer_state(also, root_rank=0)
-    assert_type(hvd.DistributedOptimizer(some), torch.optim.Optimizer)
+    hvd.broadcast_optimizer_state(distributed_adam, root_rank=0)
+    hvd.broadcast_optimizer_state(distributed_adamw, root_rank=0)
+    assert_type(hvd.DistributedOptimizer(unknown), torch.optim.Optimizer)
     distributed = hvd.DistributedOptimizer(own)
     assert_type(distributed, OwnOptimizer)
     assert isinstance(distributed, hvd.AnyDistributedOptimizer)

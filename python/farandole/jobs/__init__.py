@@ -89,11 +89,11 @@ def run(
         job.start()
         job.show()
     except BaseException as error:
-        _end_in_any_case(job, error)
+        _end_after_error(job, error)
         raise
     results = [worker.result for worker in job.plan.workers]
     failed = [worker for worker in job.plan.workers if worker.failure is not None]
-    failed.sort(key=lambda worker: worker.rank != job.cause)
+    failed.sort(key=lambda worker: worker.rank != job.first_failed_rank)
     if failed:
         raise failed[0].failure  # type: ignore[misc]
     return results
@@ -135,7 +135,7 @@ class Workers(Sequence[Worker]):
         return html_table(self._title(), self)
 
     def _title(self) -> str:
-        return f"{len(self)} workers on {self[0].address}, launcher {self._job.pid}"
+        return f"{len(self)} workers on {self[0].address}, launcher {self._job.launcher_pid}"
 
 
 class Outcomes(list[Any]):
@@ -254,7 +254,7 @@ class _Settings:
     def environment(self) -> dict[str, str]:
         given = {} if self.env is None else self.env
         if isinstance(given, Mapping) and all(
-            isinstance(word, str) for pair in given.items() for word in pair
+            isinstance(text, str) for pair in given.items() for text in pair
         ):
             return {**os.environ, **given}
         raise CallError(f"env must map names of variables to text; got {self.env!r}")
@@ -357,7 +357,7 @@ def _workers(n: int, runs_function: bool) -> list[Worker]:
     return [Worker(rank, address, runs_function) for rank in range(count)]
 
 
-def _end_in_any_case(job: LaunchedJob, error: BaseException) -> None:
+def _end_after_error(job: LaunchedJob, error: BaseException) -> None:
     """End the job after an error. Another Ctrl-C makes the launcher kill the workers that still
     run."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)

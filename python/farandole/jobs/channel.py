@@ -53,7 +53,7 @@ class IncomingMessage:
         """
         while not self.complete:
             if not self._rest:
-                self._next_target()
+                self._begin_next_target()
                 continue
             try:
                 count = channel.recv_into(self._rest)
@@ -66,13 +66,15 @@ class IncomingMessage:
             self._rest = self._rest[count:]
         return False
 
-    def _next_target(self) -> None:
+    def _begin_next_target(self) -> None:
         target = next(self._targets, None)
         self.complete = target is None
         if target is not None:
             self._rest = memoryview(target)
 
     def _all_targets(self) -> Iterator[bytearray]:
+        """Yield the memory to fill next. Continue only when it is full, because the number and the
+        lengths of the parts are themselves received."""
         count = bytearray(8)
         yield count
         lengths = bytearray(8 * struct.unpack("<Q", count)[0])

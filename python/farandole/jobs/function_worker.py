@@ -25,8 +25,8 @@ from farandole.errors import CallError
 from farandole.jobs.channel import IncomingMessage, OutgoingMessage
 from farandole.lifecycle import described
 
-# A buffer of at least this size is sent as a part of its own. Smaller ones stay in the pickle.
-_OWN_PART_BYTES = 1 << 16
+# A buffer of at least this size is sent as a part of its own. Smaller buffers stay in the pickle.
+_OWN_PART_BYTES_MIN = 1 << 16
 
 
 def main() -> None:
@@ -76,9 +76,9 @@ def packed(result: Any) -> list[bytes | memoryview]:
 
     def is_in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
-        if view.nbytes >= _OWN_PART_BYTES:
+        if view.nbytes >= _OWN_PART_BYTES_MIN:
             parts.append(view)
-        return view.nbytes < _OWN_PART_BYTES
+        return view.nbytes < _OWN_PART_BYTES_MIN
 
     kind = type(result).__qualname__
     try:
@@ -109,13 +109,14 @@ def _failure(error: BaseException) -> bytes:
 
 
 def _without_own_frames(stack: TracebackType | None) -> TracebackType | None:
-    """Return the part of the traceback that begins in the function; None if it was not called."""
-    called = stack
+    """Return the part of the traceback that begins in the function; None if the function was not
+    called."""
+    part = stack
     while stack is not None:
         if stack.tb_frame.f_code.co_filename == __file__:
-            called = stack.tb_next
+            part = stack.tb_next
         stack = stack.tb_next
-    return called
+    return part
 
 
 def _show_without_own_frames(
@@ -124,8 +125,8 @@ def _show_without_own_frames(
     error: BaseException,
     stack: TracebackType | None,
 ) -> None:
-    """Show an exception without our frames. Also remove them from its traceback, which the launcher
-    gets later."""
+    """Show an exception without our frames. Also remove these frames from the exception's
+    traceback, which the launcher gets later."""
     error.__traceback__ = _without_own_frames(stack)
     show(kind, error, error.__traceback__)
 

@@ -23,7 +23,7 @@ def html_table(caption: str, workers: Iterable[Worker]) -> str:
 
 
 def _row(worker: Worker) -> str:
-    outcome = _outcome(worker)  # called first: a result that cannot be unpickled changes the state
+    outcome = _outcome(worker)  # first: if a result cannot be unpickled, this changes the state
     code = "" if worker.exit_code is None else worker.exit_code
     cells = (worker.rank, worker.pid or "", worker.state, code, outcome)
     return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
@@ -35,10 +35,10 @@ def _outcome(worker: Worker) -> str:
     if failure is None:
         if worker.state != "done":
             return ""
-        shown = reprlib.Repr()
-        shown.maxother = shown.maxstring = _TEXT_CHARACTERS_MAX
+        shortener = reprlib.Repr()
+        shortener.maxother = shortener.maxstring = _TEXT_CHARACTERS_MAX
         try:
-            text = shown.repr(result)
+            text = shortener.repr(result)
         except Exception as error:  # one result must not spoil the table
             text = f"a {type(result).__name__}, whose repr() raised a {type(error).__name__}"
     else:

@@ -42,8 +42,8 @@ class LaunchedJob:
     """A job, which begins with start(). The launcher holds a pidfd of this process, so it ends the
     job when this process ends for any reason.
 
-    A thread does everything but show(). Ctrl-C interrupts only the main thread, so it cannot leave
-    the thread's records incomplete. The other methods may be called from any thread.
+    A thread of its own does all the work except show(). Ctrl-C interrupts only the main thread, so
+    it cannot interrupt a change of the job's records. Any thread may call the other methods.
     """
 
     def __init__(self, plan: JobPlan) -> None:
@@ -51,8 +51,8 @@ class LaunchedJob:
         self.messages = OutputTail()  # the output of the launcher
         self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
-        self.cause: int | None = None  # the rank that failed first
-        self.pid: int | None = None  # of the launcher
+        self.first_failed_rank: int | None = None
+        self.launcher_pid: int | None = None
         self._owner = os.getpid()
         self._launched = threading.Event()  # set when a worker has started, or when none will start
         self._problem: Exception | None = None
@@ -77,8 +77,8 @@ class LaunchedJob:
             return
         if self._problem is not None:
             raise FarandoleError(f"cannot start the launcher: {self._problem}")
-        rejection = CallError if self._exit_code in _REJECTIONS else FarandoleError
-        raise rejection(f"no worker could be started: {self._launcher_errors()}")
+        error_type = CallError if self._exit_code in _REJECTIONS else FarandoleError
+        raise error_type(f"no worker could be started: {self._launcher_errors()}")
 
     def _launcher_errors(self) -> str:
         if self._process is not None and not self.plan.keeps_output:
@@ -119,8 +119,8 @@ class LaunchedJob:
         self._thread.join()
 
     def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:
-        """Return, for each stream of the launcher, our end of its pipe, the stream to which show()
-        copies it, and its name."""
+        """Return a row for each stream of the launcher: our end of the pipe, the stream to which
+        show() copies the text, and the stream's name."""
         if self._process is None:
             return []
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -138,8 +138,8 @@ class LaunchedJob:
         self.messages.add(name, chunk)
         _write(target, decoder.decode(chunk, final=not chunk))
 
-    # The methods below run in the thread. In them, `ours` closes this process's ends of pipes and
-    # sockets, and `theirs` closes the launcher's ends once it has started.
+    # The methods below run in the thread. `ours` closes this process's ends of pipes and sockets
+    # when the job has ended. `theirs` closes the launcher's ends when the launcher has started.
 
     def _run(self) -> None:
         try:
@@ -154,13 +154,13 @@ class LaunchedJob:
     def _launch(self, selector: selectors.BaseSelector, ours: ExitStack) -> int:
         """Start the launcher, and return a pidfd of it."""
         with ExitStack() as theirs:
-            caller = os.pidfd_open(os.getpid())
-            theirs.callback(os.close, caller)
-            report, report_end = _pipe(ours, theirs)
+            caller_pidfd = os.pidfd_open(os.getpid())
+            theirs.callback(os.close, caller_pidfd)
+            report, launchers_report = _pipe(ours, theirs)
             selector.register(report, selectors.EVENT_READ, partial(self._read_report, report))
             channels = self._make_channels(selector, ours, theirs)
             streams = self._make_streams(selector, ours, theirs)
-            flags = ["--caller", str(caller), "--report", str(report_end)]
+            flags = ["--caller", str(caller_pidfd), "--report", str(launchers_report)]
             flags += ["--channels", ",".join(map(str, channels))] if channels else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self._process = subprocess.Popen(
@@ -169,10 +169,11 @@ class LaunchedJob:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self.plan.environment,
-                pass_fds=(caller, report_end, *channels, *streams),
-                start_new_session=True,  # this process passes on a terminal's Ctrl-C
+                pass_fds=(caller_pidfd, launchers_report, *channels, *streams),
+                # Keep a terminal's Ctrl-C from the launcher, because this process passes it on.
+                start_new_session=True,
             )
-        self.pid = self._process.pid
+        self.launcher_pid = self._process.pid
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
@@ -180,48 +181,48 @@ class LaunchedJob:
                 os.set_blocking(ours.enter_context(pipe).fileno(), False)
                 reader = partial(_read_text, pipe.fileno(), partial(self.messages.add, name))
                 selector.register(pipe, selectors.EVENT_READ, reader)
-        launcher = os.pidfd_open(self._process.pid)
-        ours.callback(os.close, launcher)
-        return launcher
+        launcher_pidfd = os.pidfd_open(self._process.pid)
+        ours.callback(os.close, launcher_pidfd)
+        return launcher_pidfd
 
     def _make_channels(
         self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
     ) -> list[int]:
-        numbers = []
+        descriptors = []
         for worker in self.plan.workers if self.plan.call else ():
-            channel, end = socket.socketpair()
+            channel, workers_end = socket.socketpair()
             ours.enter_context(channel)
-            numbers.append(theirs.enter_context(end).fileno())
+            descriptors.append(theirs.enter_context(workers_end).fileno())
             channel.setblocking(False)
             sender = partial(_send, selector, channel, OutgoingMessage(self.plan.call), worker)
             selector.register(channel, selectors.EVENT_WRITE, sender)
             self._readers.setdefault(worker.rank, []).append(partial(worker.receive, channel))
-        return numbers
+        return descriptors
 
     def _make_streams(
         self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
     ) -> list[int]:
-        numbers = []
+        descriptors = []
         for worker in self.plan.workers if self.plan.keeps_output else ():
             for name in ("stdout", "stderr"):
-                stream, end = _pipe(ours, theirs)
-                numbers.append(end)
+                stream, workers_end = _pipe(ours, theirs)
+                descriptors.append(workers_end)
                 reader = partial(_read_text, stream, partial(worker.record_output, name))
                 selector.register(stream, selectors.EVENT_READ, reader)
                 self._readers.setdefault(worker.rank, []).append(reader)
-        return numbers
+        return descriptors
 
-    def _follow(self, selector: selectors.BaseSelector, launcher: int) -> None:
-        selector.register(launcher, selectors.EVENT_READ)
-        has_ended = False
-        while not has_ended:
+    def _follow(self, selector: selectors.BaseSelector, launcher_pidfd: int) -> None:
+        selector.register(launcher_pidfd, selectors.EVENT_READ)
+        launcher_has_ended = False
+        while not launcher_has_ended:
             for key, _ in selector.select():
-                if key.fd == launcher:
-                    has_ended = True
+                if key.fd == launcher_pidfd:
+                    launcher_has_ended = True
                 elif not key.data():
                     selector.unregister(key.fileobj)
         for key in list(selector.get_map().values()):  # read what was written just before the end
-            if key.fd != launcher:
+            if key.fd != launcher_pidfd:
                 key.data()
 
     def _read_report(self, report: int) -> bool:
@@ -242,7 +243,7 @@ class LaunchedJob:
                 reader()
             worker.record_end(facts[0], int(facts[1]), self.stopping)
         else:
-            self.cause = worker.rank
+            self.first_failed_rank = worker.rank
 
     def _finish(self) -> None:
         if self._process is not None:

@@ -42,7 +42,7 @@ class OutputTail:
             self._pieces.popleft()
 
     def text(self, stream: str = "") -> str:
-        """Return the text of one stream, or of both in the order in which it came."""
+        """Return the text of one stream, or of both streams in the order in which the text came."""
         with self._lock:
             pieces = [bytes(piece) for name, piece in self._pieces if stream in ("", name)]
         return b"".join(pieces).decode(errors="replace")
@@ -120,8 +120,8 @@ class Worker:
             return False
 
     def record_end(self, kind: str, number: int, stopping: bool) -> None:
-        """Record how the worker has ended: `kind` is "code" or "signal". Everything that it has
-        sent must have been received."""
+        """Record how the worker has ended: `kind` is "code" or "signal". Call this after all data
+        that the worker has sent was received."""
         killed = kind == "signal"
         self.exit_code = 128 + number if killed else number
         if self._incoming.complete:

@@ -57,10 +57,10 @@ class BackwardEnd:
 
 @outside_dynamo
 def _on_pass_end() -> None:
-    nodes, passes = _running_nodes(sys._getframe())
-    if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks
+    nodes, pass_count = _running_nodes(sys._getframe())
+    if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
         _notify_after(nodes[-1])
-    elif passes <= 1:
+    elif pass_count <= 1:
         _notify_listeners()
     # In the remaining case, a hook has called backward(). step() waits for the calls of this pass.
 
@@ -81,20 +81,20 @@ def _notify_listeners() -> None:
 
 def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     """Return the autograd nodes in Python that are running, innermost first, and the number of
-    passes."""
-    nodes, passes = [], 0
+    passes that are running."""
+    nodes, pass_count = [], 0
     while frame is not None:
         if frame.f_code is _APPLY:
             nodes.append(frame.f_locals["self"])
         elif frame.f_code is _RUN:
-            passes += 1
+            pass_count += 1
         frame = frame.f_back
-    return nodes, passes
+    return nodes, pass_count
 
 
 def _notify_after(node: Any) -> None:
-    def end_later(*_: object) -> None:
+    def queue_callback(*_: object) -> None:
         hook.remove()
         _queue_callback(_on_pass_end)
 
-    hook = node.register_hook(end_later)
+    hook = node.register_hook(queue_callback)

@@ -53,22 +53,22 @@ class Combination:
         if self.compression is NoneCompressor:
             return start_in_place(call, marks.apply_to(tensor), name, waits).wait
         sent, context = self.compression.compress(tensor)
-        smaller = start_in_place(call, marks.apply_to(sent), name, waits)
+        handle = start_in_place(call, marks.apply_to(sent), name, waits)
 
         def finish() -> torch.Tensor:
-            smaller.wait()
+            handle.wait()
             return tensor.copy_(self.compression.decompress(sent, context))
 
         return finish
 
 
 class Marks(NamedTuple):
-    """What a rank has done before it combines a bucket; it must be the same on all ranks. The ranks
-    compare the shapes of each call, so marks are dimensions of length 1 in the shape of the call:
-    they cost nothing, and ranks with different marks all get an error."""
+    """Facts that must be the same on all ranks when they combine a bucket. Marks are dimensions of
+    length 1 in the shape of the call. So they cost nothing: the ranks compare the shapes of each
+    call anyway, and all ranks get an error if the shapes differ."""
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
-    changed: bool  # this rank has changed gradients before these were combined
+    changed: bool  # this rank's program changed gradients before the bucket was combined
     frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is frozen
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -127,20 +127,20 @@ class Gradient:
         # backward() to step(), sparse_result is this sparse gradient.
         self.becomes_sparse = False
         self.sparse_result: torch.Tensor | None = None
-        # Used only while the gradient has no place: last_version is its version after the last
-        # pass, and was_unused says whether no rank had the gradient in an earlier step.
+        # Used only while the gradient has no place: last_version is the gradient's version after
+        # the last pass, and was_unused says whether no rank had the gradient in an earlier step.
         self.last_version: Version | None = None
         self.was_unused = False
 
     def save_version(self) -> None:
-        """Remember the gradient as the current pass has left it."""
+        """Remember the version of the gradient that the current pass has computed."""
         gradient = self.parameter.grad
         # The version of a view is useless here, because it also counts writes to other views.
         if gradient is not None and not gradient._is_view():
             self.last_version = version(gradient)
 
     def is_unchanged(self) -> bool:
-        """Return whether the program has not changed the gradient since its last pass."""
+        """Return whether the program has not changed the gradient since the last pass."""
         return self.last_version is None or unchanged(self.parameter.grad, self.last_version)
 
     def set_place(self, place: torch.Tensor) -> None:
@@ -192,7 +192,7 @@ class Gradient:
         self.view.copy_(_dense_detached(value))
 
     def set_sparse_result(self) -> None:
-        """Give the parameter the combined gradient as a sparse one, with the rows that are not
+        """Give the parameter the combined gradient as a sparse tensor, with the rows that are not
         zero."""
         self.sparse_result = self.parameter.grad = self.view.to_sparse(1)
 
@@ -201,7 +201,7 @@ class Gradient:
         return self.bucket is not None and self.bucket.is_unchanged_since_combined(self)
 
     def has_result(self) -> bool:
-        """Return whether the parameter still has the gradient that its bucket gave it."""
+        """Return whether the parameter still has the combined gradient."""
         return self.is_in_bucket() or (
             self.sparse_result is not None and self.parameter.grad is self.sparse_result
         )
@@ -216,8 +216,8 @@ class Gradient:
 
 
 class _AnyBucket:
-    """Gradients that are sent together, and their progress in this step: the part that dense and
-    sparse buckets share."""
+    """Gradients that are sent together, and their progress in this step. This is the base class of
+    dense and sparse buckets."""
 
     def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
         self.name = name
@@ -374,7 +374,7 @@ class Bucket(_AnyBucket):
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
         for gradient in self._sparse:
-            if gradient.parameter.requires_grad:  # otherwise its place has the last step's result
+            if gradient.parameter.requires_grad:  # a frozen parameter has no new gradient
                 gradient.set_sparse_result()
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
@@ -519,8 +519,8 @@ def _new_memory(device: torch.device, size: int) -> torch.Tensor:
 
 
 def _is_shared(memory: torch.Tensor) -> bool:
-    """Return whether the other ranks can map the memory. Memory on another device than the host
-    need not be mapped, so return True."""
+    """Return whether the other ranks can map the memory. Memory of a device need not be mapped, so
+    return True for it."""
     if memory.device.type != "cpu":
         return True
     return lifecycle.engine().is_shared(memory.data_ptr(), memory.numel())

@@ -48,7 +48,7 @@ def _with_result(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
 
 
 def _borrow_for_writing(tensor: torch.Tensor) -> tuple[torch.Tensor, core.BufferView]:
-    """Return the memory that a call in place works on, and a view of that memory. The memory is
+    """Return the memory that an in-place call works on, and a view of that memory. The memory is
     the tensor itself or, if the engine cannot use it, a copy."""
     view = direct_view(tensor)
     if view is not None:
@@ -104,7 +104,7 @@ def _count_write(tensor: torch.Tensor) -> None:
     """Let autograd count a write to the tensor, so that it can detect stale values."""
     try:
         increment_version(tensor)
-    except RuntimeError:  # inference tensors have no count; asking each tensor first costs time
+    except RuntimeError:  # inference tensors have no count; a test before each write costs time
         if not tensor.is_inference():
             raise
 
@@ -155,12 +155,12 @@ class _Operations(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         # Every input that can have a gradient takes part, because another rank may need the
-        # gradient of the same input. The last of `gradients` belongs to the last output,
-        # ctx.received; it is unused.
-        chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
+        # gradient of the same input. The last of `gradients` is unused, because it belongs to the
+        # last output, ctx.received.
+        differentiable = [i for i, g in enumerate(gradients[:-1]) if g.is_floating_point()]
         backwards = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
-            for i in chosen
+            for i in differentiable
         ]
         name = arguments.gradient_name(ctx.name)
         if ctx.grouped:
@@ -169,6 +169,6 @@ class _Operations(torch.autograd.Function):
         else:
             results = [run(backwards[0].operation, backwards[0].array, name)]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
-        for i, backward, (tensor, _) in zip(chosen, backwards, results, strict=True):
+        for i, backward, (tensor, _) in zip(differentiable, backwards, results, strict=True):
             input_gradients[i] = backward.finish(tensor)
         return None, None, None, *input_gradients

@@ -35,17 +35,17 @@ def has_unscaled(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> bool:
 def share_overflow(
     scaler: GradScaler, optimizer: torch.optim.Optimizer, name: OptimizerName, group: Group
 ) -> None:
-    """If a rank has called unscale_() and found an overflow, let all ranks find one, because
-    gradients that were combined after unscale_() may have the overflow on one rank only. All ranks
-    call this function, because some ranks may call unscale_() and others not, for example to log
-    the norm."""
+    """If a rank has called unscale_() and found an overflow, record an overflow on all ranks. The
+    others may not have found it if the gradients were combined after unscale_(). All ranks call
+    this function, because some ranks may call unscale_() and others not, for example to log the
+    norm."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
     unscaled = has_unscaled(scaler, optimizer)
     overflow = unscaled and any(
         bool(found_inf.item()) for found_inf in state["found_inf_per_device"].values()
     )
-    [anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
-    if anywhere and not unscaled:
+    [overflow_anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
+    if overflow_anywhere and not unscaled:
         scaler.unscale_(optimizer)
     elif not unscaled:
         return
@@ -54,6 +54,6 @@ def share_overflow(
     assert scale is not None
     if not found:  # this rank had no gradient; torch rejects a step without an entry
         found[scale.device] = torch.zeros((), device=scale.device)
-    if anywhere > overflow:
+    if overflow_anywhere > overflow:
         for found_inf in found.values():
             found_inf.fill_(1.0)

@@ -57,8 +57,9 @@ class _Errors:
         return True
 
     def pop_first(self) -> Exception:
-        """Return the first error and remove it. Otherwise its traceback, its frame and this object
-        would form a cycle, and only the garbage collector could free the optimizer."""
+        """Return the first error and remove it. Otherwise the error, the frames in its traceback
+        and this object would form a cycle, and only the garbage collector could free the
+        optimizer."""
         return self.found.pop(0)
 
 
@@ -86,8 +87,8 @@ class Gradients:
             name: The name of the optimizer.
             combination: How gradients are combined.
             passes: The number of backward passes per step.
-            groups: Lists of parameters that share a bucket; every other parameter has its own. With
-                None, buckets are filled up to their largest size.
+            groups: Lists of parameters that share a bucket; every other parameter has its own
+                bucket. With None, buckets are filled up to their largest size.
             names: The names of the named parameters, by id().
         """
         self._name, self._combination, self._names = name, combination, names
@@ -103,9 +104,9 @@ class Gradients:
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
         self._unplaced: list[Gradient] = []
-        self._arrived: list[Gradient] = []  # complete ones of _unplaced, in order of completion
+        self._completed: list[Gradient] = []  # of _unplaced, in the order of their completion
         self._complete_count = 0  # complete gradients in this step
-        self._has_extra_pass = False  # one pass too many has added to combined gradients
+        self._has_extra_pass = False  # whether a pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
         self._period = combination.group.period  # the period in which places were given
@@ -172,7 +173,7 @@ class Gradients:
             return
         self._complete_count += 1
         if bucket is None:
-            self._arrived.append(gradient)
+            self._completed.append(gradient)
             return
         bucket.move_if_large(gradient)
         if bucket.complete_one() and not bucket.late:
@@ -212,8 +213,8 @@ class Gradients:
 
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
         """Start a bucket whose gradients are all complete. The last bucket does not start here: its
-        gradients are only moved into it. The end of the pass starts it and waits for it, so that no
-        other thread must be woken."""
+        gradients are only moved into it. The end of the pass starts this bucket and waits for it,
+        so that no other thread must be woken."""
         try:
             if bucket is self._last_bucket:
                 bucket.fill()
@@ -231,7 +232,7 @@ class Gradients:
         last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
             errors.attempt(functools.partial(last.start, self._combination, self._dropped, True))
-        if self._arrived and not self._has_agreed:
+        if self._completed and not self._has_agreed:
             errors.attempt(self._place_common)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
@@ -269,7 +270,7 @@ class Gradients:
             )
         errors = _Errors()
         if (self.reduced or self._complete_count > 0) and self.are_dropped():
-            self._dropped = True  # other ranks may have made another pass since
+            self._dropped = True  # as on the ranks that have made another pass since then
             self._reset()
         self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
@@ -286,16 +287,16 @@ class Gradients:
         # If the first agreement fails, it fails on all ranks: on some of them in backward(), on the
         # others here.
         placed = self._has_agreed or errors.attempt(self._place_common)
-        first_late = len(self._buckets)
+        first_new = len(self._buckets)
         if placed:
             errors.attempt(self._place_rest)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if self._has_extra_pass:
             errors.found.append(changed_error(""))
-        late = [bucket for bucket in remaining if bucket.late] + self._buckets[first_late:]
+        combined_here = [b for b in remaining if b.late] + self._buckets[first_new:]
         others = [bucket for bucket in remaining if not bucket.late]
-        errors.attempt(functools.partial(self._check_changes, changed, others, late))
+        errors.attempt(functools.partial(self._check_changes, changed, others, combined_here))
         self._reset()
         if errors.found:
             self._dropped = False
@@ -308,17 +309,18 @@ class Gradients:
         self,
         changed: bool,
         others: Sequence[Bucket | SparseBucket],
-        late: Sequence[Bucket | SparseBucket],
+        combined_here: Sequence[Bucket | SparseBucket],
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
-        `changed` says whether the program of this rank has done so. All ranks combine the late
-        buckets in reduce(), so all ranks raise the error. The marks of the other buckets have
-        already told all ranks whether gradients were changed."""
+        `changed` says whether the program of this rank has done so. All ranks combine the buckets
+        `combined_here` in reduce(), so all ranks raise the error. The marks of the other buckets
+        have already told all ranks whether gradients were changed."""
         changed_somewhere = changed
-        if late:
+        if combined_here:
             name = f"{self._name}.changed"
             changed_somewhere = bool(allreduce_max([changed], name, self._combination.group)[0])
-        for bucket in (*(others if changed else ()), *(late if changed_somewhere else ())):
+        suspects = [*(others if changed else ()), *(combined_here if changed_somewhere else ())]
+        for bucket in suspects:
             if bucket.has_nonzero():
                 raise changed_error(bucket.name)
 
@@ -347,8 +349,13 @@ class Gradients:
             return
         assert group.period and former
         if self._complete_count > 0 and group.period.registration is former.registration:
-            return  # combined gradients would be combined again; the next step forgets the places
-        self._period, self._dropped = group.period, False  # no rank knows what others did before
+            # Otherwise the gradients that are combined already would be combined again. The next
+            # step forgets the places.
+            return
+        self._period = group.period
+        # Some ranks may be new in this period. They cannot know whether the others have dropped
+        # gradients in the former period, so no rank marks that.
+        self._dropped = False
         self._former_buckets += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()
         self._last_bucket = None
@@ -358,8 +365,8 @@ class Gradients:
         self._reset()
 
     def _place_common(self) -> None:
-        """Give places to the gradients that all ranks have: the first of two agreements in a step.
-        It runs at the end of the first backward pass in which a gradient without a place is
+        """Give places to the gradients that all ranks have. This is the first of two agreements in
+        a step. It runs at the end of the first backward pass in which a gradient without a place is
         complete, or else in step()."""
         self._has_agreed = True
         trained = self._paired("pairing")
@@ -370,7 +377,8 @@ class Gradients:
         self._give_places(agreed, [g for g in trained if agreed[g].on_all_ranks], late=False)
 
     def _place_rest(self) -> None:
-        """Give places to the gradients that some rank has: the second agreement, in step()."""
+        """Give places to the gradients that some rank has. This is the second agreement, in
+        step()."""
         trained = self._paired("pairing.rest")
         if not trained:
             return
@@ -385,7 +393,7 @@ class Gradients:
         for gradient in trained:
             if agreed[gradient].kind != NOTHING:
                 continue
-            if gradient.was_unused:  # give it a place, or the ranks would agree on it in every step
+            if gradient.was_unused:  # without a place, it would need an agreement in every step
                 agreed[gradient] = agreed[gradient]._replace(kind=DENSE)
             else:
                 gradient.was_unused = True
@@ -408,10 +416,10 @@ class Gradients:
     def _agree(
         self, call_suffix: str, trained: Sequence[Gradient], kinds: Sequence[int]
     ) -> dict[Gradient, AgreedGradient]:
-        """Return what the ranks agree on for each gradient. `kinds` has this rank's kinds."""
+        """Return the agreement of the ranks on each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
-        arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
-        agreed = agree(kinds, arrived, f"{self._name}.{call_suffix}", self._combination.group)
+        completed = [index_of[gradient] for gradient in self._completed if gradient in index_of]
+        agreed = agree(kinds, completed, f"{self._name}.{call_suffix}", self._combination.group)
         return dict(zip(trained, agreed, strict=True))
 
     def _give_places(
@@ -419,7 +427,7 @@ class Gradients:
     ) -> None:
         """Put the chosen gradients into new buckets, and start the buckets."""
         ordered = sorted(chosen, key=lambda gradient: agreed[gradient].place)
-        first = len(self._buckets)
+        first_new = len(self._buckets)
         as_dense = self._combination.sparse_as_dense
         for gradient in ordered:
             gradient.becomes_sparse = as_dense and agreed[gradient].kind == SPARSE
@@ -428,7 +436,7 @@ class Gradients:
             if not as_dense and agreed[gradient].kind == SPARSE:
                 self._buckets.append(SparseBucket(self._next_name([gradient]), gradient))
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
-        for bucket in self._buckets[first:]:
+        for bucket in self._buckets[first_new:]:
             bucket.late = late
             self._last_bucket = self._last_bucket if late else bucket
             bucket.start(self._combination, self._dropped)
@@ -492,7 +500,7 @@ class Gradients:
     def _reset(self) -> None:
         self._complete_count = 0
         self._has_agreed = self._has_extra_pass = False
-        self._arrived.clear()
+        self._completed.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
         for gradient in self._unplaced:

@@ -106,9 +106,9 @@ def DistributedOptimizer(  # noqa: N802
     grouped = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
-    kind = type(optimizer)
+    wrapped_class = type(optimizer)
     base = _DistributedDeltas if op is Adasum else AnyDistributedOptimizer
-    distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
+    distributed: Any = object.__new__(type(wrapped_class.__name__, (base, wrapped_class), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
     distributed._combination, distributed._passes, distributed._names = combination, passes, names
@@ -120,8 +120,8 @@ def DistributedOptimizer(  # noqa: N802
     else:
         distributed._gradients = Gradients(name, combination, passes, grouped, names)
         distributed._gradients.add(parameters)
-    if every := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
-        distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
+    if interval := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
+        distributed._check = PeriodicCheck(torch_tensors, interval, name, process_set)
     return distributed
 
 
@@ -144,13 +144,14 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
     return optimizer
 
 
-# The kinds of options that have the same text on all ranks if they are equal.
-_PLAIN_KINDS = (bool, int, float, str, tuple, torch.Tensor, type(None))
+# Two equal values of one of these types have the same text on all ranks.
+_PLAIN_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
 
 
 class AnyDistributedOptimizer(torch.optim.Optimizer):
-    """What DistributedOptimizer() returns, together with the class of the wrapped optimizer. Use it
-    for isinstance() and in annotations; DistributedOptimizer() makes the objects."""
+    """A class of every optimizer that DistributedOptimizer() returns, besides the class of the
+    wrapped optimizer. Use it for isinstance() and in annotations; DistributedOptimizer() makes the
+    objects."""
 
     _combination: Combination
     _passes: int
@@ -305,16 +306,16 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     def _options(self) -> str:
         """Return the class and the options of the wrapped optimizer, for errors."""
-        kind = type(self).__bases__[-1].__name__
+        wrapped_class = type(self).__bases__[-1].__name__
         groups = [
             ", ".join(
                 f"{key}={value.tolist() if isinstance(value, torch.Tensor) else value}"
                 for key, value in group.items()
-                if isinstance(value, _PLAIN_KINDS)
+                if isinstance(value, _PLAIN_TYPES)
             )
             for group in self.param_groups
         ]
-        return f"{kind}({'; '.join(groups)})"
+        return f"{wrapped_class}({'; '.join(groups)})"
 
     def _named_parameters(self) -> dict[str, torch.Tensor]:
         return {
@@ -334,8 +335,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             loss = closure()
             if not self._synchronizing:
                 self._skip_reduce(gradients)
-            elif gradients.needs_reduce():
-                gradients.reduce()  # otherwise the closure itself has called synchronize()
+            elif gradients.needs_reduce():  # not if the closure itself has called synchronize()
+                gradients.reduce()
             gradients.on_step()  # the wrapped step() uses the gradients
             return loss
 
@@ -402,9 +403,9 @@ class _Deltas:
     ) -> None:
         """`names` maps the id() of each named parameter to its name."""
         self._name, self._combination, self._names = name, combination, names
-        self._ids: list[int] = []  # of the parameters in _paired, in the optimizer's order
+        self._ids: list[int] = []  # of the parameters in _paired, but in the optimizer's order
         self._paired: list[torch.Tensor] = []
-        self._period: Period | None = None  # in which they were paired
+        self._period: Period | None = None  # in which the parameters were paired
 
     @outside_dynamo
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -458,8 +459,9 @@ class _DistributedDeltas(AnyDistributedOptimizer):
         )
 
     def _skip_or_unscale(self) -> bool:
-        """Return whether a GradScaler has found an overflow on any rank: all ranks must skip the
-        same steps. If there is none, unscale the gradients, unless unscale_() has done so."""
+        """Return whether a GradScaler has found an overflow on any rank, because all ranks must
+        skip the same steps. If there is no overflow, unscale the gradients, unless unscale_() has
+        done so."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
@@ -484,13 +486,14 @@ class _DistributedDeltas(AnyDistributedOptimizer):
             return super()._step(closure)
         trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
         trained = self._deltas.paired(trained)
-        starts = [parameter.detach().clone() for parameter in trained]
+        values_before = [parameter.detach().clone() for parameter in trained]
         result = super()._step(closure)
-        deltas = [p.detach() - start for p, start in zip(trained, starts, strict=True)]
+        pairs = list(zip(trained, values_before, strict=True))
+        deltas = [parameter.detach() - before for parameter, before in pairs]
         combined: list[torch.Tensor] | None = None
         try:
             combined = self._deltas.combine(deltas)
         finally:  # after an error, undo this rank's step, or the ranks would drift apart
-            for index, (parameter, start) in enumerate(zip(trained, starts, strict=True)):
-                parameter.detach().copy_(start if combined is None else start + combined[index])
+            for index, (parameter, before) in enumerate(pairs):
+                parameter.detach().copy_(before if combined is None else before + combined[index])
         return result

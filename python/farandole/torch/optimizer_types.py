@@ -1,4 +1,4 @@
-"""What DistributedOptimizer() returns, for type checkers.
+"""The types of the results of DistributedOptimizer(), for type checkers.
 
 The result has the class of the wrapped optimizer and also the methods of AnyDistributedOptimizer.
 Python has no type for "a subclass of both" if one of the two is a type variable. So there is one
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     class _SparseAdam(AnyDistributedOptimizer, optim.SparseAdam): ...
 
-    # Older versions of torch lack the next two. With such a version, a checker treats them as Any.
-    # Every optimizer matches Any, so these must come last.
+    # Older versions of torch lack these two optimizers. With such a version, a checker treats them
+    # as Any. Every optimizer matches Any, so these two must come last.
     class _Adafactor(AnyDistributedOptimizer, optim.Adafactor): ...
 
     class _Muon(AnyDistributedOptimizer, optim.Muon): ...

@@ -54,18 +54,20 @@ def start_sparse(
     # The rows are added up on the host. A GPU would add the rows of one index in any order, so the
     # ranks would get different bits.
     coalesced = tensor.detach().coalesce().cpu()
-    dimensions = coalesced.sparse_dim()
+    sparse_dimensions = coalesced.sparse_dim()
     own_indices = coalesced.indices().t()
-    own_sizes = own_indices.new_tensor([coalesced.shape[:dimensions]])
+    own_sizes = own_indices.new_tensor([coalesced.shape[:sparse_dimensions]])
     own_values = coalesced.values()
-    rest = tuple(own_values.shape[1:])
-    marked = own_values.reshape(len(own_values), *(1,) * marks, *rest) if marks else own_values
+    value_shape = tuple(own_values.shape[1:])
+    marked = own_values
+    if marks:
+        marked = own_values.reshape(len(own_values), *(1,) * marks, *value_shape)
     wait = start_gather(torch_tensors, own_sizes, own_indices, marked, name, process_set)
 
     def finish() -> torch.Tensor:
         sizes, indices, values, present_count = wait()
-        values = values.reshape(len(values), *rest) if marks else values
-        shape = (*sizes, *coalesced.shape[dimensions:])
+        values = values.reshape(len(values), *value_shape) if marks else values
+        shape = (*sizes, *coalesced.shape[sparse_dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
         if op is not Sum:
             total = _divided(total, process_set.size() if op is Average else present_count)

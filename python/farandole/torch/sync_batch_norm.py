@@ -149,8 +149,9 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
         normalized, scale, weight, bias = ctx.saved_tensors
         wide = _at_least_float32(gradient)
-        reduced = [dimension for dimension in range(wide.dim()) if dimension != 1]
-        bias_gradient, weight_gradient = wide.sum(reduced), (wide * normalized).sum(reduced)
+        reduced_dimensions = [dimension for dimension in range(wide.dim()) if dimension != 1]
+        bias_gradient = wide.sum(reduced_dimensions)
+        weight_gradient = (wide * normalized).sum(reduced_dimensions)
         input_gradient = None
         if ctx.needs_input_grad[0]:
             means = ctx.count**-1 * allreduce(
@@ -180,12 +181,12 @@ def _gather_statistics(
     """
     channels = values.shape[1]
     count = values.numel() // channels
-    mine = torch.zeros((1, 2 * channels + 1), dtype=torch.float64, device=values.device)
+    own_row = torch.zeros((1, 2 * channels + 1), dtype=torch.float64, device=values.device)
     if count > 0:
         variance, mean = torch.var_mean(values.transpose(0, 1).flatten(1), dim=1, correction=0)
-        mine[0, :-1] = torch.cat((mean, variance))
-    mine[0, -1] = count
-    gathered = allgather(mine, name="sync_batch_norm.statistics", process_set=process_set)
+        own_row[0, :-1] = torch.cat((mean, variance))
+    own_row[0, -1] = count
+    gathered = allgather(own_row, name="sync_batch_norm.statistics", process_set=process_set)
     counts = gathered[:, -1:]
     total = float(counts.sum())
     if total <= 1:

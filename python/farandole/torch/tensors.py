@@ -60,8 +60,8 @@ def check_memory(tensor: torch.Tensor) -> None:
 
 
 def check_writable(tensor: torch.Tensor) -> None:
-    """Raise CallError unless a result can be written into the tensor: besides what check() needs,
-    its elements must not share memory."""
+    """Raise CallError unless a result can be written into the tensor. For that, check() must accept
+    the tensor, and its elements must not share memory."""
     check(tensor)
     if tensor.is_contiguous() or tensor.numel() == 0:
         return
@@ -75,27 +75,28 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def is_contiguous_on_host(tensor: torch.Tensor) -> bool:
-    """Return whether the values of the tensor lie one after another in host memory. The memory of a
-    tensor with the negative or the conjugate bit holds other values."""
+    """Return whether the values of the tensor lie one after another in host memory. For a tensor
+    with the negative or the conjugate bit, return False, because its memory holds other values."""
     if tensor.is_neg() or tensor.is_conj():
         return False
     return tensor.is_contiguous() and tensor.is_cpu
 
 
 def contiguous_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself if it is contiguous and on the host, otherwise a copy that is."""
+    """Return the tensor itself if it is contiguous on the host, otherwise such a copy."""
     if is_contiguous_on_host(tensor):
         return tensor
     return _resolved(tensor).cpu().contiguous()
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor detached, and as a copy if its memory does not hold its values."""
+    """Return the detached tensor, or a copy if the tensor's memory does not hold its values."""
     return tensor.detach().resolve_conj().resolve_neg()
 
 
 def on_device_of(tensor: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    """Return `result`, which is in host memory, or its copy on the device of `tensor`."""
+    """Return `result`, which is in host memory. If `tensor` is on another device, return a copy of
+    `result` on that device."""
     return result if tensor.is_cpu else result.to(tensor.device)
 
 
@@ -133,7 +134,7 @@ def received(memory: core.SharedArray) -> torch.Tensor:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cpu")  # even if the program has another default
+    return torch.empty(shape, dtype=dtype, device="cpu")  # even if the default is another
 
 
 empty_like = torch.empty_like
@@ -153,9 +154,10 @@ def view_of(
     target: torch.Tensor | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
-    """Borrow the memory of `source`, which is contiguous_on_host(tensor), and of `target`, into
-    which the result is written. If `target` is None, the result is in memory of the engine. `shape`
-    is the shape to use instead of the shape of `source`, with the same number of elements."""
+    """Return a view that borrows the memory of `source` and of `target`. `source` is
+    contiguous_on_host(tensor). The result is written into `target` or, if it is None, into memory
+    of the engine. `shape` is the shape to use instead of the shape of `source`, with the same
+    number of elements."""
     dtype = DTYPE_CODES[source.dtype]
     input = output = source.data_ptr()
     if target is not source:

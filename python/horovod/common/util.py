@@ -16,7 +16,7 @@ import farandole
 from farandole import core, reduce_op
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Entry = TypeVar("Entry")
+Item = TypeVar("Item")
 
 EXTENSIONS = ["tensorflow", "torch", "mxnet"]  # the frameworks that Horovod has code for
 
@@ -104,10 +104,10 @@ def num_rank_is_power_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def split_list(l: Sequence[Entry], n: int) -> list[Sequence[Entry]]:  # noqa: E741
+def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741
     """Split a list into n contiguous parts, whose lengths differ by at most one."""
-    length, longer = divmod(len(l), n)
-    ends = [part * length + min(part, longer) for part in range(n + 1)]
+    length, longer_count = divmod(len(l), n)
+    ends = [part * length + min(part, longer_count) for part in range(n + 1)]
     return [l[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
@@ -121,10 +121,10 @@ def is_iterable(x: Any) -> bool:
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
     """Compare the numbers at the beginning of versions such as "2.13.0+cpu"."""
-    return _release(ver) >= _release(target)
+    return _release_numbers(ver) >= _release_numbers(target)
 
 
-def _release(version: Any) -> list[int]:
+def _release_numbers(version: Any) -> list[int]:
     found = re.match(r"\d+(\.\d+)*", version) if isinstance(version, str) else None
     if found is None:
         raise ValueError(f"{version!r} is not a version; write it as in 1.2.3")

@@ -33,8 +33,8 @@ class _Epoch:
     """The batches of one epoch, loaded in a thread."""
 
     def __init__(self, batches: Iterator[Any], queue_size: int) -> None:
-        # Each entry is a list and an error. The list holds one batch. In the last entry, the list
-        # is empty, and the error is None if loading has succeeded.
+        # Each entry is a list and an error. The list holds one batch, and the error is None. Only
+        # in the last entry, the list is empty, and there is an error if loading has failed.
         self._entries: queue.Queue[tuple[list[Any], BaseException | None]] = queue.Queue(queue_size)
         self._closed = threading.Event()
         self._batches = batches
@@ -64,16 +64,16 @@ class _Epoch:
                 self._entries.get_nowait()
 
     def _load(self) -> None:
-        last: BaseException | None = None
+        failure: BaseException | None = None
         try:
             for batch in self._batches:
                 if self._closed.is_set():
                     return
                 self._entries.put(([batch], None))
         except BaseException as error:  # __iter__() raises it
-            last = error
+            failure = error
         if not self._closed.is_set():  # after close(), no one takes entries from the queue
-            self._entries.put(([], last))
+            self._entries.put(([], failure))
 
 
 class AsyncDataLoaderMixin:

@@ -18,8 +18,8 @@ MEBIBYTE = 1024 * 1024
 class Flag:
     """One setting. Its value is None if it was not given.
 
-    negated: the flags that set it to False. If there are any, `names` set it to True, and neither
-        these nor `names` take a value.
+    negated: the flags that set it to False. If there are any, the flags in `names` set it to True,
+        and none of these flags takes a value.
     arguments: the names of the setting as arguments of run(), if they differ from `name`.
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
@@ -87,13 +87,15 @@ def _ignored_switch(name: str, section: str, key: str, why_ignored: str) -> Flag
     )
 
 
-def _autotune_flag(name: str, kind: Callable[[str], Any], value_max: float | None = None) -> Flag:
+def _autotune_flag(
+    name: str, converter: Callable[[str], Any], value_max: float | None = None
+) -> Flag:
     return Flag(
         f"autotune_{name}",
         (f"--autotune-{name.replace('_', '-')}",),
-        type=kind,
+        type=converter,
         key=("autotune", name),
-        value_min=None if kind is str else 0,
+        value_min=None if converter is str else 0,
         value_max=value_max,
         why_ignored=NO_TUNING,
     )
@@ -213,7 +215,7 @@ FLAGS = (
         to_run_flags=_with_value("--stall-limit"),
         help="Seconds after which a waiting call ends the job; 0 means never.",
     ),
-    # This row is after the two above, because `farandole run` uses the last value of a flag.
+    # This row is after the two rows above, because `farandole run` uses the last value of a flag.
     Flag(
         "stall_check",
         ("--stall-check",),

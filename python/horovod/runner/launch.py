@@ -36,16 +36,16 @@ class _Parser(argparse.ArgumentParser):
             for action in self._actions
             for name in action.option_strings
         }
-        place = 0
-        while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
-            name, equals, _ = words[place].partition("=")
+        index = 0
+        while index < len(words) and words[index][:1] == "-" and words[index] not in ("-", "--"):
+            name, equals, _ = words[index].partition("=")
             # Names of flags may be shortened. argparse rejects names that match several flags, or
             # none.
             matches = [flag for flag in value_counts if flag.startswith(name)]
-            place += 1
+            index += 1
             if matches and not equals:
-                place += value_counts[name if name in value_counts else matches[0]]
-        return min(place, len(words))
+                index += value_counts[name if name in value_counts else matches[0]]
+        return min(index, len(words))
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"horovodrun: {message}\nSee `horovodrun --help`.\n")
@@ -102,9 +102,9 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         help="A file with a line such as: localhost slots=N.",
     )
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
-    for end in ("min", "max"):
-        names = (f"--{end}-np", f"--{end}-num-proc")
-        parser.add_argument(*names, type=int, dest=f"{end}_num_proc", help=argparse.SUPPRESS)
+    for bound in ("min", "max"):
+        names = (f"--{bound}-np", f"--{bound}-num-proc")
+        parser.add_argument(*names, type=int, dest=f"{bound}_num_proc", help=argparse.SUPPRESS)
 
 
 def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
@@ -134,7 +134,8 @@ def _converter_of(flag: Flag) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}")
         return value
 
-    convert.__name__ = flag.type.__name__ if flag.type else ""  # for "invalid int value"
+    # argparse uses the name in its error: "invalid int value".
+    convert.__name__ = flag.type.__name__ if flag.type else ""
     return convert
 
 

@@ -3,7 +3,7 @@
 `import torch` registers the backend, because torch loads the entry point farandole_torch_backend.
 Importing this package also registers it, for versions of torch that load no entry points.
 
-- `process_group` has the operations, and `work` has what they return;
+- `process_group` has the operations, and `work` has the objects that they return;
 - `rendezvous` lets the ranks find each other, under any launcher.
 """
 

@@ -1,8 +1,8 @@
 """Groups with another backend for some devices, such as "cpu:gloo,cuda:farandole".
 
-torch replaces the whole group by a process group that is written in Python, and passes no backends
-of other devices to it. So such a group makes a second group of torch for these devices, and passes
-on the calls on their tensors.
+If the process group of a backend is written in Python, torch uses it as the whole group, and makes
+no backends for the other devices. So our process group makes a second group of torch for the other
+devices, and passes on the calls on tensors of these devices.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def backends_of_new_group(backend: object) -> dict[str, str]:
 
 
 def _local(code: CodeType, name: str) -> Any:
-    """Return a variable of a function of torch that is running, or None."""
+    """Return the variable `name` of the function `code` of torch, or None if it is not running."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code is not code:
         frame = frame.f_back
@@ -111,7 +111,7 @@ class OtherBackends:
         serve their device."""
         first: Any = tensors
         while isinstance(first, (list, tuple)) and len(first) > 0:
-            first = next((each for each in first if not isinstance(each, list) or each), None)
+            first = next((item for item in first if not isinstance(item, list) or item), None)
         if not isinstance(first, torch.Tensor) or first.device.type not in self._kinds:
             return None
         found = getattr(self._group, name, None)

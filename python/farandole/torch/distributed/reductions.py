@@ -11,8 +11,9 @@ import torch.distributed as dist
 from farandole.errors import CallError
 from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
-# Either the engine's op, and the factor by which every input is multiplied; or a function of two
-# tensors, which a rank applies to the gathered inputs, because the engine has no such op.
+# A Reduction is either the engine's op, and the factor by which every input is multiplied; or a
+# function of two tensors, which a rank applies to the gathered inputs, because the engine has no
+# such op.
 Bitwise = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Reduction = tuple[ReduceOp, float] | Bitwise
 

@@ -177,9 +177,9 @@ _after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary(
 
 
 def _finish_after_backward(work: Work) -> None:
-    task = torch._C._current_graph_task_id()
-    callback = _after_backward.get(task)
+    pass_number = torch._C._current_graph_task_id()
+    callback = _after_backward.get(pass_number)
     if callback is None:
-        callback = _after_backward[task] = _AfterBackward()
+        callback = _after_backward[pass_number] = _AfterBackward()
         torch.autograd.Variable._execution_engine.queue_callback(callback)
     callback.works.append(work)

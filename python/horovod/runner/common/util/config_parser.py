@@ -14,7 +14,7 @@ SECTIONS = {flag.key[0] for flag in FLAGS if flag.key is not None}
 
 
 def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the values by the names of their flags, and the keys of the file that are unknown.
+    """Return the values by the names of their flags, and the unknown keys of the file.
 
     Raises a ValueError that names the key, its value and the allowed values, or an OSError if the
     file cannot be read.

@@ -16,7 +16,7 @@ def get_env_rank_and_size() -> tuple[int, int]:
     and horovodrun (HOROVOD_RANK and HOROVOD_SIZE), then those of Open MPI, then those of PMI, which
     MPICH and others use. If none are set, as under srun without PMI, return (0, 1). This function
     also works before init()."""
-    for rank, size in _PAIRS:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
+    for rank_name, size_name in _PAIRS:
+        if rank_name in os.environ and size_name in os.environ:
+            return int(os.environ[rank_name]), int(os.environ[size_name])
     return 0, 1

@@ -70,15 +70,16 @@ def get_host_assignments(
     At most max_num_proc slots are used; if it is None, all slots are used. Raises ValueError if
     there are fewer than min_num_proc slots.
     """
-    room = [_slots_of(host) for host in hosts]
-    size = sum(room) if max_num_proc is None else min(sum(room), max_num_proc)
+    slot_counts = [_slots_of(host) for host in hosts]
+    total = sum(slot_counts)
+    size = total if max_num_proc is None else min(total, max_num_proc)
     if size < min_num_proc:
         raise ValueError(
-            f"{min_num_proc} workers are asked for, and the hosts have {sum(room)} slots; ask "
+            f"{min_num_proc} workers are asked for, and the hosts have {total} slots; ask "
             "for fewer workers, or give more slots"
         )
     local_sizes: list[int] = []  # by host
-    for slots in room:
+    for slots in slot_counts:
         local_sizes.append(min(slots, size - sum(local_sizes)))
     places = [(host, local_rank) for host, n in enumerate(local_sizes) for local_rank in range(n)]
     return [
@@ -128,10 +129,10 @@ def check_hosts(hosts: Iterable[HostInfo], workers: int) -> None:
             f"--node K --secret FILE …` on each host, or name this one alone, as in "
             f"localhost:{workers}"
         )
-    slots = [host.slots for host in listed]
-    room = sum(number for number in slots if number is not None)
-    if None not in slots and room < workers:
+    slot_counts = [host.slots for host in listed]
+    total = sum(count for count in slot_counts if count is not None)
+    if None not in slot_counts and total < workers:
         raise ValueError(
-            f"{workers} workers are asked for, and the hosts have {room} slots; "
+            f"{workers} workers are asked for, and the hosts have {total} slots; "
             f"give localhost:{workers}, or ask for fewer workers"
         )
