@@ -256,6 +256,8 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
     return given != variables.end() ? given->second.c_str() : std::getenv(name);
   }));
   job.stall_warning = stall_warning_of(knobs);
+  job.timeline_path = timeline_path_of(knobs);
+  job.timeline_bytes = knobs.timeline_bytes;
   if (job.nodes) {
     job.nodes->workers = job.workers;
     job.nodes->start_timeout = knobs.start_timeout;

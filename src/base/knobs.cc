@@ -143,6 +143,10 @@ Status read_knobs(Knobs& knobs, const Environment& environment) {
   return {};
 }
 
+std::string timeline_path_of(const Knobs& knobs) {
+  return knobs.timeline_path == "DYNAMIC" ? std::string() : knobs.timeline_path;
+}
+
 std::chrono::seconds stall_warning_of(const Knobs& knobs) {
   if (knobs.stall_limit.count() == 0) return knobs.stall_warning;
   const auto latest = std::max(knobs.stall_limit / 2, std::chrono::seconds(1));

@@ -37,6 +37,9 @@ Status read_knobs(Knobs& knobs, const Environment& environment);
 // limit, the warning must come before the ranks reach this limit, even if the user has switched
 // warnings off.
 std::chrono::seconds stall_warning_of(const Knobs& knobs);
+// Returns the file of the timeline that starts with the job; empty for none. In Horovod, DYNAMIC
+// allows start_timeline() later. Here that is always allowed.
+std::string timeline_path_of(const Knobs& knobs);
 // Sets one knob. `shown_name` is what the user wrote before the text, such as "--log-level".
 // Errors: kFixCall if the text is not an allowed value.
 Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view shown_name,

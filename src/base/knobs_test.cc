@@ -138,6 +138,8 @@ TEST(Knobs, texts_stay_as_they_are) {
   const auto knobs = read({{"HOROVOD_TIMELINE", "/Tmp/a b.json"}});
   ASSERT_TRUE(knobs.ok()) << knobs.status().message();
   EXPECT_EQ(knobs->timeline_path, "/Tmp/a b.json");
+  EXPECT_EQ(timeline_path_of(*knobs), "/Tmp/a b.json");
+  EXPECT_EQ(timeline_path_of(*read({{"HOROVOD_TIMELINE", "DYNAMIC"}})), "");
 }
 
 TEST(Knobs, know_what_must_be_the_same_on_all_ranks) {

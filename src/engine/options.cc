@@ -21,8 +21,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
       options.rendezvous_id = std::move(foreign->rendezvous_id);
     }
   }
-  // In Horovod, DYNAMIC allows start_timeline() later. Here that is always allowed.
-  if (options.timeline_path == "DYNAMIC") options.timeline_path.clear();
+  options.timeline_path = timeline_path_of(options);
   return options;
 }
 

@@ -36,6 +36,7 @@
 #include "launcher/reserved_port.h"
 #include "launcher/stall_reports.h"
 #include "launcher/supervision.h"
+#include "launcher/timeline_collection.h"
 #include "launcher/worker_environment.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
@@ -103,6 +104,7 @@ class Agent {
   void serve_nodes();
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
+  void collect_timelines();
   Status begin_output();
   Status start_all();
   void reserve_port();
@@ -144,6 +146,7 @@ class Agent {
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
+  std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
   InitWatch init_watch_;
   StallReports stalls_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
@@ -234,6 +237,10 @@ Status Agent::join_nodes() {
   }
   layout_ = nodes_->layout();
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
+  timelines_.emplace(
+      layout_, nodes_->link(),
+      TimelineCollection::Target{setup_.options.timeline_path, setup_.options.timeline_bytes},
+      [this](const std::string& line) { output_.notice(line); });
   return {};
 }
 
@@ -250,8 +257,10 @@ void Agent::serve_nodes() {
     if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
   }
   for (const auto& exit : news->exits) report_exit(*store_, static_cast<int>(exit.rank), exit.how);
-  if (supervision_)
-    for (const auto& question : news->questions) stalls_.handle(question, now());
+  for (const auto& question : news->questions) {
+    if (supervision_) stalls_.handle(question, now());
+    if (timelines_) timelines_->handle(question, now());
+  }
   for (const auto& failure : news->failures) {
     if (other_failure_.empty()) other_failure_ = failure;
     if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
@@ -597,6 +606,7 @@ int Agent::finish(int exit_code) {
   output_.read_remaining();
   if (supervision_) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
+  collect_timelines();
   output_.close();
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
@@ -634,6 +644,25 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
                  : skip_waits_           ? signal_name(last_signal_) + " has ended it"
                                          : "the other nodes have not ended"));
   return skip_waits_ ? 128 + last_signal_ : 1;
+}
+
+// Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
+// not depend on it.
+void Agent::collect_timelines() {
+  if (!timelines_) return;
+  const NodeLink& link = nodes_->link();
+  timelines_->begin(store_->text_at(keys::job_name()).value_or(""), now());
+  while (link.outcome() && !timelines_->is_over() && nodes_failure_.ok() && !foreground_is_gone_ &&
+         !skip_waits_) {
+    TimePoint next = timelines_->deadline();
+    if (const auto other = deadline()) next = std::min(next, *other);
+    for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
+    serve_nodes();
+    timelines_->time_passed(now());
+  }
+  timelines_->give_up(skip_waits_       ? signal_name(last_signal_) + " has ended the collection"
+                      : !link.outcome() ? "not all nodes have ended"
+                                        : nodes_failure_.message());
 }
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.

@@ -43,6 +43,8 @@ struct JobOptions {
   OutputOptions output;
   // How long a call may wait for other ranks before the launcher prints a warning; 0: no warnings.
   std::chrono::seconds stall_warning{10};
+  std::string timeline_path;  // the timeline of this node's workers; empty: none
+  std::size_t timeline_bytes = 0;
   CallerDescriptors caller;
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;

@@ -30,6 +30,8 @@ class FakeLink final : public NodeLink {
   void report_failing(const std::string& /*why*/) override {}
   void report_end(int /*exit_code*/) override {}
   void tell(const NodeMessage& message) override { told.push_back(message); }
+  void tell_node(int /*node*/, const NodeMessage& /*message*/) override {}
+  bool is_connected(int /*node*/) const override { return true; }
   std::optional<bool> outcome() const override { return std::nullopt; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }

@@ -116,6 +116,12 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
   if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
   if (std::holds_alternative<WorkerReport>(message) || std::holds_alternative<StackReport>(message))
     news.questions.push_back(message);
+  if (const auto* piece = std::get_if<TimelinePiece>(&message);
+      piece != nullptr && piece->node == static_cast<std::uint32_t>(guest.node))
+    news.questions.push_back(message);
+  if (const auto* end = std::get_if<TimelineEnd>(&message);
+      end != nullptr && end->node == static_cast<std::uint32_t>(guest.node))
+    news.questions.push_back(message);
   if (const auto* failing = std::get_if<Failing>(&message))
     fail(guest.node, roll_.name(guest.node) + ": " + escape_controls(failing->why), &news);
   if (const auto* ended = std::get_if<Ended>(&message)) {
@@ -149,16 +155,18 @@ void FirstNode::reject(Guest& guest, const std::string& why, TimePoint now) {
   guest.leave_by = now + kRejectedTime;
 }
 
+Status FirstNode::update_interest(std::uint64_t id, Guest& guest) {
+  if (guest.channel.has_unsent() == guest.waits_to_send) return {};
+  guest.waits_to_send = guest.channel.has_unsent();
+  return events_.change(guest.channel.descriptor(), id, guest.waits_to_send);
+}
+
 Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
                                  NodeNews& news) {
   const int node = guest->second.node;
   NodeChannel& channel = guest->second.channel;
   const bool late = node < 0 && guest->second.leave_by <= now;
-  if (channel.status().ok() && !late) {
-    if (channel.has_unsent() == guest->second.waits_to_send) return {};
-    guest->second.waits_to_send = channel.has_unsent();
-    return events_.change(channel.descriptor(), guest->first, channel.has_unsent());
-  }
+  if (channel.status().ok() && !late) return update_interest(guest->first, guest->second);
   if (node >= 0) {
     roll_.leave(node);
     if (start_ && !roll_.has_ended(node))
@@ -201,7 +209,23 @@ void FirstNode::tell_who_is_missing(NodeNews& news) {
 
 void FirstNode::send_to_nodes(const NodeMessage& message, int except) {
   for (auto& [id, guest] : guests_)
-    if (guest.node >= 0 && guest.node != except) guest.channel.send(message);
+    if (guest.node >= 0 && guest.node != except) send(id, guest, message);
+}
+
+void FirstNode::tell_node(int node, const NodeMessage& message) {
+  for (auto& [id, guest] : guests_)
+    if (guest.node == node) send(id, guest, message);
+}
+
+void FirstNode::send(std::uint64_t id, Guest& guest, const NodeMessage& message) {
+  guest.channel.send(message);
+  // An error shows at the next advance().
+  (void)update_interest(id, guest);
+}
+
+bool FirstNode::is_connected(int node) const {
+  return std::ranges::any_of(guests_,
+                             [node](const auto& entry) { return entry.second.node == node; });
 }
 
 Status FirstNode::give_up(Status why) {

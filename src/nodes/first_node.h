@@ -29,6 +29,8 @@ class FirstNode final : public NodeLink {
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;
   void tell(const NodeMessage& message) override { send_to_nodes(message); }
+  void tell_node(int node, const NodeMessage& message) override;
+  bool is_connected(int node) const override;
   std::optional<bool> outcome() const override { return roll_.outcome(); }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
@@ -50,6 +52,8 @@ class FirstNode final : public NodeLink {
   Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
   Status greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news);
   void reject(Guest& guest, const std::string& why, TimePoint now);
+  Status update_interest(std::uint64_t id, Guest& guest);
+  void send(std::uint64_t id, Guest& guest, const NodeMessage& message);
   Status remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
                         NodeNews& news);
   void fail(int node, const std::string& why, NodeNews* news);

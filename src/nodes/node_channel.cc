@@ -23,9 +23,10 @@ Status NodeChannel::flush() {
     const auto rest = std::span(unsent_).subspan(unsent_from_);
     FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, rest));
     unsent_from_ += count;
-    if (count == 0) return {};
+    if (count == 0) break;
   }
-  unsent_.clear();
+  // Also if something is left, because a sender that never pauses would fill the memory.
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(unsent_from_));
   unsent_from_ = 0;
   return {};
 }

@@ -21,7 +21,8 @@ struct NodeNews {
   std::vector<std::string> failures;  // parts of the job on other nodes that fail, in words
   std::vector<WorkerExit> exits;      // node 0: workers of other nodes that have ended
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  std::vector<NodeMessage> questions;  // questions about workers, and answers: WorkersWanted …
+  // Questions of other launchers, and answers: WorkersWanted, TimelineWanted …
+  std::vector<NodeMessage> questions;
 };
 
 // One thread may use it. No function blocks, except that a look-up of the endpoint's name may
@@ -40,9 +41,13 @@ class NodeLink {
   virtual void report_exit(const WorkerExit& exit) = 0;     // once per worker
   virtual void report_failing(const std::string& why) = 0;  // at most once
   virtual void report_end(int exit_code) = 0;               // at most once
-  // Sends a question about workers, or an answer: node 0 to all other nodes, the others to node 0.
-  // Call it after start().
+  // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it after
+  // start().
   virtual void tell(const NodeMessage& message) = 0;
+  // Node 0: sends a message to one other node.
+  virtual void tell_node(int node, const NodeMessage& message) = 0;
+  // Whether messages can reach this node, which is 0 for the other nodes.
+  virtual bool is_connected(int node) const = 0;
   // Whether the job has succeeded on all nodes. Empty while one of them still runs.
   virtual std::optional<bool> outcome() const = 0;
 

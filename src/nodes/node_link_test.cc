@@ -32,6 +32,7 @@ struct Launcher {
   std::vector<std::string> failures{};
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
+  std::vector<NodeMessage> questions{};
   Status error{};
 
   bool started() const { return link->start().has_value(); }
@@ -44,6 +45,7 @@ struct Launcher {
     std::ranges::move(news->failures, std::back_inserter(failures));
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
+    std::ranges::move(news->questions, std::back_inserter(questions));
   }
 };
 
@@ -131,6 +133,49 @@ TEST_F(NodeLinks, EndTogether) {
   EXPECT_EQ(zero.link->outcome(), true);
   EXPECT_EQ(one.link->outcome(), true);
   EXPECT_TRUE(zero.failures.empty());
+}
+
+TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
+  Launcher& zero = first(3);
+  Launcher& one = other(1, 3);
+  Launcher& two = other(2, 3);
+  run_until_started();
+  for (const Launcher& launcher : launchers_) launcher.link->report_end(0);
+  run_until([&] { return one.link->outcome() && two.link->outcome(); });
+  zero.link->tell(TimelineWanted{8, "job", "{}"});
+  zero.link->tell_node(2, TimelineWanted{1, "", ""});
+  run_until([&] { return one.questions.size() == 1 && two.questions.size() == 2; });
+  EXPECT_EQ(two.questions.back(), (NodeMessage(TimelineWanted{1, "", ""})));
+  one.link->tell(TimelinePiece{2, "of another node"});
+  one.link->tell(TimelineEnd{2, "of another node"});
+  one.link->tell(TimelinePiece{1, "text"});
+  one.link->tell(TimelineEnd{1, "why"});
+  run_until([&] { return zero.questions.size() == 2; });
+  EXPECT_THAT(zero.questions, ElementsAre(NodeMessage(TimelinePiece{1, "text"}),
+                                          NodeMessage(TimelineEnd{1, "why"})));
+  EXPECT_EQ(one.questions.size(), 1U);
+  EXPECT_TRUE(zero.link->is_connected(1));
+  EXPECT_TRUE(two.link->is_connected(0));
+  one.link.reset();
+  run_until([&] { return !zero.link->is_connected(1); });
+  EXPECT_TRUE(zero.link->is_connected(2));
+  zero.link.reset();
+  run_until([&] { return !two.link->is_connected(0); });
+  EXPECT_TRUE(two.failures.empty());
+  EXPECT_EQ(two.link->outcome(), true);
+}
+
+TEST_F(NodeLinks, CarryMoreThanTheKernelKeeps) {
+  constexpr std::size_t kPieces = 200;
+  Launcher& zero = first(2);
+  Launcher& one = other(1, 2);
+  run_until_started();
+  for (std::size_t i = 0; i < kPieces; ++i)
+    one.link->tell(TimelinePiece{1, std::string(60'000, static_cast<char>('a' + i % 26))});
+  run_until([&] { return zero.questions.size() == kPieces; });
+  for (std::size_t i = 0; i < kPieces; ++i)
+    EXPECT_EQ(std::get<TimelinePiece>(zero.questions[i]).text.front(),
+              static_cast<char>('a' + i % 26));
 }
 
 TEST_F(NodeLinks, HearOfFailuresOnce) {

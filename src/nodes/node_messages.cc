@@ -33,6 +33,12 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.ranks);
   else if constexpr (std::is_same_v<Message, StackReport>)
     visit(message.lines);
+  else if constexpr (std::is_same_v<Message, TimelineWanted>)
+    visit(message.pieces), visit(message.job), visit(message.first_event);
+  else if constexpr (std::is_same_v<Message, TimelinePiece>)
+    visit(message.node), visit(message.text);
+  else if constexpr (std::is_same_v<Message, TimelineEnd>)
+    visit(message.node), visit(message.why);
 }
 
 struct Writing {

@@ -91,9 +91,34 @@ struct StackReport {
   friend bool operator==(const StackReport&, const StackReport&) = default;
 };
 
+// 0 →, after Over: send so many more pieces of your ranks' timeline, which is that of `job`. If
+// `first_event` is also the first event in the receiver's file, then both nodes have the same file,
+// and nothing is to be sent. 0 pieces: node 0 wants nothing more.
+struct TimelineWanted {
+  std::uint32_t pieces = 0;
+  std::string job;
+  std::string first_event;
+  friend bool operator==(const TimelineWanted&, const TimelineWanted&) = default;
+};
+
+// → 0: the next part of the lines in a timeline; it may end inside a line.
+struct TimelinePiece {
+  std::uint32_t node = 0;
+  std::string text;
+  friend bool operator==(const TimelinePiece&, const TimelinePiece&) = default;
+};
+
+// → 0: all lines of the timeline were sent; if not, why.
+struct TimelineEnd {
+  std::uint32_t node = 0;
+  std::string why;
+  friend bool operator==(const TimelineEnd&, const TimelineEnd&) = default;
+};
+
 // The position of a type in this list is the message's first byte.
 using NodeMessage = std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
-                                 WorkersWanted, WorkerReport, StacksWanted, StackReport>;
+                                 WorkersWanted, WorkerReport, StacksWanted, StackReport,
+                                 TimelineWanted, TimelinePiece, TimelineEnd>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

@@ -51,7 +51,6 @@ Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
 
 Result<NodeNews> OtherNode::advance(TimePoint now) {
   NodeNews news;
-  if (outcome_) return news;
   if (channel_ == nullptr && !start_) FARANDOLE_TRY(connect(now, news));
   if (channel_ != nullptr) FARANDOLE_TRY(receive(now, news));
   const TimePoint deadline = start_deadline_ + (channel_ == nullptr ? Duration() : kLastWordTime);
@@ -149,7 +148,8 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   if (const auto* failing = std::get_if<Failing>(&message))
     news.failures.push_back(escape_controls(failing->why));
   if (start_ && (std::holds_alternative<WorkersWanted>(message) ||
-                 std::holds_alternative<StacksWanted>(message)))
+                 std::holds_alternative<StacksWanted>(message) ||
+                 std::holds_alternative<TimelineWanted>(message)))
     news.questions.push_back(message);
   if (const auto* over = std::get_if<Over>(&message)) outcome_ = over->succeeded;
   return {};

@@ -27,6 +27,8 @@ class OtherNode final : public NodeLink {
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;
   void tell(const NodeMessage& message) override;
+  void tell_node(int /*node*/, const NodeMessage& message) override { tell(message); }
+  bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
   std::optional<bool> outcome() const override { return outcome_; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;

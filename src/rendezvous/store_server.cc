@@ -101,6 +101,14 @@ std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const
   return reader.ok() ? std::optional(value) : std::nullopt;
 }
 
+std::optional<std::string> StoreServer::text_at(const std::string& key) const {
+  const auto found = table_.find(key);
+  if (!found.ok() || *found == nullptr) return {};
+  ByteReader reader((*found)->bytes);
+  std::string value = reader.get_text();
+  return reader.ok() ? std::optional(std::move(value)) : std::nullopt;
+}
+
 std::vector<std::string> StoreServer::serve_ready() {
   std::array<epoll_event, kEventsPerCall> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerCall, 0);

@@ -41,6 +41,8 @@ class StoreServer {
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   // The value of a key that has an i64; empty if there is no such value.
   std::optional<std::int64_t> number_at(const std::string& key) const;
+  // The same for a text.
+  std::optional<std::string> text_at(const std::string& key) const;
 
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }

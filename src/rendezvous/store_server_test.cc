@@ -338,6 +338,19 @@ TEST(StoreServer, ReadsANumberForTheLauncher) {
     EXPECT_EQ((*server)->number_at(key), std::nullopt) << key;
 }
 
+TEST(StoreServer, ReadsATextForTheLauncher) {
+  const auto server = StoreServer::create("the launcher");
+  ASSERT_TRUE(server.ok());
+  ByteWriter writer;
+  writer.put_text("hen");
+  ASSERT_TRUE((*server)->set("text", writer.take()).ok());
+  ASSERT_TRUE((*server)->set("empty", {}).ok());
+  ASSERT_TRUE((*server)->add("counter", 7).ok());
+  EXPECT_EQ((*server)->text_at("text"), "hen");
+  for (const auto* key : {"empty", "counter", "absent"})
+    EXPECT_EQ((*server)->text_at(key), std::nullopt) << key;
+}
+
 TEST(StoreServer, NeedsADescriptor) {
   const NoFreeDescriptors full;
   const auto server = StoreServer::create("the launcher");

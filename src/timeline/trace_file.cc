@@ -10,14 +10,13 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/try.h"
 
 namespace farandole {
 namespace {
 
 constexpr off_t kWritersByte = 0;
 constexpr off_t kWriteLockByte = 1;
-// Longer than any line, even a line with the longest name that ranks can exchange.
-constexpr std::size_t kLineBytesMax = 256 * 1024;
 // If a process is killed, its write within one page is either complete or not done. So no line
 // crosses a page border, unless it is longer than a page.
 constexpr std::size_t kPageBytes = 4096;
@@ -38,8 +37,8 @@ bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
 
 class WriteLock {
  public:
-  explicit WriteLock(const Descriptor& file)
-      : file_(file), error_(lock(file, F_WRLCK, kWriteLockByte, true) ? 0 : errno) {}
+  WriteLock(const Descriptor& file, bool waits)
+      : file_(file), error_(lock(file, F_WRLCK, kWriteLockByte, waits) ? 0 : errno) {}
   ~WriteLock() { lock(file_, F_UNLCK, kWriteLockByte, false); }
   WriteLock(const WriteLock&) = delete;
   WriteLock& operator=(const WriteLock&) = delete;
@@ -99,20 +98,32 @@ std::string cannot_write(const std::string& path, std::string_view why) {
 }  // namespace
 
 Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head) {
+  FARANDOLE_TRY_ASSIGN(TraceFile file, open_regular(path, O_CREAT));
+  FARANDOLE_TRY(file.begin_or_continue(head));
+  return file;
+}
+
+Result<TraceFile> TraceFile::open_existing(const std::string& path, const std::string& job) {
+  FARANDOLE_TRY_ASSIGN(TraceFile file, open_regular(path, 0));
+  file.waits_for_lock_ = false;
+  FARANDOLE_TRY(file.continue_job(job));
+  return file;
+}
+
+Result<TraceFile> TraceFile::open_regular(const std::string& path, int flags) {
   // O_NONBLOCK: opening a pipe must not wait for its other end.
   TraceFile file(
       path, Descriptor::beyond_standard(
-                ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
+                ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0666)));
   struct stat info{};
   if (!file.file_.valid() || ::fstat(file.file_.get(), &info) != 0) return file.error_status(errno);
   if (!S_ISREG(info.st_mode))
     return Status::fix_call(cannot_write(path, "it is not a regular file"));
-  if (const Status joined = file.begin_or_continue(head); !joined.ok()) return joined;
   return file;
 }
 
 Status TraceFile::begin_or_continue(const TraceHead& head) {
-  const WriteLock write_lock(file_);
+  const WriteLock write_lock(file_, waits_for_lock_);
   if (write_lock.error() != 0) return error_status(write_lock.error());
   const bool alone = lock(file_, F_WRLCK, kWritersByte, false);
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
@@ -124,13 +135,28 @@ Status TraceFile::begin_or_continue(const TraceHead& head) {
     if (const int error = truncate(file_, 0); error != 0) return error_status(error);
     if (const int error = write_at_end(head.text()); error != 0) return error_status(error);
   }
+  return begin_writing();
+}
+
+Status TraceFile::continue_job(const std::string& job) {
+  const WriteLock write_lock(file_, waits_for_lock_);
+  if (write_lock.error() != 0) return error_status(write_lock.error());
+  const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
+  if (!found || found->job != job)
+    return Status::fix_call(cannot_write(path_, "it is not the timeline of this job"));
+  head_ = *found;
+  return begin_writing();
+}
+
+// Repairs the end of the file, and takes the lock that all writers share.
+Status TraceFile::begin_writing() {
   if (const int error = write_at_end({}); error != 0) return error_status(error);
   bytes_at_open_ = bytes_;
   return lock(file_, F_RDLCK, kWritersByte, false) ? Status() : error_status(errno);
 }
 
 Status TraceFile::append(std::string_view lines) {
-  const WriteLock write_lock(file_);
+  const WriteLock write_lock(file_, waits_for_lock_);
   const int error = write_lock.error() == 0 ? write_at_end(lines) : write_lock.error();
   return error == 0 ? Status() : error_status(error);
 }
@@ -153,7 +179,7 @@ int TraceFile::repair() {
 }
 
 int TraceFile::cut_to_line(std::size_t bytes_max) {
-  const std::size_t tail_bytes = std::min(bytes_max, kLineBytesMax);
+  const std::size_t tail_bytes = std::min(bytes_max, kTraceLineBytesMax);
   const auto end = read_at(file_, bytes_max - tail_bytes, tail_bytes).rfind('\n');
   bytes_ = end == std::string::npos ? 0 : bytes_max - tail_bytes + end + 1;
   return truncate(file_, bytes_);
@@ -175,11 +201,13 @@ int TraceFile::write_at_end(std::string_view text) {
     }
     at += bytes;
   } while (!text.empty());
+  bytes_ = at;
   return 0;
 }
 
 Status TraceFile::error_status(int error) const {
-  const std::string text = cannot_write(path_, std::strerror(error));
+  const std::string text =
+      cannot_write(path_, error == EAGAIN ? "another process writes to it" : std::strerror(error));
   return std::ranges::find(kPathErrors, error) != kPathErrors.end() ? Status::fix_call(text)
                                                                     : Status::stop(text);
 }

@@ -19,7 +19,8 @@
 
 namespace farandole {
 
-// Only one thread may use it. All calls may block while another rank writes.
+// Only one thread may use it. All calls may block while another rank writes, unless the file was
+// opened by open_existing().
 class TraceFile {
  public:
   // Opens the file. If it belongs to the same job, new lines are appended; otherwise its contents
@@ -27,10 +28,16 @@ class TraceFile {
   // not a regular file, another job writes to it), kStop (a limit of the system, no locks on this
   // file system).
   static Result<TraceFile> open(const std::string& path, const TraceHead& head);
+  // Opens the file of this job, which must exist, to append lines to it. Neither this call nor
+  // append() waits for other writers. Errors: as open(), and kFixCall if the file is not that of
+  // the job; kStop, also from append(), if another process is writing.
+  static Result<TraceFile> open_existing(const std::string& path, const std::string& job);
 
   // The head of the file, which another rank may have written.
   const TraceHead& head() const { return head_; }
   std::size_t bytes_at_open() const { return bytes_at_open_; }
+  // The length of all lines after the last call of this object.
+  std::size_t bytes() const { return bytes_; }
 
   // Appends whole lines. If there is an error, appends nothing. Errors: those of open().
   Status append(std::string_view lines);
@@ -43,7 +50,10 @@ class TraceFile {
  private:
   TraceFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
 
+  static Result<TraceFile> open_regular(const std::string& path, int flags);
   Status begin_or_continue(const TraceHead& head);
+  Status continue_job(const std::string& job);
+  Status begin_writing();
   // These functions return an errno value, or 0 if there was no error.
   int repair();
   int cut_to_line(std::size_t bytes_max);
@@ -54,7 +64,8 @@ class TraceFile {
   Descriptor file_;
   TraceHead head_;
   std::size_t bytes_at_open_ = 0;
-  std::size_t bytes_ = 0;  // the length of all lines without the end mark; repair() sets it
+  std::size_t bytes_ = 0;       // the length of all lines without the end mark
+  bool waits_for_lock_ = true;  // for another process that writes
 };
 
 }  // namespace farandole

@@ -193,6 +193,44 @@ TEST_F(TraceFileTest, AFullDiskIsReportedAndTheFileStaysValid) {
   EXPECT_EQ(text_of(path()), with_lines(21));
 }
 
+TEST_F(TraceFileTest, AnExistingFileIsContinuedAndRepaired) {
+  EXPECT_EQ(must_open().append(kLine), Status());
+  write_half("{\"a\"");
+  auto file = TraceFile::open_existing(path(), "one");
+  ASSERT_EQ(file.status(), Status());
+  EXPECT_EQ(text_of(path()), with_lines(1));
+  EXPECT_EQ(file->append(kLine), Status());
+  EXPECT_EQ(text_of(path()), with_lines(2));
+  EXPECT_EQ(file->bytes(), with_lines(2, false).size());
+}
+
+TEST_F(TraceFileTest, OnlyTheFileOfTheJobIsContinued) {
+  const auto cannot = [&](const std::string& why) {
+    return Status::fix_call("the timeline cannot be written to `" + path() + "`: " + why);
+  };
+  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(), cannot("No such file or directory"));
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  must_open("two").close();
+  const std::string before = text_of(path());
+  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(),
+            cannot("it is not the timeline of this job"));
+  EXPECT_EQ(text_of(path()), before);
+}
+
+TEST_F(TraceFileTest, AnExistingFileIsNotAwaited) {
+  must_open().close();
+  auto file = TraceFile::open_existing(path(), "one");
+  ASSERT_EQ(file.status(), Status());
+  const Descriptor other(::open(path().c_str(), O_RDWR | O_CLOEXEC));
+  struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
+  ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
+  const auto busy = Status::stop("the timeline cannot be written to `" + path() +
+                                 "`: another process writes to it");
+  EXPECT_EQ(file->append(kLine), busy);
+  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(), busy);
+  EXPECT_EQ(text_of(path()), with_lines(0));
+}
+
 TEST_F(TraceFileTest, WrongPathsAreReportedWithTheReason) {
   const auto status_of_open = [&](const std::string& where) {
     return TraceFile::open(where, head_of("one")).status();

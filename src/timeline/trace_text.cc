@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/format.h"
@@ -85,6 +86,25 @@ std::optional<TraceHead> read_trace_head(std::string_view text) {
     return std::nullopt;
   head.zero = TimePoint(std::chrono::nanoseconds(clock_ns));
   return head;
+}
+
+std::optional<int> rank_of_trace_line(std::string_view line) {
+  constexpr std::string_view kTimeLetters = "0123456789.";
+  if (std::ranges::any_of(line,
+                          [](char letter) { return static_cast<unsigned char>(letter) < ' '; }) ||
+      !line.ends_with("},") || !skip(line, "{\"ph\":\"") || line.empty())
+    return std::nullopt;
+  line.remove_prefix(1);
+  if (!skip(line, "\",")) return std::nullopt;
+  if (skip(line, "\"ts\":")) {
+    line.remove_prefix(std::min(line.find_first_not_of(kTimeLetters), line.size()));
+    if (!skip(line, ",")) return std::nullopt;
+  }
+  std::int64_t rank = 0;
+  if (!skip(line, "\"pid\":") || !skip_number(line, rank) || !line.starts_with(",\"tid\":") ||
+      rank < 0 || rank > std::numeric_limits<int>::max())
+    return std::nullopt;
+  return static_cast<int>(rank);
 }
 
 void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,

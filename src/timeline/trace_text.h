@@ -36,6 +36,11 @@ struct TraceHead {
 inline constexpr std::size_t kTraceHeadBytesMax = 512;
 // Reads the head from the beginning of a file. Empty if the file is not one of our traces.
 std::optional<TraceHead> read_trace_head(std::string_view text);
+// Longer than any line, even a line with the longest name that ranks can exchange.
+inline constexpr std::size_t kTraceLineBytesMax = 256 * 1024;
+// Returns the rank of an event, from its line without the line break. Empty if the text is not such
+// a line: it is blank, has control characters, or is the end mark.
+std::optional<int> rank_of_trace_line(std::string_view line);
 
 // The last line. It may be missing if the last writer was killed while it wrote; viewers do not
 // need it.

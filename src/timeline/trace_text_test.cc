@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -237,6 +238,31 @@ TEST_F(TraceTextTest, ManyNamesShareTracks) {
 TEST_F(TraceTextTest, AnotherEngineHasThreadsOfItsOwn) {
   text_.begin(at(0), 1 << 20, 2);
   EXPECT_EQ(count(trace_call(1, "a", 1), format_text("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
+}
+
+TEST_F(TraceTextTest, EveryLineOfAnEventNamesItsRank) {
+  text_.begin(at(0), 1 << 20, 1, true);
+  text_.add_clock_error(at(2) - at(1));
+  text_.mark_lost(at(1), 3);
+  const std::string lines = text_.take() + trace_call(1, "\",\"pid\":7,", 1);
+  std::istringstream text(lines);
+  for (std::string line; std::getline(text, line);) EXPECT_EQ(rank_of_trace_line(line), 2) << line;
+}
+
+TEST(TraceLine, OtherTextsHaveNoRank) {
+  const std::string line = R"({"ph":"E","ts":1.002,"pid":12,"tid":3},)";
+  EXPECT_EQ(rank_of_trace_line(line), 12);
+  for (std::size_t bytes = 0; bytes < line.size(); ++bytes)
+    EXPECT_EQ(rank_of_trace_line(line.substr(0, bytes)), std::nullopt);
+  const std::string_view end = kTraceEnd;
+  for (const std::string_view other :
+       {end.substr(0, end.size() - 1), std::string_view("    "), std::string_view("["),
+        std::string_view(R"({"ph":"E","ts":1.002,"pid":-1,"tid":3},)"),
+        std::string_view(R"({"ph":"E","ts":1.002,"pid":2147483648,"tid":3},)"),
+        std::string_view(R"({"ph":"E","ts":x,"pid":1,"tid":3},)"),
+        std::string_view(R"({"ph":"E","ts":)"),
+        std::string_view("{\"ph\":\"E\",\"pid\":1,\"tid\":3,\"name\":\"\x1b\"},")})
+    EXPECT_EQ(rank_of_trace_line(other), std::nullopt) << other;
 }
 
 TEST(TraceHead, IsReadAsItWasWritten) {

@@ -115,4 +115,4 @@ def _describe(trace: Trace, threads: dict[tuple[int, int], str], event: Event) -
         name = event["args"]["name"]
         assert threads.setdefault((event["pid"], event["tid"]), name) == name, event
     else:
-        assert event["name"] in ("process_sort_index", "end"), event
+        assert event["name"] in ("process_sort_index", "process_labels", "end"), event

@@ -1,0 +1,207 @@
+#include "launcher/timeline_collection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "nodes/roll_call.h"
+#include "timeline/trace_text.h"
+
+namespace farandole {
+namespace {
+
+// If no piece comes for this time, the job ends without the other events.
+constexpr auto kProgressTime = std::chrono::seconds(30);
+// After this time, the user learns why the job has not ended yet.
+constexpr auto kQuietTime = std::chrono::seconds(5);
+constexpr std::size_t kPieceBytes = 60'000;  // fits into a frame
+// How many pieces may be on their way from one node, and from all nodes together.
+constexpr std::uint32_t kPiecesOfNode = 8;
+constexpr std::uint32_t kPiecesOfJob = 64;
+// How often a sender reads until it sends a piece that is not full, because the lines of other
+// ranks do not count.
+constexpr int kReadsOfPiece = 64;
+
+// All ranks together keep to the limit, except for calls that had begun. So only the files of a job
+// that has started its timeline several times are much longer.
+std::size_t bytes_with_slack(std::size_t bytes_max) {
+  return bytes_max + bytes_max / 4 + (std::size_t{1} << 20);
+}
+
+bool are_lines_of(std::string_view text, const TraceReader::Ranks& ranks) {
+  while (!text.empty()) {
+    const auto rank = rank_of_trace_line(text.substr(0, text.find('\n')));
+    if (!rank || !ranks.contains(*rank)) return false;
+    text.remove_prefix(text.find('\n') + 1);
+  }
+  return true;
+}
+
+}  // namespace
+
+TimelineCollection::TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target,
+                                       Show show)
+    : layout_(layout), link_(link), target_(std::move(target)), show_(std::move(show)) {}
+
+void TimelineCollection::begin(const std::string& job, TimePoint now) {
+  begun_ = last_progress_ = now;
+  if (layout_.node == 0) {
+    std::string first_event;
+    if (target_.path.empty() || job.empty()) {
+      // There is nothing to collect.
+    } else if (const Status opened = open_own_file(job, first_event); opened.ok()) {
+      ask(job, first_event);
+    } else {
+      show_(
+          format_text("the timelines of the other nodes stay in their own files: {}; if the "
+                      "program changes its working directory, give --timeline an absolute path",
+                      opened.message()));
+    }
+    end_if_complete();
+  }
+  time_passed(now);
+}
+
+Status TimelineCollection::open_own_file(const std::string& job, std::string& first_event) {
+  FARANDOLE_TRY_ASSIGN(file_, TraceFile::open_existing(target_.path, job));
+  FARANDOLE_TRY_ASSIGN(const TraceReader reader, TraceReader::open(target_.path, job, {}));
+  first_event = reader.first_event();
+  return {};
+}
+
+void TimelineCollection::ask(const std::string& job, const std::string& first_event) {
+  int first_rank = layout_.local_size();
+  for (int node = 1; node < layout_.nodes(); ++node) {
+    const int ranks = layout_.workers.at(static_cast<std::size_t>(node));
+    sources_.emplace(static_cast<std::uint32_t>(node), Source{.ranks = {first_rank, ranks}});
+    first_rank += ranks;
+  }
+  const auto share = kPiecesOfJob / static_cast<std::uint32_t>(std::max(1, layout_.nodes() - 1));
+  link_.tell(TimelineWanted{
+      .pieces = std::clamp(share, 1U, kPiecesOfNode), .job = job, .first_event = first_event});
+}
+
+void TimelineCollection::handle(const NodeMessage& message, TimePoint now) {
+  if (const auto* wanted = std::get_if<TimelineWanted>(&message)) {
+    answer(*wanted);
+  } else if (const auto* piece = std::get_if<TimelinePiece>(&message)) {
+    keep(*piece);
+  } else if (const auto* end = std::get_if<TimelineEnd>(&message)) {
+    finish(end->node, escape_controls(end->why));
+  } else {
+    return;
+  }
+  last_progress_ = now;
+}
+
+void TimelineCollection::keep(const TimelinePiece& piece) {
+  const auto source = sources_.find(piece.node);
+  if (source == sources_.end()) return;
+  const std::string why = append(source->second, piece.text);
+  if (why.empty())
+    link_.tell_node(static_cast<int>(piece.node),
+                    TimelineWanted{.pieces = 1, .job = "", .first_event = ""});
+  else
+    finish(piece.node, why);
+}
+
+std::string TimelineCollection::append(Source& source, const std::string& text) {
+  std::string lines = std::exchange(source.rest, {}) + text;
+  const std::size_t end = lines.rfind('\n') + 1;
+  source.rest = lines.substr(end);
+  lines.resize(end);
+  if (source.rest.size() > kTraceLineBytesMax || !are_lines_of(lines, source.ranks))
+    return "its launcher has sent a text that is not the timeline of its ranks";
+  if (lines.empty()) return {};
+  if (file_->bytes() + lines.size() > bytes_with_slack(target_.bytes_max))
+    return "the file would become longer than --timeline-bytes allows";
+  return file_->append(lines).message();
+}
+
+void TimelineCollection::finish(std::uint32_t node, const std::string& why) {
+  if (sources_.erase(node) == 0) return;
+  if (!why.empty()) incomplete_[why].push_back(static_cast<int>(node));
+  end_if_complete();
+}
+
+void TimelineCollection::end_if_complete() {
+  if (!sources_.empty() || std::exchange(over_, true)) return;
+  if (file_) file_->close();
+  link_.tell(TimelineWanted());
+  for (auto& [why, nodes] : incomplete_) {
+    std::ranges::sort(nodes);
+    show_(format_text("the timeline `{}` may lack events of {}: {}", target_.path,
+                      name_nodes(nodes), why));
+  }
+}
+
+void TimelineCollection::give_up(const std::string& why) {
+  while (!sources_.empty()) finish(sources_.begin()->first, why);
+}
+
+void TimelineCollection::time_passed(TimePoint now) {
+  if (layout_.node != 0) {
+    over_ = over_ || !link_.is_connected(0) || now >= last_progress_ + kProgressTime;
+    return;
+  }
+  for (auto source = sources_.begin(); source != sources_.end();) {
+    const std::uint32_t node = (source++)->first;
+    if (!link_.is_connected(static_cast<int>(node))) finish(node, "its launcher has ended");
+  }
+  if (now >= last_progress_ + kProgressTime)
+    give_up(format_text("its launcher has sent nothing for {} s", kProgressTime.count()));
+  if (!over_ && now >= begun_ + kQuietTime && !std::exchange(told_wait_, true))
+    show_("collecting the timelines of the other nodes; Ctrl-C ends this");
+}
+
+TimePoint TimelineCollection::deadline() const {
+  const TimePoint limit = last_progress_ + kProgressTime;
+  return layout_.node != 0 || told_wait_ ? limit : std::min(limit, begun_ + kQuietTime);
+}
+
+void TimelineCollection::answer(const TimelineWanted& wanted) {
+  over_ = over_ || wanted.pieces == 0;
+  if (over_ || has_sent_all_) return;
+  if (!reader_) {
+    const Status opened = open_reader(wanted);
+    if (!opened.ok() || !reader_) return send_end(opened.message());
+  }
+  const std::uint32_t pieces = std::min(wanted.pieces, kPiecesOfNode);
+  for (std::uint32_t i = 0; i < pieces && !has_sent_all_; ++i)
+    if (const Status sent = send_piece(); !sent.ok()) return send_end(sent.message());
+}
+
+// Opens nothing if there is nothing to send.
+Status TimelineCollection::open_reader(const TimelineWanted& wanted) {
+  if (target_.path.empty()) return {};
+  const TraceReader::Ranks own_ranks{layout_.first_rank(), layout_.local_size()};
+  FARANDOLE_TRY_ASSIGN(TraceReader reader, TraceReader::open(target_.path, wanted.job, own_ranks));
+  if (reader.first_event() != wanted.first_event) reader_ = std::move(reader);
+  return {};
+}
+
+Status TimelineCollection::send_piece() {
+  for (int i = 0; i < kReadsOfPiece && unsent_.size() < kPieceBytes && !reader_->at_end(); ++i) {
+    FARANDOLE_TRY_ASSIGN(const std::string lines, reader_->next());
+    unsent_ += lines;
+  }
+  link_.tell(TimelinePiece{.node = static_cast<std::uint32_t>(layout_.node),
+                           .text = unsent_.substr(0, kPieceBytes)});
+  unsent_.erase(0, kPieceBytes);
+  if (unsent_.empty() && reader_->at_end()) send_end("");
+  return {};
+}
+
+void TimelineCollection::send_end(const std::string& why) {
+  has_sent_all_ = true;
+  reader_.reset();
+  unsent_.clear();
+  link_.tell(TimelineEnd{.node = static_cast<std::uint32_t>(layout_.node), .why = why});
+}
+
+}  // namespace farandole

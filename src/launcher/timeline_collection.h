@@ -1,0 +1,90 @@
+// TimelineCollection: at the end of a job over several nodes, node 0's launcher adds the events of
+// all other nodes to its own timeline file. It asks the other launchers for pieces of their files,
+// a few at a time, so that neither memory nor a slow disk limits the size of the files. If
+// something fails, the user gets a warning, and the files of the other nodes stay where they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "nodes/node_layout.h"
+#include "nodes/node_link.h"
+#include "timeline/trace_file.h"
+#include "timeline/trace_reader.h"
+
+namespace farandole {
+
+// Only one thread may use it. No function waits for another process.
+class TimelineCollection {
+ public:
+  // Shows one line to the user.
+  using Show = std::function<void(const std::string& line)>;
+  // The timeline that the user has requested for this node.
+  struct Target {
+    std::string path;           // empty: none
+    std::size_t bytes_max = 0;  // Knobs::timeline_bytes
+  };
+
+  // `link` is borrowed.
+  TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, Show show);
+
+  // Call it when all nodes have ended. `job` is the name of the job, which only node 0 must know;
+  // empty if no rank has started a timeline.
+  void begin(const std::string& job, TimePoint now);
+  // Handles a question of node 0, or an answer to a question of ours.
+  void handle(const NodeMessage& message, TimePoint now);
+  // Call it after every wait.
+  void time_passed(TimePoint now);
+  // Node 0: ends the collection, and warns the user about the nodes that have not sent all events.
+  void give_up(const std::string& why);
+
+  bool is_over() const { return over_; }
+  // When to call time_passed().
+  TimePoint deadline() const;
+
+ private:
+  // What node 0 knows about another node.
+  struct Source {
+    TraceReader::Ranks ranks;
+    std::string rest{};  // the beginning of a line whose end has not come yet
+  };
+
+  Status open_own_file(const std::string& job, std::string& first_event);
+  void ask(const std::string& job, const std::string& first_event);
+  void keep(const TimelinePiece& piece);
+  // Returns why the text cannot be added; empty if it was.
+  std::string append(Source& source, const std::string& text);
+  void finish(std::uint32_t node, const std::string& why);
+  void end_if_complete();
+  void answer(const TimelineWanted& wanted);
+  Status open_reader(const TimelineWanted& wanted);
+  Status send_piece();
+  void send_end(const std::string& why);
+
+  NodeLayout layout_;
+  NodeLink& link_;
+  Target target_;
+  Show show_;
+  bool over_ = false;
+  bool told_wait_ = false;
+  TimePoint begun_{};
+  TimePoint last_progress_{};
+
+  // Node 0.
+  std::optional<TraceFile> file_;
+  std::map<std::uint32_t, Source> sources_;             // by node: those that still send
+  std::map<std::string, std::vector<int>> incomplete_;  // nodes that have not sent all, by reason
+
+  // The other nodes.
+  std::optional<TraceReader> reader_;
+  std::string unsent_;
+  bool has_sent_all_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,322 @@
+#include "launcher/timeline_collection.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr TimePoint kStart{seconds(1000)};
+
+// Keeps the messages to the other nodes, by node; −1: to all.
+class FakeLink final : public NodeLink {
+ public:
+  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
+  const std::optional<Start>& start() const override { return start_; }
+  void report_exit(const WorkerExit& /*exit*/) override {}
+  void report_failing(const std::string& /*why*/) override {}
+  void report_end(int /*exit_code*/) override {}
+  void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
+  void tell_node(int node, const NodeMessage& message) override {
+    told.emplace_back(node, message);
+  }
+  bool is_connected(int node) const override { return !gone.contains(node); }
+  std::optional<bool> outcome() const override { return true; }
+  int descriptor() const override { return -1; }
+  TimePoint deadline() const override { return TimePoint::max(); }
+
+  std::vector<std::pair<int, NodeMessage>> told;
+  std::set<int> gone;
+
+ private:
+  std::optional<Start> start_;
+};
+
+std::string line_of(int rank, const std::string& name = "x") {
+  return format_text("{{\"ph\":\"B\",\"ts\":1.000,\"pid\":{},\"tid\":9,\"name\":\"{}\"}},\n", rank,
+                     name);
+}
+
+// The launcher of one of three nodes with 2, 1 and 1 workers.
+struct Node {
+  Node(int node, const std::string& path, std::size_t bytes_max = 1 << 20)
+      : collection({.node = node, .workers = {2, 1, 1}}, link, {path, bytes_max},
+                   [this](const std::string& line) { lines.push_back(line); }) {}
+
+  FakeLink link;
+  std::vector<std::string> lines;
+  TimelineCollection collection;
+};
+
+class TimelineCollectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(int node) const { return format_text("{}/{}.json", folder_, node); }
+  static void write(const std::string& path, const std::string& lines,
+                    const std::string& job = "job") {
+    auto file = TraceFile::open(path, {.job = job});
+    ASSERT_EQ(file.status(), Status());
+    ASSERT_EQ(file->append(lines), Status());
+  }
+  static std::string read(const std::string& path, int first_rank = 0, int ranks = 4) {
+    auto reader = TraceReader::open(path, "job", {first_rank, ranks});
+    std::string all;
+    while (reader.ok() && !reader->at_end()) all += reader->next().value();
+    return all;
+  }
+  static void deliver(int node, const NodeMessage& message, const std::vector<Node*>& others) {
+    for (std::size_t i = 0; i < others.size(); ++i)
+      if (node < 0 || node == static_cast<int>(i) + 1)
+        others[i]->collection.handle(message, kStart);
+  }
+  // Carries the messages between node 0 and the others until no more come. Returns how many pieces
+  // came.
+  static int carry(Node& zero, const std::vector<Node*>& others) {
+    int pieces = 0;
+    while (!zero.link.told.empty()) {
+      for (const auto& [node, message] : std::exchange(zero.link.told, {}))
+        deliver(node, message, others);
+      for (Node* other : others)
+        for (const auto& [node, message] : std::exchange(other->link.told, {})) {
+          pieces += std::holds_alternative<TimelinePiece>(message) ? 1 : 0;
+          zero.collection.handle(message, kStart);
+        }
+    }
+    return pieces;
+  }
+
+  std::string folder_ = "/tmp/farandole-collection-XXXXXX";
+};
+
+TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
+  write(path(0), line_of(0) + line_of(1));
+  write(path(1), line_of(2) + line_of(2, "y"));
+  write(path(2), line_of(3));
+  Node zero(0, path(0));
+  Node one(1, path(1));
+  Node two(2, path(2));
+  zero.collection.begin("job", kStart);
+  EXPECT_FALSE(zero.collection.is_over());
+  carry(zero, {&one, &two});
+  for (Node* node : {&zero, &one, &two}) {
+    node->collection.begin("", kStart);
+    EXPECT_TRUE(node->collection.is_over());
+    EXPECT_THAT(node->lines, IsEmpty());
+  }
+  EXPECT_EQ(read(path(0)), line_of(0) + line_of(1) + line_of(2) + line_of(2, "y") + line_of(3));
+  EXPECT_EQ(read(path(1)), line_of(2) + line_of(2, "y")) << "the file stays";
+}
+
+TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
+  std::string lines = line_of(2, std::string(150'000, 'z'));
+  for (int i = 0; i < 20'000; ++i) lines += line_of(2, std::to_string(i));
+  write(path(0), line_of(0));
+  write(path(1), lines);
+  Node zero(0, path(0));
+  Node one(1, path(1));
+  Node two(2, "");
+  zero.collection.begin("job", kStart);
+  EXPECT_GE(carry(zero, {&one, &two}), 1 + static_cast<int>(lines.size() / 60'000));
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_EQ(read(path(0), 2, 1), lines);
+}
+
+TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
+  write(path(1), line_of(2, std::string(200'000, 'z')));
+  Node one(1, path(1));
+  one.collection.begin("", kStart);
+  EXPECT_THAT(one.link.told, IsEmpty());
+  one.collection.handle(TimelineWanted{2, "job", "{}"}, kStart);
+  EXPECT_THAT(one.link.told, SizeIs(2));
+  one.collection.handle(TimelineWanted{1000, "", ""}, kStart);
+  EXPECT_THAT(one.link.told, SizeIs(4 + 1));
+  EXPECT_EQ(one.link.told.back().second, (NodeMessage(TimelineEnd{1, ""})));
+  one.collection.handle(TimelineWanted{1, "", ""}, kStart);
+  EXPECT_THAT(one.link.told, SizeIs(4 + 1));
+  EXPECT_FALSE(one.collection.is_over());
+  one.collection.handle(TimelineWanted{}, kStart);
+  EXPECT_TRUE(one.collection.is_over());
+}
+
+TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
+  write(path(0), line_of(2) + line_of(0) + line_of(1));  // node 1 has the file, too
+  write(path(1), line_of(3));
+  Node zero(0, path(0));
+  Node one(1, path(0));
+  Node two(2, path(1));
+  zero.collection.begin("job", kStart);
+  carry(zero, {&one, &two});
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_EQ(read(path(0)), line_of(2) + line_of(0) + line_of(1) + line_of(3));
+  // Nodes 1 and 2 share a file: each of them sends its own ranks.
+  write(folder_ + "/a", line_of(0));
+  write(folder_ + "/b", line_of(3) + line_of(2) + line_of(3, "y"));
+  Node first(0, folder_ + "/a");
+  Node second(1, folder_ + "/b");
+  Node third(2, folder_ + "/b");
+  first.collection.begin("job", kStart);
+  carry(first, {&second, &third});
+  EXPECT_EQ(read(folder_ + "/a"), line_of(0) + line_of(2) + line_of(3) + line_of(3, "y"));
+}
+
+TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
+  Node without_path(0, "");
+  without_path.collection.begin("job", kStart);
+  Node without_job(0, path(0));
+  without_job.collection.begin("", kStart);
+  for (Node* node : {&without_path, &without_job}) {
+    EXPECT_TRUE(node->collection.is_over());
+    EXPECT_THAT(node->link.told, ElementsAre(std::pair(-1, NodeMessage(TimelineWanted{}))));
+    EXPECT_THAT(node->lines, IsEmpty());
+  }
+}
+
+TEST_F(TimelineCollectionTest, NodeZeroSaysThatItsOwnFileIsMissing) {
+  Node zero(0, path(0));
+  zero.collection.begin("job", kStart);
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_THAT(zero.lines,
+              ElementsAre("the timelines of the other nodes stay in their own files: the timeline "
+                          "cannot be written to `" +
+                          path(0) +
+                          "`: No such file or directory; if the program changes its working "
+                          "directory, give --timeline an absolute path"));
+  EXPECT_FALSE(std::filesystem::exists(path(0)));
+}
+
+TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
+  write(path(0), line_of(0));
+  write(path(1), line_of(2), "another job");
+  Node zero(0, path(0));
+  Node one(1, path(1));
+  Node two(2, "");  // it has no timeline
+  zero.collection.begin("job", kStart);
+  carry(zero, {&one, &two});
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_THAT(zero.lines, ElementsAre("the timeline `" + path(0) +
+                                      "` may lack events of node 1: the timeline `" + path(1) +
+                                      "` cannot be read: it is not the timeline of this job"));
+}
+
+TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
+  write(path(0), line_of(0));
+  Node zero(0, path(0));
+  zero.collection.begin("job", kStart);
+  EXPECT_EQ(zero.collection.deadline(), kStart + seconds(5));
+  zero.collection.time_passed(kStart + seconds(5));
+  EXPECT_THAT(zero.lines,
+              ElementsAre("collecting the timelines of the other nodes; Ctrl-C ends this"));
+  zero.link.gone = {1};
+  zero.collection.time_passed(kStart + seconds(6));
+  EXPECT_FALSE(zero.collection.is_over());
+  zero.collection.handle(TimelinePiece{2, line_of(3)}, kStart + seconds(20));
+  EXPECT_EQ(zero.collection.deadline(), kStart + seconds(50));
+  zero.collection.time_passed(kStart + seconds(49));
+  EXPECT_FALSE(zero.collection.is_over());
+  zero.collection.time_passed(kStart + seconds(50));
+  EXPECT_TRUE(zero.collection.is_over());
+  const std::string lacks = "the timeline `" + path(0) + "` may lack events of ";
+  EXPECT_THAT(zero.lines, ElementsAre(::testing::_, lacks + "node 1: its launcher has ended",
+                                      lacks + "node 2: its launcher has sent nothing for 30 s"));
+  EXPECT_EQ(read(path(0)), line_of(0) + line_of(3));
+}
+
+TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
+  Node silent(1, path(1));
+  silent.collection.begin("", kStart);
+  EXPECT_EQ(silent.collection.deadline(), kStart + seconds(30));
+  silent.collection.time_passed(kStart + seconds(29));
+  EXPECT_FALSE(silent.collection.is_over());
+  silent.collection.time_passed(kStart + seconds(30));
+  EXPECT_TRUE(silent.collection.is_over());
+  Node lost(1, path(1));
+  lost.link.gone = {0};
+  lost.collection.begin("", kStart);
+  EXPECT_TRUE(lost.collection.is_over());
+}
+
+TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
+  write(path(0), line_of(0));
+  Node zero(0, path(0));
+  zero.collection.begin("job", kStart);
+  zero.collection.give_up("SIGINT has ended the collection");
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_THAT(zero.lines,
+              ElementsAre("the timeline `" + path(0) +
+                          "` may lack events of nodes 1, 2: SIGINT has ended the collection"));
+}
+
+TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
+  write(path(0), line_of(0));
+  Node zero(0, path(0));
+  zero.collection.begin("job", kStart);
+  const Descriptor other(::open(path(0).c_str(), O_RDWR | O_CLOEXEC));
+  struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
+  ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
+  zero.collection.handle(TimelinePiece{1, line_of(2)}, kStart);
+  zero.collection.handle(TimelinePiece{2, line_of(3)}, kStart);
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_THAT(zero.lines,
+              ElementsAre("the timeline `" + path(0) +
+                          "` may lack events of nodes 1, 2: the timeline cannot be written to `" +
+                          path(0) + "`: another process writes to it"));
+}
+
+TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
+  constexpr std::size_t kBytesMax = 100'000;
+  write(path(0), line_of(0));
+  Node zero(0, path(0), kBytesMax);
+  zero.collection.begin("job", kStart);
+  std::string lines;
+  while (lines.size() < 50'000) lines += line_of(2);
+  for (int i = 0; i < 100; ++i) zero.collection.handle(TimelinePiece{1, lines}, kStart);
+  zero.collection.handle(TimelineEnd{2, ""}, kStart);
+  EXPECT_TRUE(zero.collection.is_over());
+  EXPECT_THAT(zero.lines, ElementsAre(HasSubstr("may lack events of node 1: the file would become "
+                                                "longer than --timeline-bytes allows")));
+  EXPECT_LT(std::filesystem::file_size(path(0)), 2'000'000U);
+}
+
+TEST_F(TimelineCollectionTest, TextsOfOtherRanksAndOtherTextsAreNotWritten) {
+  write(path(0), line_of(0));
+  const std::string before = read(path(0));
+  for (const std::string& text :
+       {line_of(0), line_of(2) + line_of(3), std::string("nonsense\n"), std::string("\n"),
+        std::string(300'000, 'z'), "]\n" + line_of(2)}) {
+    Node zero(0, path(0));
+    zero.collection.begin("job", kStart);
+    zero.collection.handle(TimelinePiece{1, text}, kStart);
+    zero.collection.handle(TimelinePiece{1, line_of(2)}, kStart);
+    zero.collection.handle(TimelinePiece{9, line_of(2)}, kStart);
+    zero.collection.handle(TimelineEnd{9, "no such node"}, kStart);
+    zero.collection.handle(TimelineEnd{2, ""}, kStart);
+    EXPECT_TRUE(zero.collection.is_over());
+    EXPECT_THAT(zero.lines, ElementsAre(HasSubstr("may lack events of node 1: its launcher has "
+                                                  "sent a text that is not the timeline")));
+    EXPECT_EQ(read(path(0)), before);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

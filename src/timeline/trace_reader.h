@@ -1,0 +1,51 @@
+// TraceReader: reads the events of some ranks from the timeline file of a job (TraceFile), piece by
+// piece. It takes no lock, so the ranks must have stopped their timelines or ended.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Only one thread may use it.
+class TraceReader {
+ public:
+  // Ranks first_rank … first_rank + ranks − 1.
+  struct Ranks {
+    int first_rank = 0;
+    int ranks = 0;
+    bool contains(int rank) const { return rank >= first_rank && rank - first_rank < ranks; }
+  };
+  // Opens the file. What is appended later is not read. Errors, with path and reason: kFixCall if
+  // the file cannot be opened or is not the file of this job.
+  static Result<TraceReader> open(const std::string& path, const std::string& job,
+                                  const Ranks& ranks);
+
+  // The line of the first event in the file, of any rank; empty if there is none. No two files of a
+  // job have the same first event.
+  const std::string& first_event() const { return first_event_; }
+  // Reads on, and returns the lines of the ranks in what it has read, which may be none. Reads a
+  // few pages only. Drops incomplete lines. Errors: kStop.
+  Result<std::string> next();
+  bool at_end() const { return at_ >= bytes_; }
+
+ private:
+  TraceReader(std::string path, Descriptor file, const Ranks& ranks)
+      : path_(std::move(path)), file_(std::move(file)), ranks_(ranks) {}
+
+  Result<std::string> read_some(std::size_t bytes_max) const;
+
+  std::string path_;
+  Descriptor file_;
+  Ranks ranks_;
+  std::size_t bytes_ = 0;  // of the file when it was opened
+  std::size_t at_ = 0;     // how many of them were read
+  std::string rest_;       // the beginning of a line whose end was not read yet
+  std::string first_event_;
+};
+
+}  // namespace farandole
