@@ -1,8 +1,9 @@
 """Hosts for jobs over several hosts, on one machine: network namespaces behind a bridge.
 
 Each host has a network interface of its own, with an IPv4 and an IPv6 address. A host can be made
-slower, cut off and healed. All hosts share the files, the process ids and the cores of this
-machine. The module needs root and the commands of `tools/hosts_packages.txt`.
+slower, cut off and healed. All hosts share the files and the process ids of this machine, and its
+cores unless `divide_cores()` is called. The module needs root and the commands of
+`tools/hosts_packages.txt`.
 
     with Hosts(2) as hosts:
         for host in hosts:
@@ -83,6 +84,7 @@ class Host:
         self.v6 = str(V6_NETWORK[number + 1])
         self.address = self.v6 if v6_only else self.v4
         self.v6_only = v6_only
+        self.cores: list[int] = []  # of its programs; all cores of this machine if empty
         self.settings = Path("/etc/netns") / self.namespace  # replaces files of /etc
 
     def endpoint(self, port: int) -> str:
@@ -107,7 +109,8 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs `words` on this host."""
-        return ["ip", "netns", "exec", self.namespace, *words]
+        bound = ["taskset", "--cpu-list", ",".join(map(str, self.cores))] if self.cores else []
+        return ["ip", "netns", "exec", self.namespace, *bound, *words]
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a program on this host; the options are those of subprocess.Popen."""
@@ -201,6 +204,16 @@ class Hosts(Sequence[Host]):
         trace: TracebackType | None,
     ) -> None:
         self.remove()
+
+    def divide_cores(self) -> None:
+        """Give each host cores of its own for the programs that start from now on.
+
+        If there are fewer cores than hosts, some hosts share a core.
+        """
+        cores, count = sorted(os.sched_getaffinity(0)), len(self._hosts)
+        for number, host in enumerate(self._hosts):
+            host.cores = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
+            host.cores = host.cores or [cores[number % len(cores)]]
 
     def remove(self) -> None:
         """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""

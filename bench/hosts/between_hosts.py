@@ -2,11 +2,11 @@
 """Measure an allreduce between hosts, compared with Gloo, with plain TCP and with Open MPI.
 
 Run `.venv/bin/python bench/hosts/between_hosts.py` as root, after `./dev test python` has installed
-the package. The hosts are network namespaces of this machine, so all of them share its cores. In
-each round, all ways run in turn, and every result is checked. Plain TCP moves the bytes that any
-allreduce must move between hosts, and computes nothing. Open MPI takes part if openmpi-bin and
-libopenmpi-dev are installed. The results are the medians of the ratios within a round, with their
-95 % intervals.
+the package. The hosts are network namespaces of this machine, and its cores are divided among
+them. In each round, all ways run in turn, and every result is checked. Plain TCP moves the bytes
+that any allreduce must move between hosts, and computes nothing. Open MPI takes part if
+openmpi-bin and libopenmpi-dev are installed. The results are the medians of the ratios within a
+round, with their 95 % intervals.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> 
     with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as made:
         file, secret = Path(folder) / "rounds", Path(folder) / "secret"
         subprocess.run([farandole, "secret", secret], check=True)
+        made.divide_cores()
         for host in made:
             if rate != "none":
                 host.set_rate(rate)

@@ -19,8 +19,8 @@ MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 SOURCE = Path(__file__).resolve().parents[1] / "peers/mpi_between_hosts.cc"
 INTERFACE = "eth0"
 TRIAL_SECONDS_MAX = 60
-# mpirun starts the ranks of each host. It does not know that all hosts share the same cores, so it
-# must be told that ranks without work give up their core, and that they are not bound to one.
+# mpirun does not know that the ranks of a host may share a core, so it must be told that ranks
+# without work give up their core, and that they are not bound to one.
 SHARED_CORES = ("--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
 # The options of mpirun, and where the result goes. HAN, which sums inside each host first, crashes
 # in place in version 4.1 (https://github.com/open-mpi/ompi/pull/11488).
@@ -61,10 +61,13 @@ def commands(hosts: Hosts, ranks: int, folder: Path) -> dict[str, list[str]]:
 def write_agent(hosts: Hosts, folder: Path) -> Path:
     """Write the script `agent ADDRESS COMMAND…`, which runs a command on the host at an address."""
     agent = folder / "agent"
-    cases = "".join(f"  {host.v4}) host={host.namespace} ;;\n" for host in hosts)
+    cases = "".join(
+        f"  {host.v4}) host={host.namespace} on_host='{shlex.join(host.command())}' ;;\n"
+        for host in hosts
+    )
     agent.write_text(
         f'#!/bin/sh\ncase "$1" in\n{cases}  *) echo "$1 is no host" >&2; exit 1 ;;\nesac\nshift\n'
-        'exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"\n'
+        'exec $on_host unshare --uts sh -c "hostname $host; $*"\n'
     )
     agent.chmod(0o700)
     return agent
