@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compare Farandole with MPI, Gloo and the limits of the machine, all in turn in one run.
 
-`./dev bench [GOAL…]` prepares everything and runs this script. It prints a Markdown table for
-each comparison, whether its thresholds are reached, and the commands. It also writes everything as
-JSON.
+`./dev bench [GOAL…]` builds the programs and runs this script. For each comparison, the script
+prints a Markdown table, whether the thresholds are reached, and the commands. It also writes all
+results as JSON.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Progress:
 
     def __init__(self, title: str) -> None:
         self.title, self.begin = title, time.monotonic()
-        self.shown = sys.stderr.isatty()
+        self.is_shown = sys.stderr.isatty()
 
     def __call__(self, text: str) -> None:
-        if self.shown:
+        if self.is_shown:
             seconds = time.monotonic() - self.begin
             line = f"{self.title}: {text} ({seconds:.0f} s)"
             print(f"\r\033[K{line[:118]}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        if self.shown:
+        if self.is_shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
@@ -69,8 +69,8 @@ def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[E
     ours = contenders.ours(ranks, *(("--memory", "heap") if comparison.heap else ()))
     entries = [Entry("ours", ours, task, task.sizes)]
     if "float32" in comparison.rivals:
-        single = Task(sizes=task.sizes, ranks=ranks, flags=task.flags, seconds=task.seconds)
-        entries.append(Entry("float32", ours, single, task.sizes))
+        float32_task = Task(sizes=task.sizes, ranks=ranks, flags=task.flags, seconds=task.seconds)
+        entries.append(Entry("float32", ours, float32_task, task.sizes))
     if "mpi" in comparison.rivals:
         entries += mpi_entries(comparison, cores, progress)
     if "gloo" in comparison.rivals:
@@ -83,10 +83,10 @@ def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[E
 def compare(comparison: Comparison, cores: int, count: int) -> Outcome:
     progress = Progress(f"{comparison.goal} {comparison.title}")
     entries = entries_of(comparison, cores, progress)
-    done = rounds.run_rounds(entries, comparison.busy, count, progress)
+    all_rounds = rounds.run_rounds(entries, comparison.busy, count, progress)
     progress.end()
-    quiet = rounds.quiet_rounds(done)
-    return report.outcome_of(comparison, entries, quiet, len(done) - len(quiet))
+    quiet = rounds.quiet_rounds(all_rounds)
+    return report.outcome_of(comparison, entries, quiet, len(all_rounds) - len(quiet))
 
 
 def machine_facts() -> dict[str, Any]:

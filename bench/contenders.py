@@ -22,8 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. In a round, this error ends the program; other errors only drop the
-    round."""
+    """A result is wrong. If this happens in a round, the program ends. After other errors, only the
+    round is dropped."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Contender:
     setting: str  # the name of the library's settings, or empty
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    more: tuple[str, ...] = ()  # appended to the command
+    more_words: tuple[str, ...] = ()  # after the words of the task
 
     @property
     def name(self) -> str:
         return f"{self.library}/{self.setting}" if self.setting else self.library
 
-    def line(self, task: Task, sizes: tuple[int, ...]) -> str:
+    def command_line(self, task: Task, sizes: tuple[int, ...]) -> str:
         """Return the command as a line that people can read and repeat."""
         variables = [f"{name}={value}" for name, value in self.variables.items()]
-        words = (*variables, *self.command, *task.words(sizes), *self.more)
+        words = (*variables, *self.command, *task.words(sizes), *self.more_words)
         return shlex.join(words).replace(f"{ROOT}/", "")
 
     def run(self, task: Task, sizes: tuple[int, ...]) -> list[Result]:
@@ -71,7 +71,7 @@ class Contender:
 
         If it fails or its result is wrong, raise RuntimeError with its output.
         """
-        words = [*self.command, *task.words(sizes), *self.more]
+        words = [*self.command, *task.words(sizes), *self.more_words]
         variables = os.environ | self.variables
         try:
             done = subprocess.run(
@@ -82,13 +82,15 @@ class Contender:
             errors = str(getattr(failure, "stderr", "") or "")
             raise RuntimeError(f"{self.name}: {failure}\n{errors[-1000:]}") from None
         if not all(result["verified"] for result in results):
-            raise WrongResultError(f"{self.name}: a result is wrong ({self.line(task, sizes)})")
+            raise WrongResultError(
+                f"{self.name}: a result is wrong ({self.command_line(task, sizes)})"
+            )
         return results
 
 
 def ours(ranks: int, *more: str) -> Contender:
     command = (str(PROGRAMS / "collective_bench"), "-n", str(ranks))
-    return Contender("farandole", "", command, more=more)
+    return Contender("farandole", "", command, more_words=more)
 
 
 def memcpy(ranks: int) -> Contender:
@@ -99,7 +101,7 @@ def gloo(ranks: int) -> list[Contender]:
     script = str(ROOT / "bench/peers/gloo_bench.py")
     command = (sys.executable, "-W", "ignore", script, "-n", str(ranks))
     binding = {"pinned": "--pin", "free": "--no-pin"}
-    return [Contender("gloo", name, command, more=(word,)) for name, word in binding.items()]
+    return [Contender("gloo", name, command, more_words=(word,)) for name, word in binding.items()]
 
 
 def mpi(task: Task, cores: int) -> list[Contender]:

@@ -27,18 +27,18 @@ SAMPLE_CYCLES = 100
 
 
 def worker(cycles: int) -> None:
-    seconds = []
+    durations = []
     for _ in range(cycles):
         begin = time.perf_counter()
         farandole.init()
         calls.barrier()
         calls.barrier()
         farandole.shutdown()
-        seconds.append(time.perf_counter() - begin)
-    print(json.dumps([round(1e6 * cycle) for cycle in seconds]))
+        durations.append(time.perf_counter() - begin)
+    print(json.dumps([round(1e6 * duration) for duration in durations]))
 
 
-def command() -> str:
+def farandole_command() -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     if found is None:
@@ -49,7 +49,7 @@ def command() -> str:
 def measure(cycles: int) -> dict[str, object]:
     program = (sys.executable, __file__, "--worker", str(cycles))
     job = subprocess.run(
-        (command(), "run", "-n", str(WORKERS), *program),
+        (farandole_command(), "run", "-n", str(WORKERS), *program),
         check=True,
         stdout=subprocess.PIPE,
         text=True,

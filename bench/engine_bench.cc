@@ -1,8 +1,8 @@
 // Measures whole engines through the public C++ interface, with the agreement between them. Each
-// engine has a process of its own. A blocking call is submit() with a limit, then take(). With
-// --pieces N, the tensor is split into N calls: the program submits all, then it waits for all and
-// takes their results. With --completions, each call has a completion that takes the result, and
-// the program sleeps until the last completion has run.
+// engine has a process of its own. A blocking call is submit() with a time limit, then take(). With
+// --pieces N, the tensor is split into N calls. The program submits all calls, then waits for all
+// of them and takes their results. With --completions, each call has a completion that takes the
+// result, and the program sleeps until the last completion has run.
 
 #include <algorithm>
 #include <atomic>

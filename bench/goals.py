@@ -1,4 +1,4 @@
-"""The goals: what to measure, and what result is wanted.
+"""The goals: what to measure, and which results are required.
 
 A speed-up is a rival's time divided by ours.
 """

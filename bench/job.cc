@@ -15,8 +15,8 @@
 namespace farandole::bench {
 namespace {
 
-bool serve(StoreServer& server, const std::atomic<int>& ended, int ranks) {
-  while (ended.load() < ranks) {
+bool serve(StoreServer& server, const std::atomic<int>& ranks_ended, int ranks) {
+  while (ranks_ended.load() < ranks) {
     pollfd polled{server.readiness(), POLLIN, 0};
     ::poll(&polled, 1, 50);
     for (const std::string& complaint : server.serve_ready()) {
@@ -31,15 +31,15 @@ bool serve(StoreServer& server, const std::atomic<int>& ended, int ranks) {
 
 bool run_in_job(int ranks, const std::function<bool(int rank, int rendezvous)>& function) {
   const auto memory = Segment::create("bench-job", sizeof(std::atomic<int>)).value();
-  auto& ended = *reinterpret_cast<std::atomic<int>*>(memory->data());  // how many ranks have ended
+  auto& ranks_ended = *reinterpret_cast<std::atomic<int>*>(memory->data());
   const auto server = StoreServer::create("the bench").value();
   std::vector<Descriptor> clients;
   for (int rank = 0; rank < ranks; ++rank)
     clients.push_back(server->add_client(format_text("rank {}", rank)).value());
   return run_in_processes(ranks + 1, [&](int rank) {
-    if (rank == ranks) return serve(*server, ended, ranks);
+    if (rank == ranks) return serve(*server, ranks_ended, ranks);
     const bool good = function(rank, clients[static_cast<std::size_t>(rank)].get());
-    ++ended;
+    ++ranks_ended;
     return good;
   });
 }

@@ -40,7 +40,7 @@ int ping_pong() {
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-int copies(int count, char** words) {
+int measure_copies(int count, char** words) {
   const BenchOptions options =
       parse_options(count, words, {.operation = "memcpy", .pin = true, .library = "memcpy"});
   const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
@@ -60,5 +60,5 @@ int copies(int count, char** words) {
 
 int main(int count, char** words) {
   if (count == 2 && std::string_view(words[1]) == "pingpong") return farandole::bench::ping_pong();
-  return farandole::bench::copies(count, words);
+  return farandole::bench::measure_copies(count, words);
 }

@@ -57,8 +57,9 @@ std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   return sum;
 }
 
-// Overwrites the output, so that the check of the result fails if a call writes nothing.
-void overwrite(std::byte* memory, std::size_t bytes) {
+// Changes one byte in every 4 KiB of the output, so that the check of the result fails if a call
+// writes nothing.
+void change_some_bytes(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kStep = 4096;
   for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
 }
@@ -75,10 +76,11 @@ class Measurement {
         has_own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
 
   SizeResult measure_size(std::size_t bytes) {
-    const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
+    const auto bytes_of_row =
+        row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
     const bool is_split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
                           options_.operation != "memcpy";
-    const auto unit = is_split ? whole : row_of(options_.dtype).bytes;
+    const auto unit = is_split ? bytes_of_row : row_of(options_.dtype).bytes;
     shape_ = {.operation = options_.operation,
               .bytes = (bytes + unit - 1) / unit * unit,
               .ranks = bench_rank_.ranks,
@@ -113,7 +115,7 @@ class Measurement {
     std::byte* const input = buffers_.inputs[buffer].get();
     std::byte* const output = buffers_.outputs[buffer].get();
     const std::uint64_t first = number * 17;
-    if (!options_.in_place) overwrite(output, shape_.output_bytes());
+    if (!options_.in_place) change_some_bytes(output, shape_.output_bytes());
     if (options_.operation != "broadcast" || bench_rank_.rank == 0 || !options_.in_place)
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
     bench_rank_.shared_results->barrier(bench_rank_.ranks, has_own_core_);
@@ -128,12 +130,12 @@ class Measurement {
 
   // Repeats the operation, and returns how many repetitions count for the result.
   int repeat() {
-    const std::size_t most = has_own_core_ ? kTightCallsMax : kTightCallsShared;
+    const std::size_t calls_max = has_own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
-        options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, most) : 1;
+        options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, calls_max) : 1;
     const auto warm_ups = static_cast<int>(std::clamp(
         kWarmUpBytes / std::max<std::size_t>(1, shape_.bytes * calls), kWarmUpsMin, kWarmUpsMax));
-    const int fewest = shape_.bytes > kLargeBytes ? kLargeRepetitionsMin : kRepetitionsMin;
+    const int repetitions_min = shape_.bytes > kLargeBytes ? kLargeRepetitionsMin : kRepetitionsMin;
     SharedResults& shared_results = *bench_rank_.shared_results;
     const auto begin = SteadyClock::now();
     auto counted_begin = begin;
@@ -142,7 +144,7 @@ class Measurement {
       if (counted == 0) counted_begin = SteadyClock::now();
       if (bench_rank_.rank == 0) {
         const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
-        const bool is_enough = counted >= fewest && spent.count() > options_.seconds;
+        const bool is_enough = counted >= repetitions_min && spent.count() > options_.seconds;
         shared_results.continues.store(!is_enough && counted < kRepetitionsMax);
       }
       shared_results.barrier(bench_rank_.ranks, has_own_core_);
@@ -246,21 +248,21 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
 
 std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
-  const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
+  const std::size_t rounded_bytes = (bytes + kPage - 1) / kPage * kPage;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, rounded_bytes));
   return {memory, std::free};
 }
 
 void pin_to_core(int rank) {
   cpu_set_t usable;
   if (::sched_getaffinity(0, sizeof(usable), &usable) != 0) return;
-  int turn = rank % CPU_COUNT(&usable);
+  int cores_to_skip = rank % CPU_COUNT(&usable);
   for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &usable) || turn-- != 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    (void)::sched_setaffinity(0, sizeof(one), &one);
+    if (!CPU_ISSET(core, &usable) || cores_to_skip-- != 0) continue;
+    cpu_set_t single_core;
+    CPU_ZERO(&single_core);
+    CPU_SET(core, &single_core);
+    (void)::sched_setaffinity(0, sizeof(single_core), &single_core);
     return;
   }
 }

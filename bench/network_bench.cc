@@ -28,12 +28,12 @@ constexpr std::size_t kPieceBytes = 512UL << 10U;
 constexpr int kPings = 2000;
 
 struct Ends {
-  std::unique_ptr<Connection> from;
-  std::unique_ptr<Connection> to;
+  std::unique_ptr<Connection> dialing;
+  std::unique_ptr<Connection> listening;
 };
 
 template <class T>
-T checked(Result<T> result) {
+T value_or_exit(Result<T> result) {
   if (result.ok()) return *std::move(result);
   std::fprintf(stderr, "%s\n", result.status().message().c_str());
   std::exit(1);
@@ -48,18 +48,18 @@ Ends connect(const TlsContext& context, bool sealed) {
   const Link link{
       .dialer = {Role::kWorker, 1}, .listener = {Role::kWorker, 0}, .seals_data = sealed};
   ListenOptions listen;
-  listen.addresses = {checked(SocketAddress::parse("127.0.0.1:0"))};
+  listen.addresses = {value_or_exit(SocketAddress::parse("127.0.0.1:0"))};
   listen.acceptance = {.self = link.listener, .seals_data = sealed};
-  const auto listener = checked(TcpListener::open(context, listen));
+  const auto listener = value_or_exit(TcpListener::open(context, listen));
   DialOptions dial;
   dial.addresses = listener->addresses();
   dial.link = link;
-  const auto dialer =
-      checked(Dialer::start(context, dial, Clock::now(), Clock::now() + std::chrono::minutes(1)));
+  const auto dialer = value_or_exit(
+      Dialer::start(context, dial, Clock::now(), Clock::now() + std::chrono::minutes(1)));
   Ends ends;
-  while (!ends.from || !ends.to) {
-    if (!ends.from) ends.from = checked(dialer->try_connect(Clock::now()));
-    if (!ends.to) ends.to = checked(listener->try_accept(Clock::now()));
+  while (!ends.dialing || !ends.listening) {
+    if (!ends.dialing) ends.dialing = value_or_exit(dialer->try_connect(Clock::now()));
+    if (!ends.listening) ends.listening = value_or_exit(listener->try_accept(Clock::now()));
   }
   return ends;
 }
@@ -67,8 +67,8 @@ Ends connect(const TlsContext& context, bool sealed) {
 void send_all(Connection& connection, std::span<const std::byte> piece, std::size_t bytes) {
   for (std::size_t sent = 0; sent < bytes || connection.has_unsent();) {
     const auto rest = piece.subspan(sent % piece.size());
-    const std::size_t count =
-        checked(connection.try_send_data({}, rest.first(std::min(rest.size(), bytes - sent))));
+    const std::size_t count = value_or_exit(
+        connection.try_send_data({}, rest.first(std::min(rest.size(), bytes - sent))));
     sent += count;
     if (count == 0 && (sent < bytes || connection.has_unsent()))
       sleep_until_ready(connection, POLLOUT);
@@ -78,8 +78,8 @@ void send_all(Connection& connection, std::span<const std::byte> piece, std::siz
 void receive_all(Connection& connection, std::span<std::byte> piece, std::size_t bytes) {
   for (std::size_t received = 0; received < bytes;) {
     const auto rest = piece.subspan(received % piece.size());
-    const std::size_t count =
-        checked(connection.try_receive_data(rest.first(std::min(rest.size(), bytes - received))));
+    const std::size_t count = value_or_exit(
+        connection.try_receive_data(rest.first(std::min(rest.size(), bytes - received))));
     received += count;
     if (count == 0) sleep_until_ready(connection, POLLIN);
   }
@@ -92,10 +92,10 @@ double microseconds_per_ping(Ends& ends) {
   std::vector<std::byte> message(64);
   const auto start = Clock::now();
   for (int i = 0; i < kPings; ++i) {
-    send_all(*ends.from, message, message.size());
-    receive_all(*ends.to, message, message.size());
-    send_all(*ends.to, message, message.size());
-    receive_all(*ends.from, message, message.size());
+    send_all(*ends.dialing, message, message.size());
+    receive_all(*ends.listening, message, message.size());
+    send_all(*ends.listening, message, message.size());
+    receive_all(*ends.dialing, message, message.size());
   }
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / kPings;
 }
@@ -110,8 +110,8 @@ void measure(const TlsContext& context, bool sealed, std::size_t bytes, const ch
   const double processor_start = processor_seconds();
   const auto start = Clock::now();
   {
-    const std::jthread sender([&] { send_all(*ends.from, sent, bytes); });
-    receive_all(*ends.to, received, bytes);
+    const std::jthread sender([&] { send_all(*ends.dialing, sent, bytes); });
+    receive_all(*ends.listening, received, bytes);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const double gigabytes = static_cast<double>(bytes) / 1e9;
@@ -122,7 +122,7 @@ void measure(const TlsContext& context, bool sealed, std::size_t bytes, const ch
 }
 
 int run(std::size_t bytes, int rounds) {
-  const auto context = checked(TlsContext::make(checked(JobSecret::generate())));
+  const auto context = value_or_exit(TlsContext::make(value_or_exit(JobSecret::generate())));
   const char* separator = "[";
   for (int round = 0; round < rounds; ++round) {
     for (const bool sealed : {true, false}) {

@@ -59,8 +59,9 @@ BenchOptions parse_options(int count, char** words, BenchOptions defaults) {
     std::exit(app.exit(error));
   }
   options.heap = memory == "heap";
-  const bool copies_in_place = options.operation != "allreduce" && options.operation != "broadcast";
-  if (options.in_place && copies_in_place) reject("--in-place: allreduce and broadcast only");
+  const bool has_no_in_place_form =
+      options.operation != "allreduce" && options.operation != "broadcast";
+  if (options.in_place && has_no_in_place_form) reject("--in-place: allreduce and broadcast only");
   if (options.reduce_op == ReduceOp::kAdasum && options.operation != "allreduce")
     reject("--adasum: allreduce only");
   if (options.tight && (options.in_place || options.consume))

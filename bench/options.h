@@ -12,7 +12,7 @@
 namespace farandole::bench {
 
 struct BenchOptions {
-  std::string operation = "allreduce";  // of kOperations; also "memcpy" if the program knows it
+  std::string operation = "allreduce";  // or, in some programs, "memcpy"
   int ranks = 2;                        // MPI programs get it from their launcher
   // The bytes of the tensor. For an all-gather this is the whole result, and for a reduce-scatter
   // the whole input.

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import farandole.torch as hvd
-from cycles import command
+from cycles import farandole_command
 
 WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
 
@@ -46,11 +46,13 @@ def call_all(pieces: list[torch.Tensor], names: list[str], grouped: bool) -> Non
             hvd.synchronize(handle)
 
 
-def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[float], bool]:
+def measure(own_input: torch.Tensor, options: argparse.Namespace) -> tuple[list[float], bool]:
     """Return the nanoseconds of the slowest rank in each repetition, and whether all results of
     this rank were right."""
-    expected = sum(test_pattern(given.numel(), rank, given.dtype) for rank in range(hvd.size()))
-    memory = torch.empty_like(given)
+    expected = sum(
+        test_pattern(own_input.numel(), rank, own_input.dtype) for rank in range(hvd.size())
+    )
+    memory = torch.empty_like(own_input)
     pieces = list(memory.tensor_split(options.pieces))
     names = [f"model.layers.{number}.weight" for number in range(options.pieces)]
     times: list[int] = []
@@ -58,11 +60,11 @@ def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[floa
     for number in range(WARM_UPS + REPETITIONS_MAX):
         if number == WARM_UPS:
             begin = time.perf_counter()
-        enough = number >= WARM_UPS + REPETITIONS_MIN
-        is_over = enough and time.perf_counter() - begin > options.seconds
+        has_enough = number >= WARM_UPS + REPETITIONS_MIN
+        is_over = has_enough and time.perf_counter() - begin > options.seconds
         if hvd.broadcast(torch.tensor(is_over), 0):
             break
-        memory.copy_(given)
+        memory.copy_(own_input)
         hvd.barrier()
         start = time.perf_counter_ns()
         call_all(pieces, names, options.grouped)
@@ -104,8 +106,8 @@ def worker(options: argparse.Namespace) -> None:
     dtype = getattr(torch, options.dtype)
     results = []
     for size in options.sizes:
-        given = test_pattern(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
-        times, good = measure(given, options)
+        own_input = test_pattern(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
+        times, good = measure(own_input, options)
         all_good = hvd.allreduce(torch.tensor(int(good)), op=hvd.Min)
         results.append(result_of(size, times, options) | {"verified": bool(all_good)})
     if hvd.rank() == 0:
@@ -131,8 +133,16 @@ def main() -> None:
     if options.worker:
         worker(options)
         return
-    start = (command(), "run", "-n", str(options.ranks), sys.executable, *sys.argv, "--worker")
-    job = subprocess.run(start, check=True, stdout=subprocess.PIPE, text=True)
+    job_command = (
+        farandole_command(),
+        "run",
+        "-n",
+        str(options.ranks),
+        sys.executable,
+        *sys.argv,
+        "--worker",
+    )
+    job = subprocess.run(job_command, check=True, stdout=subprocess.PIPE, text=True)
     line = next(line for line in job.stdout.splitlines() if line.startswith("[0] "))
     print(line.removeprefix("[0] "))
 

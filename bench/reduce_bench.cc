@@ -63,15 +63,15 @@ int run(std::size_t inputs, std::size_t outputs) {
   return EXIT_SUCCESS;
 }
 
-std::size_t number_or(std::size_t otherwise, int count, char** words, int place) {
+std::size_t argument_or(std::size_t default_value, int count, char** words, int place) {
   const int given = count > place ? std::atoi(words[place]) : 0;
-  return given > 0 ? static_cast<std::size_t>(given) : otherwise;
+  return given > 0 ? static_cast<std::size_t>(given) : default_value;
 }
 
 }  // namespace
 }  // namespace farandole::bench
 
 int main(int count, char** words) {
-  using farandole::bench::number_or;
-  return farandole::bench::run(number_or(2, count, words, 1), number_or(1, count, words, 2));
+  using farandole::bench::argument_or;
+  return farandole::bench::run(argument_or(2, count, words, 1), argument_or(1, count, words, 2));
 }

@@ -48,7 +48,7 @@ class Judgement:
 @dataclass
 class Outcome:
     comparison: Comparison
-    rounds: list[Round]  # only the quiet ones
+    rounds: list[Round]  # only the quiet rounds
     dropped: int  # how many rounds were not quiet
     entries: list[Entry]
     judgements: list[Judgement]
@@ -113,17 +113,17 @@ def outcome_of(
 def verdict(name: str, bound: float | None, worst: float, reached: bool | None) -> str:
     if bound is None or reached is None:
         return ""
-    least = f", no size below {worst:g}" if worst else ""
-    return f"; {name} ≥ {bound:.3g}{least}: {'**reached**' if reached else 'not reached'}"
+    worst_text = f", no size below {worst:g}" if worst else ""
+    return f"; {name} ≥ {bound:.3g}{worst_text}: {'**reached**' if reached else 'not reached'}"
 
 
 def judgement_line(one: Judgement) -> str:
     threshold = one.threshold
-    size = (
+    worst_text = (
         "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {size_text(one.worst.size)}"
     )
     return (
-        f"Against {threshold.rival}: geometric mean {one.mean}{size}"
+        f"Against {threshold.rival}: geometric mean {one.mean}{worst_text}"
         f"{verdict('must', threshold.must, threshold.must_worst, one.must)}"
         f"{verdict('stretch', threshold.stretch, threshold.stretch_worst, one.stretch)}."
     )
@@ -180,7 +180,7 @@ def machine_line(outcome: Outcome) -> str:
 
 def command_lines(outcome: Outcome) -> Iterator[str]:
     for entry in outcome.entries:
-        yield entry.contender.line(entry.task, entry.sizes)
+        yield entry.contender.command_line(entry.task, entry.sizes)
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:

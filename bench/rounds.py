@@ -72,7 +72,7 @@ def settings_worth_a_round(
     Drop all other settings, because only the best setting at a size counts.
     """
     chosen: dict[Contender, list[int]] = {}
-    tried = sorted({size for of_size in trial.values() for size in of_size})
+    tried = sorted({size for by_size in trial.values() for size in by_size})
     for size in sizes:
         near_size = max(one for one in tried if one <= size)
         times = {c: by_size[near_size] for c, by_size in trial.items() if near_size in by_size}
@@ -102,9 +102,9 @@ def try_settings(
     short = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
     times: dict[Contender, dict[int, float]] = {}
     broken: set[Contender] = set()
-    for turn in range(2):
+    for pass_number in (1, 2):
         for number, candidate in enumerate(candidates):
-            say(f"trying settings, pass {turn + 1} of 2: {number + 1}/{len(candidates)}")
+            say(f"trying settings, pass {pass_number} of 2: {number + 1}/{len(candidates)}")
             if candidate in broken:
                 continue
             try:

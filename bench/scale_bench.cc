@@ -37,7 +37,7 @@ constexpr int kWarmUpCalls = 50;
 constexpr int kCalls = 200;
 
 struct Shared {
-  SharedResults results;  // only for its barrier
+  SharedResults results;  // only its barrier is used
   std::array<std::atomic<pid_t>, kRanksMax> pids;
   std::atomic<std::int64_t> sleeps;  // how often all ranks slept, in kCalls calls
 };
@@ -63,13 +63,13 @@ class Rank {
     const auto begin = Clock::now();
     if (!start(rendezvous)) return false;
     barrier();
-    const double created = milliseconds_since(begin);
+    const double creation_ms = milliseconds_since(begin);
     call(Operation::kBarrier, kWorld);
     barrier();
-    const double first_barrier = milliseconds_since(begin);
-    const double formation = processor_time_of_all() - processor_time;
-    std::string row = format_text("| {:5} | {:7.0f} | {:13.0f} | {:17.2f} |", ranks_, created,
-                                  first_barrier, formation);
+    const double first_barrier_ms = milliseconds_since(begin);
+    const double formation_processor_s = processor_time_of_all() - processor_time;
+    std::string row = format_text("| {:5} | {:7.0f} | {:13.0f} | {:17.2f} |", ranks_, creation_ms,
+                                  first_barrier_ms, formation_processor_s);
     row += measure_group();
     row += measure_allreduce();
     for (const Idle idle : {Idle::kBetweenCalls, Idle::kWaiting, Idle::kSubmitted})
@@ -199,12 +199,12 @@ class Rank {
   std::array<float, 2> output_{};
 };
 
-int run(const std::vector<int>& sizes) {
+int run(const std::vector<int>& rank_counts) {
   std::puts(
       "| ranks | created | first barrier | processor time, s | new group | allreduce "
       "| processor µs | sleeps/call | between | waiting | submitted |");
   std::fflush(stdout);
-  for (const int ranks : sizes) {
+  for (const int ranks : rank_counts) {
     const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
     auto& shared = *reinterpret_cast<Shared*>(memory->data());
     const bool good = run_in_job(
@@ -219,8 +219,10 @@ int run(const std::vector<int>& sizes) {
 
 int main(int count, char** words) {
   CLI::App app("Measures what grows with the number of ranks");
-  std::vector<int> sizes;
-  app.add_option("ranks", sizes, "Processes of each job")->required()->check(CLI::Range(2, 512));
+  std::vector<int> rank_counts;
+  app.add_option("ranks", rank_counts, "Processes of each job")
+      ->required()
+      ->check(CLI::Range(2, 512));
   CLI11_PARSE(app, count, words);
-  return farandole::bench::run(sizes);
+  return farandole::bench::run(rank_counts);
 }

@@ -1,5 +1,5 @@
-// Shape: the sizes of one rank's buffers in a benchmark of one operation, and whether the output is
-// what it must be. The buffers have the same contents as in `farandole bench`.
+// Shape: the sizes of one rank's buffers in a benchmark of one operation, and a check of the
+// output. The buffers have the same contents as in `farandole bench`.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,7 @@ Curves = Mapping[str, Mapping[int, float]]  # by name and abscissa
 
 
 class Axes:
+    # `x` and `y` are the first and the last exponent on the axis: of 2, and of 10.
     def __init__(self, curves: Curves) -> None:
         abscissas = [x for curve in curves.values() for x in curve]
         values = [value for curve in curves.values() for value in curve.values()]
@@ -76,7 +77,7 @@ def curve_of(axes: Axes, name: str, points: Mapping[int, float], colour: str) ->
         yield f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"><title>{name}</title></circle>'
 
 
-def names(curves: Curves) -> Iterator[str]:
+def legend(curves: Curves) -> Iterator[str]:
     for number, name in enumerate(curves):
         yield text(WIDTH - RIGHT + 20, TOP + 20 + 22 * number, name, "start", COLOURS[number])
 
@@ -95,5 +96,5 @@ def plot(title: str, curves: Curves, units: Units = Units()) -> str:
     )
     background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     heading = text(WIDTH / 2, 22, title)
-    parts = [head, background, heading, *grid(axes, units), *shapes, *names(curves)]
+    parts = [head, background, heading, *grid(axes, units), *shapes, *legend(curves)]
     return "\n".join([*parts, "</svg>\n"])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how fast two ranks train, compared with DDP on Gloo and with an upper bound.
 
-The bound is the speed of two independent processes, which compute the same and send nothing.
+The bound is the speed of two independent processes, which compute the same but send no data.
 
 Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. In
 each round, three models are trained in every way. The results are the medians of the ratios within
@@ -54,11 +54,11 @@ def series(rounds: list[Round], model: str, way: str) -> list[float]:
 
 def check_losses(ways: dict[str, dict[str, float]]) -> None:
     """Check that all ways in which the ranks train together end with the same loss."""
-    wanted = ways["DDP, Gloo"]["loss"]
+    ddp_loss = ways["DDP, Gloo"]["loss"]
     for way in set(ways) - {"one process", "independent"}:
-        found = ways[way]["loss"]
-        if abs(found - wanted) > LOSS_TOLERANCE * abs(wanted):
-            raise SystemExit(f"{way}: the loss is {found}, but DDP has {wanted}")
+        loss = ways[way]["loss"]
+        if abs(loss - ddp_loss) > LOSS_TOLERANCE * abs(ddp_loss):
+            raise SystemExit(f"{way}: the loss is {loss}, but DDP has {ddp_loss}")
 
 
 def summary(rounds: list[Round], model: str) -> Iterator[dict[str, Any]]:

@@ -56,10 +56,10 @@ class EmbeddingModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.EmbeddingBag(100_000, 64)
-        self.rest = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+        self.network = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        return self.rest(self.table(words))
+        return self.network(self.table(words))
 
 
 MODELS = {
@@ -107,27 +107,27 @@ def train(model: Model, way: Way, is_idle: bool) -> tuple[float, float, nn.Modul
     If `is_idle`, only wait until the other rank has trained.
     """
     torch.manual_seed(1)
-    built = model.build()
+    module = model.build()
     if is_idle:
         hvd.barrier()
         hvd.barrier()
-        return 0.0, 0.0, built
+        return 0.0, 0.0, module
     torch.manual_seed(100 + hvd.rank())
     batches = [model.batch() for _ in range(4)]
-    forward, optimizer = way(built)
+    forward, optimizer = way(module)
     begin, loss = 0.0, torch.zeros(())
     for step in range(WARM_UP_STEPS + model.steps):
         if step == WARM_UP_STEPS:
             hvd.barrier()
             begin = time.perf_counter()
         optimizer.zero_grad()
-        inputs, wanted = batches[step % len(batches)]
-        loss = model.loss(forward(inputs), wanted)
+        inputs, targets = batches[step % len(batches)]
+        loss = model.loss(forward(inputs), targets)
         loss.backward()
         optimizer.step()
     seconds = (time.perf_counter() - begin) / model.steps
     hvd.barrier()
-    return seconds, loss.item(), built
+    return seconds, loss.item(), module
 
 
 def measure(name: str, way_name: str, way: Way) -> dict[str, Any]:

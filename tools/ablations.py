@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measure how useful each heuristic and each constant of the predictor is.
 
-The script builds the simulator once more, with switches. ablations.toml lists the text of the
-sources that each switch turns off, and the constants that can have other values. The script runs
-the workloads of the simulator (tests/sim/workloads.cc) with everything on, and with one switch at a
-time. It prints the heuristics that are not useful. With --write, it also writes the tables of
-docs/simulator.md. The shipped sources do not contain the switches.
+The script builds the simulator once more, with switches. For each switch, ablations.toml has the
+text of the sources that the switch turns off. It also has the constants that can have other values.
+The script runs the workloads of the simulator (tests/sim/workloads.cc) with everything on, and then
+once for each switch, with only this switch off. It prints the heuristics that are not useful. With
+--write, it also writes the tables of docs/simulator.md. The shipped sources do not contain the
+switches.
 
 The script needs the simulator of the preset dev (`./dev build`).
 """
@@ -87,7 +88,7 @@ def switched(heuristic: Heuristic, source: str, original: str) -> str:
     """Return the source with the switch around the heuristic's text.
 
     If another heuristic has put a switch around the same text, the source contains the text twice.
-    Raise ValueError unless the original source contains the text once.
+    Raise ValueError unless the original source contains the text exactly once.
     """
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
@@ -142,7 +143,8 @@ def run(command: list[str]) -> None:
 def compile_command() -> list[str]:
     """Return the compiler, and the flags with which it compiles the coordination.
 
-    The preset dev compiles groups of files, so its list has no command for a single file.
+    The preset dev compiles groups of files, so compile_commands.json has no command for a single
+    file.
     """
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
@@ -214,13 +216,14 @@ def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
 
 
 def row_text(name: str, workload: str, on: Cost, off: Cost) -> str:
-    """Return a row of a table. A broken rule counts more than any cost."""
+    """Return a row of a table. If a rule is broken, the row says only this."""
     if off.problems > on.problems:
         return f"| {name} | {workload} | breaks a rule |  |  |  |"
     cells = [name, workload]
     for attribute in ("messages", "replans", "steps", "milliseconds"):
-        before, after = getattr(on, attribute), getattr(off, attribute)
-        cells.append(str(before) if before == after else f"{before} → {after}")
+        with_rule, without_rule = getattr(on, attribute), getattr(off, attribute)
+        is_same = with_rule == without_rule
+        cells.append(str(with_rule) if is_same else f"{with_rule} → {without_rule}")
     return f"| {' | '.join(cells)} |"
 
 
@@ -272,9 +275,10 @@ def tables(
         if not found[heuristic.name]:
             rows.append(f"| {heuristic.name} | all | does not end |  |  |  |")
             continue
-        before, after = on[heuristic.workload], found[heuristic.name][heuristic.workload]
-        rows.append(row_text(heuristic.name, heuristic.workload, before, after))
-        if not is_useful(before, after):
+        with_rule = on[heuristic.workload]
+        without_rule = found[heuristic.name][heuristic.workload]
+        rows.append(row_text(heuristic.name, heuristic.workload, with_rule, without_rule))
+        if not is_useful(with_rule, without_rule):
             best = [name for name in on if is_useful(on[name], found[heuristic.name][name])]
             elsewhere = ", ".join(best) or "none"
             print(f"{heuristic.name} is not useful in {heuristic.workload}, but in: {elsewhere}")

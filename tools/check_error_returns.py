@@ -65,7 +65,7 @@ def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorR
         # If the first line begins with other code, such as an `if`, it also runs without the error.
         has_other_code = not text.startswith(("return Status::", "Status::"))
         reached = any(
-            line.count > 0 and (line.whole or not has_other_code) for line in lines_of_call
+            line.count > 0 and (line.ran_completely or not has_other_code) for line in lines_of_call
         )
         yield ErrorReturn(path, first, text, reached)
 
@@ -95,13 +95,13 @@ def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]
     excused = set()
     for excuse in excuses:
         where = f"tests/unreached_errors.txt: {excuse.path} | {excuse.part}"
-        meant = [e for e in found if e.path == excuse.path and excuse.part in e.text]
-        if len(meant) != 1:
-            yield f"{where}: {len(meant)} errors hold this text; it must be one"
-        elif meant[0].reached and not excuse.reason.startswith(SOMETIMES):
+        matching = [e for e in found if e.path == excuse.path and excuse.part in e.text]
+        if len(matching) != 1:
+            yield f"{where}: {len(matching)} errors hold this text; it must be one"
+        elif matching[0].reached and not excuse.reason.startswith(SOMETIMES):
             yield f"{where}: a test reaches this error; remove the line"
         else:
-            excused.add((excuse.path, meant[0].line))
+            excused.add((excuse.path, matching[0].line))
     for error in found:
         if not error.reached and (error.path, error.line) not in excused:
             yield f"{error.path}:{error.line}: no test reaches this error: {error.text[:160]}"

@@ -37,8 +37,8 @@ def test_one_line_of_a_call_is_enough() -> None:
 
 
 def test_a_condition_on_the_line_does_not_count_for_the_error() -> None:
-    assert not reached(SHORT, {1: Line(5, whole=False)})
-    assert reached(SHORT, {1: Line(5, whole=True)})
+    assert not reached(SHORT, {1: Line(5, ran_completely=False)})
+    assert reached(SHORT, {1: Line(5, ran_completely=True)})
 
 
 def test_a_line_without_code_is_not_reached() -> None:
@@ -70,18 +70,18 @@ def test_an_unreached_error_needs_an_excuse() -> None:
 
 
 def test_an_excuse_for_a_reached_error_is_wrong() -> None:
-    (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"wrong"', "why"))
+    (complaint,) = complaints({1: Line(1, ran_completely=True)}, Excuse(PATH, '"wrong"', "why"))
     assert "a test reaches this error" in complaint
 
 
 def test_an_error_that_only_some_runs_reach_is_accepted_either_way() -> None:
     excuse = Excuse(PATH, '"wrong"', "sometimes: two threads have to meet")
-    assert complaints({1: Line(1, whole=True)}, excuse) == []
+    assert complaints({1: Line(1, ran_completely=True)}, excuse) == []
     assert complaints({1: Line(0)}, excuse) == []
 
 
 def test_an_excuse_for_a_missing_error_is_wrong() -> None:
-    (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"other"', "why"))
+    (complaint,) = complaints({1: Line(1, ran_completely=True)}, Excuse(PATH, '"other"', "why"))
     assert "0 errors hold this text" in complaint
 
 

@@ -3,7 +3,8 @@
 
 For C++, the check fails if
 
-- an include is not listed in its room's row, or a row lists a room of a higher level;
+- a file includes a room that the row of its own room does not list, or a row lists a room of a
+  higher level;
 - units form a cycle (x.h and x.cc are one unit);
 - a third-party header is used outside the rooms that may use it;
 - a pure room reaches threads, system calls or clocks;
@@ -319,15 +320,15 @@ class Modules:
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 base = "." * node.level + (node.module or "")
-                inside = [f"{base}.{alias.name}" for alias in node.names]
-                modules = [name for name in inside if name in self.paths or name == CORE]
-                yield from modules if len(modules) == len(inside) else [base, *modules]
+                full_names = [f"{base}.{alias.name}" for alias in node.names]
+                modules = [name for name in full_names if name in self.paths or name == CORE]
+                yield from modules if len(modules) == len(full_names) else [base, *modules]
 
 
 def package_of(module: str, packages: Iterable[str]) -> str:
-    """Return the innermost package with a row that the module is in, or the library's name."""
-    around = [p for p in packages if module == p or module.startswith(f"{p}.")]
-    return max(around, key=len, default=module.split(".", maxsplit=1)[0])
+    """Return the innermost package that has a row and contains the module, or the library."""
+    enclosing = [p for p in packages if module == p or module.startswith(f"{p}.")]
+    return max(enclosing, key=len, default=module.split(".", maxsplit=1)[0])
 
 
 def check_imports(root: Path, rules: Rules) -> Iterator[str]:

@@ -131,14 +131,14 @@ class Scanner:
     def group(self) -> list[Token]:
         """Return the tokens from an opening bracket to the closing one, and move past both."""
         start = self.at
-        waiting: list[str] = []
+        expected: list[str] = []
         while self.word:
             if self.word in OPENING:
-                waiting.append(OPENING[self.word])
-            elif waiting and self.word == waiting[-1]:
-                waiting.pop()
+                expected.append(OPENING[self.word])
+            elif expected and self.word == expected[-1]:
+                expected.pop()
             self.at += 1
-            if not waiting:
+            if not expected:
                 break
         return self.tokens[start : self.at]
 
@@ -230,7 +230,7 @@ def is_container(header: list[Token]) -> bool:
     if "=" in words:
         return False
     if words[:1] == ["extern"]:
-        return len(words) == 3  # extern and the two quotes; no declaration yet
+        return len(words) == 3  # the quotes of "C" are two tokens; then a block
     return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 
@@ -257,13 +257,13 @@ def angle_length(tokens: list[Token]) -> int:
 
 
 def group_length(tokens: list[Token]) -> int:
-    waiting: list[str] = []
+    expected: list[str] = []
     for index, token in enumerate(tokens):
         if token.text in OPENING:
-            waiting.append(OPENING[token.text])
-        elif waiting and token.text == waiting[-1]:
-            waiting.pop()
-        if not waiting:
+            expected.append(OPENING[token.text])
+        elif expected and token.text == expected[-1]:
+            expected.pop()
+        if not expected:
             return index + 1
     return len(tokens)
 

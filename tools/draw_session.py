@@ -80,7 +80,7 @@ def output_of_the_job() -> str:
     return text
 
 
-def without_fonts_of_other_hosts(picture: str) -> str:
+def without_downloaded_fonts(picture: str) -> str:
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
 
 
@@ -90,7 +90,7 @@ def main() -> None:
     console.print(Text.from_ansi(output_of_the_job()))
     print(console.export_text(clear=False), end="")
     PICTURE.write_text(
-        without_fonts_of_other_hosts(console.export_svg(title="Farandole", theme=MONOKAI))
+        without_downloaded_fonts(console.export_svg(title="Farandole", theme=MONOKAI))
     )
 
 

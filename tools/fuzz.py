@@ -2,8 +2,8 @@
 """Build the fuzz targets of tests/fuzz and run each for some seconds, with its corpus.
 
 The address and undefined-behaviour sanitizers watch the run. The script fails if a target crashes;
-then build/fuzz has the input, and `build/fuzz/tests/fuzz/NAME_fuzz FILE` runs it again. What a run
-finds stays in build/fuzz/corpus, so the next run goes on from there.
+then build/fuzz has the input, and `build/fuzz/tests/fuzz/NAME_fuzz FILE` runs it again. Inputs that
+a run finds stay in build/fuzz/corpus, and the next run begins with them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def run(*command: str | Path) -> int:
 
 def fuzz(name: str, seconds: int) -> bool:
     """Run one target, and return whether it ran without a crash."""
-    found = BUILD / "corpus" / name
-    found.mkdir(parents=True, exist_ok=True)
+    corpus = BUILD / "corpus" / name
+    corpus.mkdir(parents=True, exist_ok=True)
     options = (
         f"-max_total_time={seconds}",
         f"-timeout={SLOWEST_INPUT_S}",
@@ -35,7 +35,7 @@ def fuzz(name: str, seconds: int) -> bool:
         "-verbosity=0",
     )
     print(f"[fuzz] {name} for {seconds} s", flush=True)
-    return run(BUILD / f"tests/fuzz/{name}_fuzz", *options, found, SEEDS / name) == 0
+    return run(BUILD / f"tests/fuzz/{name}_fuzz", *options, corpus, SEEDS / name) == 0
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ class Host:
         return subprocess.Popen(self.command(*words), text=True, **options)
 
     def set_names(self, names: dict[str, str]) -> None:
-        """Let programs that start on this host from now on know the addresses of these names.
+        """Give the addresses of these names to programs that start on this host from now on.
 
         A later call also changes the names for programs that have started after the first call.
         """
@@ -143,8 +143,8 @@ class Host:
         for hook in ("input", "output"):
             chain = f"{{ type filter hook {hook} priority 0; policy drop; }}"
             self._nft(f"add table inet cut; add chain inet cut {hook} {chain}")
-            end = "iif" if hook == "input" else "oif"
-            self._nft(f"add rule inet cut {hook} {end} lo accept")
+            match = "iif" if hook == "input" else "oif"
+            self._nft(f"add rule inet cut {hook} {match} lo accept")
 
     def heal(self) -> None:
         self._nft("delete table inet cut")

@@ -31,13 +31,13 @@ def main() -> None:
         print("no git hook, because core.hooksPath is set: call tools/hooks/pre-commit from there")
         return
     common = ROOT / answer.stdout.strip()
-    # Worktrees share the hooks of the first clone, and may be deleted. So the link points to the
-    # first clone's file.
-    ours = common.parent / "tools/hooks/pre-commit"
+    # All worktrees of a clone share its hooks, and a worktree may be deleted. So the link points to
+    # the file in the clone itself.
+    our_hook = common.parent / "tools/hooks/pre-commit"
     hook = common / "hooks/pre-commit"
-    if ours.exists() and not hook.exists() and not hook.is_symlink():
+    if our_hook.exists() and not hook.exists() and not hook.is_symlink():
         hook.parent.mkdir(parents=True, exist_ok=True)
-        hook.symlink_to(os.path.relpath(ours, hook.parent))
+        hook.symlink_to(os.path.relpath(our_hook, hook.parent))
         print("linked the git hook tools/hooks/pre-commit")
 
 

@@ -17,7 +17,8 @@ class Line:
     """One line of code, over all programs and template instances that contain it."""
 
     count: int = 0
-    whole: bool = False  # in at least one program or instance, every part of the line has run
+    # In at least one program or instance, every part of the line has run.
+    ran_completely: bool = False
 
 
 # By a file's path from the root, then by line number.
@@ -51,7 +52,7 @@ def merge(documents: Iterable[dict[str, Any]], root: Path, build: Path) -> LineC
             for entry in file["lines"]:
                 line = lines.setdefault(entry["line_number"], Line())
                 line.count += entry["count"]
-                line.whole |= entry["count"] > 0 and not entry["unexecuted_block"]
+                line.ran_completely |= entry["count"] > 0 and not entry["unexecuted_block"]
     return counts
 
 

@@ -24,7 +24,10 @@ def test_counts_of_programs_and_instances_add_up(tmp_path: Path) -> None:
         document("../src/base/a.h", (1, 3, True), (1, 1, False), (2, 0, True)),
     ]
     assert merge(documents, tmp_path, build) == {
-        "src/base/a.h": {1: Line(count=6, whole=True), 2: Line(count=0, whole=False)}
+        "src/base/a.h": {
+            1: Line(count=6, ran_completely=True),
+            2: Line(count=0, ran_completely=False),
+        }
     }
 
 

@@ -37,7 +37,7 @@ def with_absolute_links(text: str, address: str) -> str:
     return _LINK.sub(absolute, text)
 
 
-def in_metadata(metadata: str, address: str) -> str:
+def metadata_with_absolute_links(metadata: str, address: str) -> str:
     """Return a package's metadata with absolute links in its description, which is the body."""
     headers, separator, body = metadata.partition("\n\n")
     return headers + separator + with_absolute_links(body, address)
@@ -51,7 +51,7 @@ def change_sdist(sdist: Path, address: str) -> None:
                 content = old.extractfile(member)
                 data = b"" if content is None else content.read()
                 if Path(member.name).name == "PKG-INFO" and member.name.count("/") == 1:
-                    data = in_metadata(data.decode(), address).encode()
+                    data = metadata_with_absolute_links(data.decode(), address).encode()
                     member.size = len(data)
                 new.addfile(member, BytesIO(data) if member.isfile() else None)
         Path(out.name).chmod(0o644)
@@ -65,4 +65,4 @@ def change_wheel(wheel: Path, address: str) -> None:
 
     with InWheelCtx(wheel, wheel):
         (metadata,) = Path().glob("*.dist-info/METADATA")
-        metadata.write_text(in_metadata(metadata.read_text(), address))
+        metadata.write_text(metadata_with_absolute_links(metadata.read_text(), address))

@@ -30,8 +30,8 @@ def table(counts: LineCounts) -> tuple[list[str], float]:
     for path, lines in counts.items():
         covered = sum(line.count > 0 for line in lines.values())
         for name in (room_of(path), "src") if path.startswith("src/") else (room_of(path),):
-            before = rooms.get(name, (0, 0))
-            rooms[name] = (before[0] + len(lines), before[1] + covered)
+            lines_so_far, covered_so_far = rooms.get(name, (0, 0))
+            rooms[name] = (lines_so_far + len(lines), covered_so_far + covered)
     total, reached = rooms.get("src", (0, 0))
     percentages = {name: 100 * covered / max(1, lines) for name, (lines, covered) in rooms.items()}
     rows = [f"  {'room':<20} {'lines':>6} {'covered':>8} {'%':>6}"]

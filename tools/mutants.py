@@ -5,8 +5,8 @@ A bug that no test finds is a hole in the tests. mutants.toml lists the bugs: a 
 occurs in the file exactly once, the text that replaces it, and the tests that have to fail. `tests`
 is the name of a compiled test program, or arguments for pytest, which start with `python/`.
 
-The script exits with 1 if a bug survives, if it no longer fits its file, or if tests fail without
-any bug.
+The script exits with 1 if no test finds a bug, if the text of a bug no longer occurs in its file,
+or if tests fail without any bug.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
         for package in PACKAGES:
             installed = Path(sysconfig.get_path("purelib")) / package
             shutil.copytree(installed, SITE / package, dirs_exist_ok=True)
-    builds = not all(mutant.in_python for mutant in mutants)
-    configured = (TREE / "build/dev/build.ninja").exists()
-    if builds and not configured and not run(["cmake", "--preset", "dev"]):
+    needs_build = not all(mutant.in_python for mutant in mutants)
+    is_configured = (TREE / "build/dev/build.ninja").exists()
+    if needs_build and not is_configured and not run(["cmake", "--preset", "dev"]):
         raise SystemExit("the copy of the sources cannot be configured")
     seconds = {}
     for mutant in {mutant.tests: mutant for mutant in mutants}.values():
@@ -151,8 +151,8 @@ def outcome_of(mutant: Mutant, seconds: float) -> str:
         found = not tests_pass(mutant, max(TIMEOUT_MIN_S, TIMEOUT_FACTOR * seconds))
     except BuildError:
         return "does not build"
-    except (OSError, ValueError) as misfit:
-        return str(misfit)
+    except (OSError, ValueError) as problem:
+        return str(problem)
     finally:
         path.write_text(original)
     return "found" if found else "SURVIVED"

@@ -11,24 +11,24 @@ from progress import heartbeat
 
 def test_reports_until_the_work_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
-    before = threading.active_count()
-    thrice = threading.Event()
+    threads_before = threading.active_count()
+    three_messages = threading.Event()
 
     def record(text: str) -> None:
         messages.append(text)
         if len(messages) == 3:
-            thrice.set()
+            three_messages.set()
 
     monkeypatch.setattr("progress.say", record)
     with heartbeat("installing", interval_s=0.001):
-        assert thrice.wait(60)
+        assert three_messages.wait(60)
     assert messages[0] == "installing"
     assert all(text.startswith("still installing (") for text in messages[1:])
-    assert threading.active_count() == before
+    assert threading.active_count() == threads_before
 
 
 def test_a_failure_passes_through_and_ends_the_heartbeat() -> None:
-    before = threading.active_count()
+    threads_before = threading.active_count()
     with pytest.raises(SystemExit), heartbeat("installing"):
         raise SystemExit(1)
-    assert threading.active_count() == before
+    assert threading.active_count() == threads_before

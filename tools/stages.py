@@ -61,7 +61,7 @@ def copied_to(log: Path) -> Iterator[None]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    before = os.dup(1), os.dup(2)
+    originals = os.dup(1), os.dup(2)
     tee = subprocess.Popen(["tee", "--ignore-interrupts", log], stdin=subprocess.PIPE)
     assert tee.stdin is not None
     try:
@@ -72,7 +72,7 @@ def copied_to(log: Path) -> Iterator[None]:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, original in enumerate(before, start=1):
+        for number, original in enumerate(originals, start=1):
             os.dup2(original, number)
             os.close(original)
         try:

@@ -51,32 +51,32 @@ class Shape:
         length = self.count // self.ranks
         return tensor[index * length : (index + 1) * length]
 
-    def given(self, rank: int) -> torch.Tensor:
+    def input_of(self, rank: int) -> torch.Tensor:
         count = self.count // self.ranks if self.operation == "allgather" else self.count
         return test_pattern(count, rank, self.dtype)
 
     def expected(self) -> torch.Tensor:
         all_ranks = range(self.ranks)
         if self.operation == "broadcast":
-            return self.given(0)
+            return self.input_of(0)
         if self.operation == "allgather":
-            return torch.cat([self.given(rank) for rank in all_ranks])
+            return torch.cat([self.input_of(rank) for rank in all_ranks])
         if self.operation == "alltoall":
-            return torch.cat([self.piece(self.given(rank), self.rank) for rank in all_ranks])
-        total = torch.stack([self.given(rank) for rank in all_ranks]).sum(0).to(self.dtype)
+            return torch.cat([self.piece(self.input_of(rank), self.rank) for rank in all_ranks])
+        total = torch.stack([self.input_of(rank) for rank in all_ranks]).sum(0).to(self.dtype)
         return self.piece(total, self.rank) if self.operation == "reducescatter" else total
 
-    def call(self, given: torch.Tensor, result: torch.Tensor) -> None:
+    def call(self, own_input: torch.Tensor, result: torch.Tensor) -> None:
         if self.operation == "allreduce":
             dist.all_reduce(result)
         elif self.operation == "broadcast":
             dist.broadcast(result, 0)
         elif self.operation == "allgather":
-            dist.all_gather_into_tensor(result, given)
+            dist.all_gather_into_tensor(result, own_input)
         elif self.operation == "alltoall":
-            dist.all_to_all_single(result, given)
+            dist.all_to_all_single(result, own_input)
         else:
-            dist.reduce_scatter_tensor(result, given)
+            dist.reduce_scatter_tensor(result, own_input)
 
 
 class SharedResults:
@@ -98,10 +98,10 @@ def measure(
     shape: Shape, shared_results: SharedResults, options: argparse.Namespace
 ) -> tuple[int, bool]:
     """Return how many repetitions counted, and whether all results of this rank were right."""
-    given, expected = shape.given(shape.rank), shape.expected()
+    own_input, expected = shape.input_of(shape.rank), shape.expected()
     in_place = shape.operation in ("allreduce", "broadcast")
-    is_large = given.numel() * given.element_size() > CACHE_BYTES
-    inputs = [given.clone() for _ in range(BUFFERS if is_large else 1)]
+    is_large = own_input.numel() * own_input.element_size() > CACHE_BYTES
+    inputs = [own_input.clone() for _ in range(BUFFERS if is_large else 1)]
     outputs = inputs if in_place else [torch.empty_like(expected) for _ in inputs]
     calls = TIGHT_CALLS if options.tight else 1
     if calls > 1 and shape.operation == "allreduce":
@@ -117,7 +117,7 @@ def measure(
         if shared_results.times[0, -1]:
             break
         source, result = inputs[number % len(inputs)], outputs[number % len(inputs)]
-        source.copy_(given)
+        source.copy_(own_input)
         shared_results.barrier()
         start = time.perf_counter_ns()
         for _ in range(calls):
@@ -163,8 +163,8 @@ def worker(rank: int, folder: str, shared: list[torch.Tensor], options: argparse
     results = []
     for size in options.sizes:
         unit = torch.empty(0, dtype=dtype).element_size() * options.ranks
-        whole = (size + unit - 1) // unit * unit // (unit // options.ranks)
-        shape = Shape(options.operation, whole, rank, options.ranks, dtype)
+        count = (size + unit - 1) // unit * unit // (unit // options.ranks)
+        shape = Shape(options.operation, count, rank, options.ranks, dtype)
         shared_results.times[0, -1] = 0
         counted, good = measure(shape, shared_results, options)
         slowest = sorted(shared_results.times[:, :counted].max(axis=0).tolist())

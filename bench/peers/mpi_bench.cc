@@ -37,19 +37,21 @@ MPI_Datatype datatype_of(DType dtype) {
 }
 
 void call(const Shape& shape, const std::byte* input, std::byte* output, MPI_Datatype datatype) {
-  const auto all = static_cast<int>(shape.bytes / shape.element_bytes);
-  const int piece = all / shape.ranks;
-  const void* const given = input == output ? MPI_IN_PLACE : input;
+  const auto elements = static_cast<int>(shape.bytes / shape.element_bytes);
+  const int elements_per_rank = elements / shape.ranks;
+  const void* const input_or_in_place = input == output ? MPI_IN_PLACE : input;
   if (shape.operation == "allreduce") {
-    MPI_Allreduce(given, output, all, datatype, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(input_or_in_place, output, elements, datatype, MPI_SUM, MPI_COMM_WORLD);
   } else if (shape.operation == "reducescatter") {
-    MPI_Reduce_scatter_block(input, output, piece, datatype, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Reduce_scatter_block(input, output, elements_per_rank, datatype, MPI_SUM, MPI_COMM_WORLD);
   } else if (shape.operation == "allgather") {
-    MPI_Allgather(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
+    MPI_Allgather(input, elements_per_rank, datatype, output, elements_per_rank, datatype,
+                  MPI_COMM_WORLD);
   } else if (shape.operation == "alltoall") {
-    MPI_Alltoall(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
+    MPI_Alltoall(input, elements_per_rank, datatype, output, elements_per_rank, datatype,
+                 MPI_COMM_WORLD);
   } else {  // MPI only has an in-place broadcast
-    MPI_Bcast(output, all, datatype, 0, MPI_COMM_WORLD);
+    MPI_Bcast(output, elements, datatype, 0, MPI_COMM_WORLD);
   }
 }
 
