@@ -679,29 +679,6 @@ class WithoutGloo(OnAnyHosts):
         assert not hvd.is_initialized()
 
 
-class GroupsOverHosts:
-    def check_groups_that_only_their_ranks_make(self) -> None:
-        init_process_group("farandole")
-        alone = {"use_local_synchronization": True}
-        host = rank() - hvd.local_rank()
-        here = [*range(host, host + hvd.local_size())]
-        tensor = torch.ones(1)
-        dist.all_reduce(tensor, group=dist.new_group(here, **alone))
-        assert tensor == len(here)
-        dist.all_reduce(tensor, group=dist.new_group([rank()], **alone))
-        assert tensor == len(here)
-        if 0 < rank() < 3:
-            advice = r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
-            with pytest.raises(hvd.CallError, match=advice):
-                dist.new_group([1, 2], **alone)
-        hvd.add_process_set([1, 2])
-        if 0 < rank() < 3:
-            dist.all_reduce(tensor, group=dist.new_group([1, 2], **alone))
-            assert tensor == 2 * len(here)
-        dist.barrier()
-        dist.destroy_process_group()
-
-
 class MessageChecks:
     def check_messages(self) -> None:
         compare(messages)
