@@ -35,11 +35,15 @@ struct EngineOptions : Knobs {
   // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
   // at the same time must share a context, because otherwise they would read each other's answers.
   std::shared_ptr<ProcessContext> context;
-  // For a job that `farandole run` has not started: a text by which the ranks find each other. It
-  // must be the same on all ranks, and no other job on this host may use it. Each engine of a
-  // process needs a new text. It may be empty only if size is 1, or if there is a
-  // rendezvous_descriptor or a job_store. If a rank has a job_store, but neither a descriptor nor
-  // this text, it counts as the only rank of its host.
+  // A text by which the ranks find each other; the same on all ranks. Each engine of a process
+  // needs a new text, which no other job on these hosts may use. There are two cases:
+  // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
+  // be
+  //   empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
+  //   the only rank of its host.
+  // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
+  //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
+  //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.
   std::string rendezvous_id;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.

@@ -28,7 +28,7 @@ void raise_group_lost() {
 
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
                          const std::string& rendezvous_id, const std::vector<int>& topology,
-                         bool some_ranks_only) {
+                         bool some_ranks_only, bool on_one_host) {
   const bool topology_is_known = topology.size() == 2;  // rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
@@ -38,10 +38,13 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
-  if (some_ranks_only) {  // the values of the launcher are for the engine of the whole job
-    options->rendezvous_descriptor = options->flight_record_descriptor = -1;
+  if (some_ranks_only) {  // the launcher reads and shows only what the engine of the whole job does
+    options->flight_record_descriptor = -1;
     options->timeline_path.clear();
-    options->job_store.clear();  // all these ranks are on this host
+    if (on_one_host) {
+      options->rendezvous_descriptor = -1;
+      options->job_store.clear();
+    }
   }
   options->context = context.context;
   options->groups = std::move(groups);
@@ -158,9 +161,9 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<BoundContext>(module, "ProcessContext").def(nb::init<>());
   engine
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
-                    const std::vector<int>&, bool>(),
+                    const std::vector<int>&, bool, bool>(),
            nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"),
-           nb::arg("some_ranks_only"))
+           nb::arg("some_ranks_only"), nb::arg("on_one_host"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })

@@ -29,14 +29,15 @@ struct BoundContext {
 class BoundEngine {
  public:
   // Connects to the other ranks. Raises the exception of a signal handler, such as
-  // KeyboardInterrupt. `topology` is this rank and the size of a job on this host, whose ranks find
-  // each other by `rendezvous_id`. If `topology` is empty, the environment gives rank and size.
-  // Then `rendezvous_id` is appended to the rendezvous id of a job that another launcher has
-  // started. `some_ranks_only` says that these are only some ranks of a larger job. Then `topology`
-  // is given, and the engine does not use what the launcher provides for the larger job.
+  // KeyboardInterrupt. `topology` is this rank and the size of a job whose ranks find each other by
+  // `rendezvous_id`. If `topology` is empty, the environment gives rank and size. Then
+  // `rendezvous_id` is appended to the rendezvous id of a job that another launcher has started.
+  // `some_ranks_only` says that these are only some ranks of a larger job. Then `topology` is
+  // given, and the launcher does not see what this engine does. These ranks find each other without
+  // the launcher if `on_one_host`, and otherwise through the Stores of the larger job.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
               const std::string& rendezvous_id, const std::vector<int>& topology,
-              bool some_ranks_only);
+              bool some_ranks_only, bool on_one_host);
 
   // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.

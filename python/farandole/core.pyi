@@ -96,12 +96,14 @@ class Engine:
         rendezvous_id: str,
         topology: Sequence[int],
         some_ranks_only: bool,
+        on_one_host: bool,
     ) -> None:
-        """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
-        same `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
+        """Join a job. `topology` is (rank, size) in a job whose ranks all pass the same
+        `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
         and size, and `rendezvous_id` is appended to the id of the launcher's job.
         `some_ranks_only` says that the engine connects only some ranks of a larger job. The
-        launcher's reports and the timeline then leave this engine out."""
+        launcher's reports and the timeline then leave this engine out. If these ranks are not
+        `on_one_host`, the launcher of `farandole run` must have started the larger job."""
     @property
     def rank(self) -> int: ...
     @property

@@ -82,10 +82,11 @@ def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
     _join([], rendezvous_id, (rank, size))
 
 
-def join_some_ranks(rendezvous_id: str, rank: int, size: int) -> core.Engine:
-    """Return an engine of some ranks on this host, which is independent of the job of all ranks.
-    Exactly these ranks must call it, with the same `rendezvous_id`, which no other call may use.
-    The launcher does not see the calls of this engine. leave_some_ranks() ends it."""
+def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> core.Engine:
+    """Return an engine of some ranks, which is independent of the engine of all ranks. Exactly
+    these ranks must call it, with the same `rendezvous_id`, which no other call may use. If they
+    are not `on_one_host`, the launcher of `farandole run` must have started them. It does not see
+    the calls of this engine. leave_some_ranks() ends the engine."""
     _check_not_forked()
     _process.joining = True
     try:
@@ -95,6 +96,7 @@ def join_some_ranks(rendezvous_id: str, rank: int, size: int) -> core.Engine:
             rendezvous_id=rendezvous_id,
             topology=(rank, size),
             some_ranks_only=True,
+            on_one_host=on_one_host,
         )
     finally:
         _process.joining = False
@@ -135,6 +137,7 @@ def _join(
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
             some_ranks_only=False,
+            on_one_host=False,
         )
     finally:
         _process.joining = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import os
 import resource
 import shutil
@@ -472,21 +473,16 @@ class ErrorTexts:
 
     def process_groups(self) -> Iterator[Case]:
         rank, tensor = hvd.rank(), torch.ones(3)
-        store = dist.HashStore()
-        store.set("farandole/1/host/1", "another one")
         elsewhere = (
             "ranks 1 cannot meet rank 0, as they are on another host or in another network "
             "namespace: start the job with `farandole run --join`, or start all ranks on one host"
         )
-        yield lambda: rendezvous._agreed_rendezvous_id(store, 0, 2), elsewhere
-        store.set("farandole/2/host/1", "another one")
-        yield (
-            lambda: rendezvous.join_some_ranks(store, 0, [7, 5]),
-            "ranks 1 cannot meet rank 0, as they are on another host or in another network "
-            "namespace: torch tells only the ranks of a group that it is made; call "
-            "farandole.torch.add_process_set([5, 7]) on all ranks of the job before, and the group "
-            "will use it",
-        )
+        store = dist.HashStore()
+        calls = (rendezvous._init_on_one_host, rendezvous.join_some_ranks)
+        with mock.patch.object(rendezvous, "_has_our_launcher", lambda: False):
+            for turn, call in enumerate(calls, 1):
+                store.set(f"farandole/{turn}/host/1", "another one")
+                yield functools.partial(call, store, 0, 2), elsewhere
         yield (
             lambda: rendezvous.join(store, 3, 4),
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "

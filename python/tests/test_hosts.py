@@ -24,6 +24,8 @@ from stranger_traffic import listening_endpoints  # noqa: E402
 WHY_IMPOSSIBLE = why_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 HANG_SECONDS = 300
+# The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
+WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
 # Makes calls until the job ends.
 CALLING = """
 import os
@@ -135,13 +137,22 @@ def test_training(tmp_path: Path) -> None:
 
 
 def test_torch_distributed(tmp_path: Path) -> None:
-    suites = ["MessageChecks", "OnAnyHosts", "GroupsOverHosts"]
-    # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
-    worker = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
+    suites = ["torch_distributed:MessageChecks", "torch_distributed:OnAnyHosts"]
     with Hosts(2) as hosts:
-        words = [f"torch_distributed:{suite}" for suite in suites]
-        texts = run_program(hosts, (2, 2), tmp_path / "secret", *worker, *words)
+        texts = run_program(hosts, (2, 2), tmp_path / "secret", *WORKER_WITH_GLOO, *suites)
     assert sum(text.count("all checks passed") for text in texts) == 4
+
+
+@pytest.mark.parametrize("workers", [(2, 2), (2, 1)], ids=str)
+def test_torch_groups_that_only_their_members_make(
+    workers: tuple[int, ...], tmp_path: Path
+) -> None:
+    suites = ["torch_groups:GroupsOverHosts"]
+    if workers == (2, 2):
+        suites.append("torch_groups:MeshOverHosts")
+    with Hosts(2) as hosts:
+        texts = run_program(hosts, workers, tmp_path / "secret", *WORKER_WITH_GLOO, *suites)
+    assert sum(text.count("all checks passed") for text in texts) == sum(workers)
 
 
 def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> None:

@@ -685,29 +685,6 @@ class WithoutGloo(OnAnyHosts):
         assert not hvd.is_initialized()
 
 
-class GroupsOverHosts:
-    def check_groups_that_only_their_ranks_make(self) -> None:
-        init_process_group("farandole")
-        by_members = {"use_local_synchronization": True}
-        first_rank = rank() - hvd.local_rank()
-        host_ranks = [*range(first_rank, first_rank + hvd.local_size())]
-        tensor = torch.ones(1)
-        dist.all_reduce(tensor, group=dist.new_group(host_ranks, **by_members))
-        assert tensor == len(host_ranks)
-        dist.all_reduce(tensor, group=dist.new_group([rank()], **by_members))
-        assert tensor == len(host_ranks)
-        if 0 < rank() < 3:
-            advice = r"call farandole.torch.add_process_set\(\[1, 2\]\) on all ranks of the job"
-            with pytest.raises(hvd.CallError, match=advice):
-                dist.new_group([1, 2], **by_members)
-        hvd.add_process_set([1, 2])
-        if 0 < rank() < 3:
-            dist.all_reduce(tensor, group=dist.new_group([1, 2], **by_members))
-            assert tensor == 2 * len(host_ranks)
-        dist.barrier()
-        dist.destroy_process_group()
-
-
 class MessageChecks:
     def check_messages(self) -> None:
         compare(messages)

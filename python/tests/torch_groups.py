@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch_distributed import init_process_group, rank, size
+from torch import nn
+from torch.distributed import device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch_distributed import init_process_group, rank, size, train
 
 import farandole.torch as hvd
 
@@ -89,6 +96,189 @@ class MemberGroupChecks:
                 descriptors = len(os.listdir("/proc/self/fd"))
         assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
         dist.destroy_process_group()
+
+
+class GroupsOverHosts:
+    """Checks of groups that only their members make, in a job on two hosts. The first host has the
+    ranks 0 and 1, and the second host has the other ones: rank 2, or the ranks 2 and 3."""
+
+    def check_a_group_over_both_hosts(self) -> None:
+        init_process_group("farandole")
+        for members in ([0, size() - 1], [size() - 1, 1], list(range(size()))[::-1]):
+            if rank() in members:
+                group = dist.new_group(members, sort_ranks=False, **MEMBERS_ALONE)
+                expect_results(group, members)
+                here = [member for member in members if (member < 2) == (rank() < 2)]
+                assert group._engine.local_size == len(here)  # type: ignore[union-attr]
+        if rank() in (0, 2):
+            group = dist.new_group([0, 2], **MEMBERS_ALONE)
+            with pytest.raises(hvd.CallError, match="the shape differs"):
+                dist.all_reduce(torch.ones(1 + (rank() == 0)), group=group)
+            expect_results(group, [0, 2])
+        expect_results(dist.group.WORLD, range(size()))
+        dist.destroy_process_group()
+
+    def check_disjoint_groups_at_once(self) -> None:
+        init_process_group("farandole")
+        first = [0, 2]
+        second = [member for member in range(size()) if member not in first]
+        mine = first if rank() in first else second
+        groups = [dist.new_group(mine, **MEMBERS_ALONE) for _ in range(2)]
+        for _ in range(5):
+            tensors = [torch.full((20_000,), float(rank() + number)) for number in range(2)]
+            works = [
+                dist.all_reduce(tensor, group=group, async_op=True)
+                for tensor, group in zip(tensors, groups, strict=True)
+            ]
+            works.append(dist.all_reduce(total := torch.arange(20_000), async_op=True))
+            for work in reversed(works):
+                work.wait()  # type: ignore[union-attr]
+            for number, tensor in enumerate(tensors):
+                assert (tensor == sum(mine) + number * len(mine)).all()
+            assert torch.equal(total, size() * torch.arange(20_000))
+        for group in groups:
+            expect_results(group, mine)
+        dist.destroy_process_group()
+
+    def check_a_group_on_one_host_beside_a_group_over_both(self) -> None:
+        init_process_group("farandole")
+        here = [0, 1] if rank() < 2 else list(range(2, size()))
+        near = dist.new_group(here, **MEMBERS_ALONE)
+        far = dist.new_group([1, 2], **MEMBERS_ALONE) if rank() in (1, 2) else None
+        alone = dist.new_group([rank()], **MEMBERS_ALONE)
+        for _ in range(3):
+            expect_results(near, here)
+            if far is not None:
+                expect_results(far, [1, 2])
+            expect_results(alone, [rank()])
+            expect_results(dist.group.WORLD, range(size()))
+        if far is not None:
+            dist.destroy_process_group(far)
+        expect_results(near, here)
+        dist.destroy_process_group()
+
+    def check_groups_that_are_made_and_destroyed(self) -> None:
+        """The members of later groups have different numbers of earlier groups."""
+        init_process_group("farandole")
+        descriptors = 0
+        for number in range(8):
+            for members in ([0, 2], [1, size() - 1], list(range(size()))[::-1]):
+                if rank() in members and (number % 2 == 0 or len(members) == 2):
+                    group = dist.new_group(members, sort_ranks=False, **MEMBERS_ALONE)
+                    expect_results(group, members)
+                    dist.destroy_process_group(group)
+            if number == 1:
+                descriptors = len(os.listdir("/proc/self/fd"))
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
+        dist.destroy_process_group()
+
+    def check_groups_after_another_job(self) -> None:
+        """torch gives its groups the same names again. The connection to the launcher is new."""
+        for _ in range(3):
+            init_process_group("farandole")
+            if rank() in (0, 2):
+                expect_results(dist.new_group([0, 2], **MEMBERS_ALONE), [0, 2])
+            dist.barrier()
+            dist.destroy_process_group()
+            assert not hvd.is_initialized()
+
+    def check_groups_beside_gloo(self) -> None:
+        """No engine of the whole job exists."""
+        init_process_group("gloo")
+        group = dist.new_group([0, 2], backend="farandole")
+        assert not hvd.is_initialized()
+        if rank() in (0, 2):
+            expect_results(group, [0, 2])
+        dist.barrier()  # on Gloo
+        dist.destroy_process_group()
+
+    def check_a_group_that_the_engine_of_the_job_has(self) -> None:
+        init_process_group("farandole")
+        hvd.add_process_set([1, 2])
+        if rank() in (1, 2):
+            group = dist.new_group([1, 2], **MEMBERS_ALONE)
+            assert group._engine is None  # type: ignore[union-attr]
+            expect_results(group, [1, 2])
+        dist.destroy_process_group()
+
+
+class MeshOverHosts:
+    """Checks of a mesh of 2 × 2 ranks in a job on two hosts: the rows are the hosts."""
+
+    def check_a_mesh(self) -> None:
+        init_process_group("farandole")
+        for makes_all in (False, True):
+            mesh = mesh_of_hosts(makes_all)
+            row, column = rank() // 2 * 2, rank() % 2
+            for _ in range(3):
+                expect_results(mesh.get_group("within"), [row, row + 1])
+                expect_results(mesh.get_group("across"), [column, column + 2])
+        dist.destroy_process_group()
+
+    def check_training_on_a_mesh(self) -> None:
+        """fully_shard() shards within the hosts and replicates across them."""
+        init_process_group("farandole")
+        trained = [list(trained_parameters(mesh_of_hosts(False)))]
+        trained.append(list(trained_parameters(device_mesh.init_device_mesh("cpu", (size(),)))))
+        for on_mesh, on_all in zip(*trained, strict=True):
+            assert torch.allclose(on_mesh, on_all, rtol=1e-5, atol=1e-6)
+            dist.broadcast(first := on_mesh.clone(), 0)
+            assert torch.equal(on_mesh, first)
+        gc.collect()  # frees models that use the groups
+        dist.destroy_process_group()
+
+
+def expect_results(group: Any, members: Sequence[int]) -> None:
+    """Check every element of the results of calls in a group."""
+    place = members.index(rank())
+    for count in (1, 1000, 300_000):
+        base = torch.arange(count)
+        dist.all_reduce(total := base * (place + 1), group=group)
+        assert torch.equal(total, base * (len(members) * (len(members) + 1) // 2))
+        root = members[-1]
+        dist.broadcast(tensor := base + rank(), root, group=group)
+        assert torch.equal(tensor, base + root)
+        gathered = torch.empty(len(members) * count, dtype=torch.int64)
+        dist.all_gather_into_tensor(gathered, base + rank(), group=group)
+        assert torch.equal(gathered, torch.cat([base + member for member in members]))
+        if len(members) > 1:
+            after, before = members[(place + 1) % len(members)], members[place - 1]
+            sending = dist.isend(base * rank(), after, group=group)
+            dist.recv(tensor, before, group=group)
+            sending.wait()  # type: ignore[union-attr]
+            assert torch.equal(tensor, base * before)
+    dist.barrier(group)
+
+
+@contextmanager
+def groups_made_by_members() -> Iterator[None]:
+    """Let only the members of a mesh's groups make them, as before PyTorch 2.13."""
+
+    def new_group(**options: Any) -> Any:
+        return dist.new_group(**{**options, **MEMBERS_ALONE})
+
+    with mock.patch.object(device_mesh, "new_group", new_group):
+        yield
+
+
+def mesh_of_hosts(makes_all: bool) -> device_mesh.DeviceMesh:
+    """Return a mesh. If not `makes_all`, a rank makes only the groups to which it belongs."""
+    names = ("across", "within")
+    if makes_all:
+        return device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    with groups_made_by_members():
+        return device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+
+
+def trained_parameters(mesh: device_mesh.DeviceMesh) -> Iterator[torch.Tensor]:
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for parameter in model.parameters():
+        yield parameter.full_tensor().detach()  # type: ignore[attr-defined]
 
 
 class MixtureChecks:

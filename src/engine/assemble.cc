@@ -14,7 +14,7 @@
 #include "rendezvous/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/named_store.h"
-#include "rendezvous/remote_store.h"
+#include "rendezvous/prefixed_store.h"
 
 namespace farandole {
 namespace {
@@ -137,9 +137,18 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   return parts.watch->start();
 }
 
+// Other engines of the job may use the same Store at the same time.
+std::string own_prefix(const EngineOptions& options) {
+  return format_text("engine/{}/", options.rendezvous_id);
+}
+
 Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
-  if (options.rendezvous_descriptor >= 0)
-    return options.context->launcher_store(options.rendezvous_descriptor);
+  if (options.rendezvous_descriptor >= 0) {
+    FARANDOLE_TRY_ASSIGN(auto store,
+                         options.context->launcher_store(options.rendezvous_descriptor));
+    if (options.rendezvous_id.empty()) return store;
+    return {std::make_shared<PrefixedLocalStore>(std::move(store), own_prefix(options))};
+  }
   const bool is_alone = options.topology.size == 1 || options.rendezvous_id.empty();
   if (is_alone) return {std::make_shared<MemoryStore>()};
   if (!options.job_store.empty() && options.topology.local_size < 0)
@@ -156,6 +165,7 @@ Result<Surroundings> find_surroundings(const EngineOptions& options) {
   Surroundings found;
   FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
   found.stores.job = found.stores.local;
+  found.stores.for_one_formation = !options.rendezvous_id.empty();
   if (options.job_store.empty()) return found;
   FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
   HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
@@ -168,13 +178,13 @@ Result<Surroundings> find_surroundings(const EngineOptions& options) {
   const auto rank = static_cast<std::uint32_t>(options.topology.rank);
   FARANDOLE_TRY_ASSIGN(
       found.stores.job,
-      RemoteStore::connect(
+      options.context->job_store(
           {.places = options.job_store, .context = tls, .self = {Role::kWorker, rank}}, limit));
-  // The job number prevents connections between ranks of two jobs that have the same secret.
   FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
-  Digest digest;
-  digest.add(name);
-  network.job = digest.value();
+  network.job = job_number(name, options.rendezvous_id);
+  if (!options.rendezvous_id.empty())
+    found.stores.job =
+        std::make_shared<PrefixedStore>(std::move(found.stores.job), own_prefix(options));
   found.network = std::make_unique<HostNetwork>(tls, std::move(network));
   return found;
 }

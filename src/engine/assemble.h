@@ -55,8 +55,8 @@ struct Surroundings {
 
 // Returns the surroundings that the options describe. The LocalStore belongs to the launcher, or is
 // found by the rendezvous id, or is a new MemoryStore if the rank is alone on its host. Without a
-// job_store, it is also the job's Store. `options.context` must be set. Errors: as
-// Engine::create().
+// job_store, it is also the job's Store. If the launcher has a Store and there is a rendezvous id,
+// all keys in that Store get a prefix. `options.context` must be set. Errors: as Engine::create().
 Result<Surroundings> find_surroundings(const EngineOptions& options);
 
 }  // namespace farandole

@@ -16,6 +16,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -221,6 +222,49 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
         }
       });
   }
+}
+
+// Whether the job's Store has a key of an engine of some ranks that stays as long as the job.
+bool has_lasting_key(Store& store, const std::string& engine) {
+  const std::function<bool()> never;
+  const std::string prefix = format_text("engine/{}/", engine);
+  bool found = false;
+  for (const auto& key : {keys::process(0), keys::process(1), keys::stall_warning()})
+    found |= store.wait(prefix + key, {TimePoint{}, never}).ok();
+  for (int rank = 0; rank < 2; ++rank)
+    found |= store.add(prefix + keys::formations(rank), 0).value() != 0;
+  return found;
+}
+
+// Each rank has two engines: that of the job, and one of a pair. The pairs are the ranks 0 and 3,
+// on both hosts, and 1 and 2, on the second host.
+TEST(Formation, EnginesOfSomeRanksUseTheStoresOfTheJob) {
+  RemoteJob job({0, 1, 1, 1});
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      EngineOptions options = job.options(rank);
+      const Descriptor secret = secret_pipe();
+      options.secret_descriptor = secret.get();
+      options.context = make_process_context();
+      const auto whole = value_or_abort(Engine::create(options));
+      const int first = rank == 0 || rank == 3 ? 0 : 1;
+      options.topology = {.rank = rank == first ? 0 : 1, .size = 2};
+      for (int life = 0; life < 3; ++life) {
+        options.rendezvous_id = format_text("pair of {} in life {}", first, life);
+        const auto pair = value_or_abort(Engine::create(options));
+        EXPECT_EQ(pair->topology().local_size, first == 0 ? 1 : 2);
+        for (Engine* engine : {pair.get(), whole.get(), pair.get()}) {
+          std::vector<float> values(1000, static_cast<float>(1 + rank));
+          EXPECT_EQ(allreduce(*engine, values), Status());
+          const float of_pair = first == 0 ? 1 + 4 : 2 + 3;
+          EXPECT_EQ(values.back(), engine == whole.get() ? 10.0F : of_pair);
+        }
+      }
+      EXPECT_EQ(barrier(*whole), Status());
+      const std::string engine = std::exchange(options.rendezvous_id, "");
+      EXPECT_FALSE(has_lasting_key(*find_surroundings(options).value().stores.job, engine));
+    });
 }
 
 TEST(Formation, NeedsTheSecretForTheJobStore) {

@@ -15,9 +15,13 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/job_in_test.h"
+#include "network/tcp/job_in_test.h"
+#include "rendezvous/limits_in_test.h"
+#include "rendezvous/serving_thread.h"
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 
@@ -233,6 +237,24 @@ TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
     std::jthread changes([&] { change_groups(*first, 50); });
     change_groups(*second, 50);
   });
+}
+
+TEST(ProcessContext, EnginesUseOneConnectionToTheStoreOfTheirJob) {
+  const std::shared_ptr<const TlsContext> tls = context_of('s');  // outlives its connections
+  ServingThread serving(0, tls.get());
+  const RemoteStore::Options options{
+      .places = serving.place(), .context = tls, .self = {Role::kWorker, 0}};
+  const auto context = make_process_context();
+  auto first = context->job_store(options, long_limit()).value();
+  auto second = context->job_store(options, long_limit()).value();
+  EXPECT_EQ(first, second);
+  first.reset();
+  const std::weak_ptr<Store> watched = std::exchange(second, nullptr);
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(context->job_store(options, long_limit()).value()->add("count", 1).value(), 1);
+  serving.stop();
+  EXPECT_EQ(context->job_store(options, {TimePoint{}, kNotInterrupted}).status().code(),
+            StatusCode::kRebuildGroup);
 }
 
 TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {

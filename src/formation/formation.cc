@@ -204,6 +204,13 @@ class FormationProtocol {
     std::vector<std::string> keys = member_keys();
     for (const auto& key : {keys::attached(epoch_), keys::complete(epoch_), keys::departed(epoch_)})
       keys.push_back(key);
+    if (input_.stores.for_one_formation) {
+      keys.push_back(keys::stall_warning());
+      for (int other = 0; other < size(); ++other) {
+        keys.push_back(keys::process(other));
+        keys.push_back(keys::formations(other));
+      }
+    }
     (void)store_.remove_all(keys);
   }
 

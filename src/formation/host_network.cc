@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -17,6 +18,13 @@ std::vector<SocketAddress> addresses_of(const RankInfo& info) {
 }
 
 }  // namespace
+
+std::uint64_t job_number(const std::string& job_name, const std::string& engine) {
+  Digest digest;
+  digest.add(job_name);
+  digest.add(engine);
+  return digest.value();
+}
 
 Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoch) {
   ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};

@@ -15,10 +15,16 @@
 
 namespace farandole {
 
+// Returns the number that the links of an engine carry as their job. Engines have different
+// numbers, so that they never accept each other's connections, if their jobs have different names
+// (see job_name.h), or if they are engines of one job with different texts. `engine` is the text by
+// which an engine of some ranks of a job is known; it is empty for the engine of all ranks.
+std::uint64_t job_number(const std::string& job_name, const std::string& engine);
+
 class HostNetwork {
  public:
   struct Options {
-    std::uint64_t job = 0;         // the same on all ranks
+    std::uint64_t job = 0;         // see job_number(); the same on all ranks
     InterfaceChoice interfaces{};  // at which addresses to listen
     std::uint16_t port_first = 0;  // 0 and 0: any free port
     std::uint16_t port_last = 0;

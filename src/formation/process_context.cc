@@ -32,6 +32,17 @@ Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descripto
   return store;
 }
 
+// Does not hold the lock while it connects, because limit.interrupted may wait for a thread that
+// waits for the lock. If two threads connect at once, both connections work.
+Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Options& options,
+                                                         const WaitLimit& limit) {
+  std::shared_ptr<Store> store = parts_.lock()->job_stores[options.places].lock();
+  if (store) return store;
+  FARANDOLE_TRY_ASSIGN(store, RemoteStore::connect(options, limit));
+  parts_.lock()->job_stores[options.places] = store;
+  return store;
+}
+
 Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(int secret_descriptor,
                                                               TimePoint deadline) {
   auto parts = parts_.lock();

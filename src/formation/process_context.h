@@ -5,12 +5,14 @@
 
 #include <map>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "farandole/engine.h"
 #include "network/tcp/tls_session.h"
 #include "rendezvous/local_store.h"
+#include "rendezvous/remote_store.h"
 #include "transport/shm/shared_heap.h"
 
 namespace farandole {
@@ -32,6 +34,10 @@ class ProcessContext {
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
   Result<std::shared_ptr<LocalStore>> launcher_store(int descriptor);
+  // Returns the connection to the job's Store at options.places. The engines that use the
+  // connection own it. Errors: as RemoteStore::connect().
+  Result<std::shared_ptr<Store>> job_store(const RemoteStore::Options& options,
+                                           const WaitLimit& limit);
   // Returns the secret of the job, ready for connections. The first call reads it from the
   // descriptor, and waits for it until the deadline; later calls return the same. Errors: kFixCall
   // (no descriptor, or not 32 bytes), kStop.
@@ -44,6 +50,7 @@ class ProcessContext {
   struct Parts {
     std::weak_ptr<SharedHeap> heap;
     std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
+    std::map<std::string, std::weak_ptr<Store>> job_stores;  // by RemoteStore::Options::places
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
   };

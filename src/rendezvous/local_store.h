@@ -55,6 +55,9 @@ class LocalStore : public Store {
 struct Stores {
   std::shared_ptr<Store> job;         // shared with other engines of this process
   std::shared_ptr<LocalStore> local;  // shared with other engines of this process
+  // Whether no other formation uses the keys. Then the last rank that departs also removes the keys
+  // that otherwise stay as long as the job.
+  bool for_one_formation = false;
 
   // For a job on one host.
   static Stores on_one_host(std::shared_ptr<LocalStore> store) { return {store, store}; }

@@ -95,7 +95,7 @@ def _group_of_members(spec: GroupSpec, name: str, world: int = 0) -> ProcessGrou
     group = lifecycle.group_of(spec.ranks) if lifecycle.is_initialized() else None
     if group is not None and group.included() and group.rank() == spec.rank:
         return ProcessGroup(group, name, world, spec.name)
-    engine = rendezvous.join_some_ranks(spec.store, spec.rank, spec.ranks)
+    engine = rendezvous.join_some_ranks(spec.store, spec.rank, spec.size)
     group = Group(range(spec.size))
     group.register(0, list(range(spec.size)), spec.rank)
     return ProcessGroup(group, name, world, spec.name, engine)

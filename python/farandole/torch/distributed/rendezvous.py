@@ -6,7 +6,9 @@ the init_method farandole://, rank and size come from the engine, and the store 
 name in the memory of rank 0, so that no port is opened.
 
 The engine's ranks find each other through the launcher of `farandole run`. Under other launchers,
-they use a random text that rank 0 writes into torch's store.
+they use a random text that rank 0 writes into torch's store. The ranks of a group that only they
+make always use such a text: for a group on several hosts, it begins their keys in the launcher's
+Stores.
 """
 
 from __future__ import annotations
@@ -85,14 +87,10 @@ def leave() -> None:
 
 def join(store: dist.Store, rank: int, size: int) -> None:
     """Join the job with torch's rank and size, if this process is not in a job yet."""
-    if "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ:
+    if _has_our_launcher():
         _join(lifecycle.init)
     else:
-        _join(
-            lambda: lifecycle.init_with_rendezvous_id(
-                _agreed_rendezvous_id(store, rank, size), rank, size
-            )
-        )
+        _join(lambda: _init_on_one_host(store, rank, size))
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
         _shared.groups += 1
         _shared.served = store
@@ -103,39 +101,45 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     )
 
 
-def join_some_ranks(store: dist.Store, rank: int, ranks: Sequence[int]) -> core.Engine:
-    """Return an engine of the ranks that use this store, beside the job of all ranks. `rank` counts
-    within `ranks`."""
-    advice = (
-        f"torch tells only the ranks of a group that it is made; call "
-        f"farandole.torch.add_process_set({sorted(ranks)}) on all ranks of the job before, and the "
-        "group will use it"
-    )
-    text = _agreed_rendezvous_id(store, rank, len(ranks), advice)
-    return lifecycle.join_some_ranks(text, rank, len(ranks))
+def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
+    """Return an engine of the ranks that use this store, beside the engine of all ranks. `rank`
+    counts within the ranks of this store."""
+    text, elsewhere = _agreed_rendezvous_id(store, rank, size)
+    if not _has_our_launcher():
+        _check_one_host(elsewhere)
+    return lifecycle.join_some_ranks(text, rank, size, on_one_host=not elsewhere)
 
 
-def _agreed_rendezvous_id(
-    store: dist.Store,
-    rank: int,
-    size: int,
-    advice: str = "start the job with `farandole run --join`, or start all ranks on one host",
-) -> str:
-    """Return a random text, the same on all ranks, that no other process knows. Several process
-    groups may use the same store one after another, so each use of the store gets a number. The
-    ranks must be on one host; otherwise the error gives the advice."""
+def _has_our_launcher() -> bool:
+    return "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ
+
+
+def _init_on_one_host(store: dist.Store, rank: int, size: int) -> None:
+    text, elsewhere = _agreed_rendezvous_id(store, rank, size)
+    _check_one_host(elsewhere)
+    lifecycle.init_with_rendezvous_id(text, rank, size)
+
+
+def _check_one_host(elsewhere: Sequence[int]) -> None:
+    if elsewhere:
+        raise CallError(
+            f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
+            "host or in another network namespace: start the job with `farandole run --join`, or "
+            "start all ranks on one host"
+        )
+
+
+def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> tuple[str, list[int]]:
+    """Return a random text, the same on all ranks, that no other process knows, and the ranks that
+    are not on the host of rank 0. Several process groups may use the same store one after another,
+    so each use of the store gets a number."""
     attempt = store.add(f"farandole/turns/{rank}", 1)
     store.set(f"farandole/{attempt}/host/{rank}", _host())
     if rank == 0:
         store.set(f"farandole/{attempt}/text", secrets.token_hex(16))
     hosts = [store.get(f"farandole/{attempt}/host/{other}").decode() for other in range(size)]
     elsewhere = [other for other in range(size) if hosts[other] != hosts[0]]
-    if elsewhere:
-        raise CallError(
-            f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
-            f"host or in another network namespace: {advice}"
-        )
-    return store.get(f"farandole/{attempt}/text").decode()
+    return store.get(f"farandole/{attempt}/text").decode(), elsewhere
 
 
 def _host() -> str:

@@ -1,0 +1,69 @@
+#include "rendezvous/prefixed_store.h"
+
+#include <utility>
+
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+std::string with_prefix(const std::string& prefix, const std::string& key) {
+  // An empty key names no key: as `unless`, and in errors.
+  return key.empty() || key == keys::host_token() ? key : prefix + key;
+}
+
+std::vector<std::string> with_prefix(const std::string& prefix,
+                                     const std::vector<std::string>& keys) {
+  std::vector<std::string> prefixed;
+  for (const auto& key : keys) prefixed.push_back(with_prefix(prefix, key));
+  return prefixed;
+}
+
+}  // namespace
+
+PrefixedStore::PrefixedStore(std::shared_ptr<Store> store, std::string prefix)
+    : store_(std::move(store)), prefix_(std::move(prefix)) {}
+
+Status PrefixedStore::set(const std::string& key, Bytes value) {
+  return store_->set(with_prefix(prefix_, key), std::move(value));
+}
+
+Result<StoreValues> PrefixedStore::wait_for_all(const std::vector<std::string>& keys,
+                                                const std::string& unless, const WaitLimit& limit) {
+  return store_->wait_for_all(with_prefix(prefix_, keys), with_prefix(prefix_, unless), limit);
+}
+
+Result<std::int64_t> PrefixedStore::add(const std::string& key, std::int64_t delta) {
+  return store_->add(with_prefix(prefix_, key), delta);
+}
+
+Status PrefixedStore::remove_all(const std::vector<std::string>& keys) {
+  return store_->remove_all(with_prefix(prefix_, keys));
+}
+
+Result<TimePoint> PrefixedStore::clock() { return store_->clock(); }
+
+PrefixedLocalStore::PrefixedLocalStore(std::shared_ptr<LocalStore> store, std::string prefix)
+    : store_(std::move(store)), prefix_(std::move(prefix)) {}
+
+Status PrefixedLocalStore::share(const std::string& key, LocalValue value) {
+  return store_->share(with_prefix(prefix_, key), std::move(value));
+}
+
+Result<LocalValues> PrefixedLocalStore::receive_all(const std::vector<std::string>& keys,
+                                                    const std::string& unless,
+                                                    const WaitLimit& limit) {
+  return store_->receive_all(with_prefix(prefix_, keys), with_prefix(prefix_, unless), limit);
+}
+
+Result<std::int64_t> PrefixedLocalStore::add(const std::string& key, std::int64_t delta) {
+  return store_->add(with_prefix(prefix_, key), delta);
+}
+
+Status PrefixedLocalStore::remove_all(const std::vector<std::string>& keys) {
+  return store_->remove_all(with_prefix(prefix_, keys));
+}
+
+Result<TimePoint> PrefixedLocalStore::clock() { return store_->clock(); }
+
+}  // namespace farandole
