@@ -117,11 +117,11 @@ struct Submission {
   double prescale = 1;
   double postscale = 1;
   int root_rank = 0;  // broadcast: a world rank that is a member of the group
-  // Messages: the other rank, a world rank of the group; for a receive also kAnyRank. A receive
-  // gets the oldest message that has its channel and tag; names do not matter. Messages of one rank
-  // with the same channel and tag arrive in the order in which they were submitted. Both ranks must
-  // give the same dtype and number of elements; otherwise both calls fail, or only the receive if
-  // the send was already done. A send reads `input`, a receive writes `output`.
+  // Messages: the world rank of the other member; for a receive also kAnyRank. A receive gets the
+  // oldest message that has its channel and tag; names do not matter. Messages of one rank with the
+  // same channel and tag arrive in the order in which they were submitted. Both ranks must give the
+  // same dtype and number of elements; otherwise both calls fail, or only the receive if the send
+  // was already done. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
   // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages from
@@ -141,8 +141,8 @@ struct Submission {
 // The result of a call.
 struct Outcome {
   Status status;
-  // Allgather, alltoall: the rows of all members, in the order of the ranks, and how many rows each
-  // member has sent.
+  // Allgather, alltoall: the rows that this rank has received, in the order of the members, and how
+  // many of them came from each member.
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members

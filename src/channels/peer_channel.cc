@@ -185,8 +185,7 @@ Result<bool> PeerChannel::advance() {
   received |= took_early;
   if (is_over_) return received;
   auto sent = send_some();
-  // The peer has closed the connection. What it sent before may still be there, such as its
-  // goodbye.
+  // The peer may close the connection after its goodbye. So this failure is not an error.
   if (!sent.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;

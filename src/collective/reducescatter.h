@@ -1,5 +1,5 @@
 // Reduce-scatter: every member reduces its own rows over all members. In each round, a member shows
-// to each other member the next piece of the rows that this other member reduces. For the rows that
+// to every other member the next piece of the rows that the other member reduces. For the rows that
 // it reduces itself, a member reads its own input and writes its output directly. All members pass
 // the same size.
 //

@@ -9,10 +9,10 @@
 // would take longer.
 //
 // Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
-// a window in its staging memory and fetches each other slice from the staging memory of the member
-// that reduced it. It reads its own slice from the input and writes it to the output directly. Cost
-// for p members: 2 waits per window; each member moves (5p − 2)/p · n bytes, that is 4n for 2
-// members and 4.5n for 4, the lower bound for such memory (S5).
+// a window in its staging memory. It then fetches the slices of the other members, each from the
+// staging memory of the member that reduced it. A member reads its own slice from the input and
+// writes it to the output directly. Cost for p members: 2 waits per window; each member moves (5p −
+// 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the lower bound for such memory (S5).
 //
 // Members may differ: a member whose memory is visible does not stage it. A member that has joined
 // has no input and keeps no result, but reduces its slices.

@@ -176,7 +176,7 @@ class MessagePacker {
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.
 Result<Announcements> decode_announcements(std::span<const std::byte> message);
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
-// The message by which a parent in the tree says that it has received one of its child's messages.
+// The message by which a parent in the tree acknowledges a message of its child.
 Bytes acknowledgement();
 bool is_acknowledgement(std::span<const std::byte> message);
 

@@ -108,7 +108,7 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
 }
 
 // After a plan that failed early, the next one would probably fail early, too. So the coordinator
-// lets some synchronization points pass first.
+// lets some synchronization points pass before it starts a plan again.
 void Coordinator::back_off(std::uint32_t fragments_run) {
   constexpr std::uint32_t kFragmentsOfALongRun = 4;
   constexpr int kSyncPointsMax = 16;

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// No report is longer.
+// The most bytes of a report.
 inline constexpr std::size_t kWorkerReportBytesMax = 64'500;
 
 // The report has all calls in flight, but only the last finished ones, and no traceback. A pure

@@ -59,8 +59,8 @@ void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
   ::madvise(begin, static_cast<std::size_t>(memory + bytes - begin), MADV_HUGEPAGE);
 }
 
-// Allocates memory for the received rows; null if there is none. It is not from the shared heap,
-// where a forked child of the program would see changes when the memory is reused.
+// Allocates memory for the received rows; null if the system has none left. The memory is not from
+// the shared heap, where a forked child of the program would see changes when the memory is reused.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());

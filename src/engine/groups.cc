@@ -18,7 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// Limits the wait for the key of a new group. The key has already been set.
+// How long a rank waits at most for the key of a new group. Another rank has already set the key.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
@@ -192,7 +192,7 @@ Status Groups::remove_now(GroupId group) {
   return {};
 }
 
-// All ranks have requested the same ranks, so this gives the same result on all of them.
+// All ranks have requested the same group, so they all get the same result here.
 Status Groups::check_new(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_group(ranks, size()));
   auto table = table_.lock();

@@ -73,7 +73,8 @@ class Groups {
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Dependencies dependencies_;
-  // true while a thread makes a change; that thread then owns the next two members
+  // true while a thread adds or removes a group; only that thread uses next_id_ and
+  // abandoned_input_
   Guarded<bool> changing_;
   GroupId next_id_;
   std::unique_ptr<Bytes>

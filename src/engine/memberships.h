@@ -62,7 +62,7 @@ class Memberships {
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }
-  // See Channels; for processes that want to connect to this rank.
+  // As Channels::serve() and Channels::begin_serving(), if this rank has channels.
   void serve(std::function<void()> on_knock) {
     if (channels_ != nullptr) channels_->serve(std::move(on_knock));
   }
@@ -124,7 +124,8 @@ class Memberships {
   std::vector<std::unique_ptr<GroupMember>> members_;
   Mailbox mailbox_;
   FailureWatch failure_watch_;
-  bool has_new_members_ = false;  // a member of a new group may have died before it was added
+  bool has_new_members_ =
+      false;  // a member of a new group may have died before the group was added
   bool has_unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up

@@ -25,14 +25,14 @@ namespace farandole {
 class OtherHosts {
  public:
   // For a group that has members on several hosts. `channels`, `formation` and the group's memory
-  // must outlive this object. `memory` is that of the members on this host. Any thread may call
+  // must outlive this object. `memory` belongs to the members on this host. Any thread may call
   // this constructor.
   OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
              const GroupMemory& memory);
 
   // Begins to connect to the members with which this one exchanges data. Call it first, and once.
   void connect(TimePoint now);
-  // For Group. The lane belongs to this object.
+  // Returns the value for Group::parts. The lane belongs to this object.
   HostParts parts();
   bool is_leader() const { return local_member_ == 0; }
 
@@ -47,12 +47,12 @@ class OtherHosts {
   // On a leader: this host's members have completed all steps up to `completed`, and have ended the
   // group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
-  // On a leader: another leader has sent this. Only the first one counts.
+  // On a leader: takes an end that another leader has sent. Only the first end counts.
   void take_end(const GroupEnd& end);
   // On a leader: passes a taken end on to the members of this host if they can complete all steps
   // that the other host has completed. `completed` is the last sequence that we have completed.
   void pass_end_on(std::uint32_t completed);
-  // What was passed on to the members of this host; empty if nothing was.
+  // The end that was passed on to the members of this host; empty if none was.
   std::optional<GroupEnd> end() const;
 
   // Drops the memory that a step has lent to the lane, and all that comes for this group from now

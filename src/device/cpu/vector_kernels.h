@@ -32,8 +32,8 @@ struct Product {
     return a * b;
   }
 };
-// If a or b is a NaN, so is the result: a comparison with a NaN is false, so the result is b,
-// unless a is the NaN.
+// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false, so the result is b,
+// except that it is a if a is a NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
