@@ -160,7 +160,7 @@ class PeerChannel {
   std::size_t outgoing_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // of a data frame
-  bool envelope_was_last_ = false;  // the last of these frames was an envelope, not data
+  bool envelope_was_last_ = false;  // of data and envelopes, an envelope was sent last
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_;

@@ -77,8 +77,8 @@ class Groups {
   // abandoned_input_
   Guarded<bool> changing_;
   GroupId next_id_;
-  std::unique_ptr<Bytes>
-      abandoned_input_;  // input of an interrupted exchange, which still reads it
+  // the input of an interrupted exchange, which still reads it
+  std::unique_ptr<Bytes> abandoned_input_;
   Guarded<Table> table_;
 };
 
