@@ -116,7 +116,7 @@ void Channels::serve(std::function<void()> on_knock) {
   watch_once(listener_->descriptor(), EPOLLIN);
 }
 
-PeerChannel& Channels::to(int rank, TimePoint now) {
+PeerChannel& Channels::for_lane(int rank, TimePoint now) {
   const bool is_known = entries_.contains(rank);
   Entry& entry = entry_of(rank);
   const bool failed_before = entry.failed && entry.only_messages;

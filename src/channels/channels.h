@@ -79,7 +79,7 @@ class Channels {
 
   // The functions from here to arm() are for the holder of the progress lock.
   // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
-  PeerChannel& to(int rank, TimePoint now);
+  PeerChannel& for_lane(int rank, TimePoint now);
   // The same, for messages. The other rank need not know that this rank wants the channel.
   PeerChannel& for_messages(int rank, TimePoint now);
   // Makes connections, sends and receives as far as it can. Returns whether anything has moved.

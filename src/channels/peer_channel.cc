@@ -117,12 +117,12 @@ void PeerChannel::receive(GroupId group, std::span<std::byte> into) {
   if (!into.empty()) stream.to_receive.push_back(into);
 }
 
-std::uint64_t PeerChannel::sent(GroupId group) const {
+std::uint64_t PeerChannel::bytes_sent(GroupId group) const {
   const auto stream = streams_.find(group);
   return stream == streams_.end() ? 0 : stream->second.sent;
 }
 
-std::uint64_t PeerChannel::received(GroupId group) const {
+std::uint64_t PeerChannel::bytes_received(GroupId group) const {
   const auto stream = streams_.find(group);
   return stream == streams_.end() ? 0 : stream->second.received;
 }

@@ -80,8 +80,8 @@ class PeerChannel {
   void begin(GroupId group, const StepIdentity& step);
   void send(GroupId group, std::span<const std::byte> bytes);
   void receive(GroupId group, std::span<std::byte> into);
-  std::uint64_t sent(GroupId group) const;
-  std::uint64_t received(GroupId group) const;
+  std::uint64_t bytes_sent(GroupId group) const;
+  std::uint64_t bytes_received(GroupId group) const;
 
   // Frames of a group are kept even if they come before this call. A group may begin again after
   // its end.

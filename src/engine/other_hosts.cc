@@ -32,7 +32,7 @@ void OtherHosts::connect(TimePoint now) {
     const int member =
         parts_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(local_member_)];
     const int rank = ranks_[static_cast<std::size_t>(member)];
-    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.to(rank, now);
+    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.for_lane(rank, now);
     if (channel != nullptr) channel->begin_group(id_);
     if (channel != nullptr && is_leader()) leaders_.emplace(member, channel);
     of_lane.push_back(channel);
