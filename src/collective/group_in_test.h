@@ -103,10 +103,10 @@ class GroupInTest {
       const std::size_t chosen = random() % unfinished.size();
       const std::size_t member = unfinished[chosen];
       // One time in four, the chosen member runs as far ahead as the others allow.
-      const int runs = random() % 4 == 0 ? 1'000'000 : 1;
+      const int advances_max = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
-      for (int run = 1; run < runs && progress == Progress::kAdvanced; ++run)
+      for (int count = 1; count < advances_max && progress == Progress::kAdvanced; ++count)
         progress = advance(steps[member]);
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;

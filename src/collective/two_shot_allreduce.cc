@@ -116,18 +116,18 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entry_barrier.group().members();
   bool all_expose = true;
-  bool none_in_place =
+  bool may_reduce_all =
       members == 2 && !has_dot_product_pass_ && options_.bytes() <= kWholeReductionBytesMax;
   others_fetch_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entry_barrier, member)) continue;
     if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
     const Entry entry = entry_barrier.board().entry(member);
-    none_in_place = none_in_place && entry.input != entry.output;
+    may_reduce_all = may_reduce_all && entry.input != entry.output;
     all_expose = all_expose && entry_barrier.input(member, bytes) != nullptr;
     others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
-  reduces_all_ = all_expose && none_in_place;
+  reduces_all_ = all_expose && may_reduce_all;
   // A member that is alone, or that reduces the whole tensor itself, fetches nothing.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
@@ -230,10 +230,10 @@ void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   for (int member = 0; member < group.members(); ++member) {
     const std::byte* const shown_data =
         entry_barrier.staging(member) + part_offset(index) + shown_bytes();
-    for (std::size_t place = 0; place < scratch_->dot_products.size(); ++place) {
+    for (std::size_t pair = 0; pair < scratch_->dot_products.size(); ++pair) {
       double product = 0;
-      std::memcpy(&product, shown_data + place * sizeof(product), sizeof(product));
-      scratch_->dot_products[place] += product;
+      std::memcpy(&product, shown_data + pair * sizeof(product), sizeof(product));
+      scratch_->dot_products[pair] += product;
     }
   }
   const Reduction& reduction = options_.reduction;

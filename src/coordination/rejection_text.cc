@@ -177,9 +177,9 @@ std::string mismatch_text(std::vector<Variant> variants) {
   const auto differing = attributes_that_differ(variants);
   CHECK(!differing.empty(), "variants differ");
   const auto& first = variants.front().signature;
-  const bool other_operations = differing.front()->name == "operation";
+  const bool operations_differ = differing.front()->name == "operation";
   const auto of_operation =
-      other_operations ? std::string() : format_text("{} ", row_of(first.operation).name);
+      operations_differ ? std::string() : format_text("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
   const auto rest = std::span(variants).subspan(shown);
   return format_text(

@@ -59,7 +59,9 @@ class Writing {
 
   void number(auto value) { writer_.put(value); }
   void choice(auto value, std::size_t /*count*/) { writer_.put(value); }
-  void text(std::string_view text, std::size_t most) { writer_.put_text(text.substr(0, most)); }
+  void text(std::string_view text, std::size_t bytes_max) {
+    writer_.put_text(text.substr(0, bytes_max));
+  }
   void time(TimePoint time) {
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - time).count();
     const bool known = time != TimePoint();
@@ -73,8 +75,8 @@ class Writing {
   }
   void maybe_time(const std::optional<TimePoint>& value) { time(value.value_or(TimePoint())); }
   template <class Item>
-  void list(const std::vector<Item>& items, std::size_t most) {
-    const std::size_t count = std::min(items.size(), most);
+  void list(const std::vector<Item>& items, std::size_t items_max) {
+    const std::size_t count = std::min(items.size(), items_max);
     writer_.put(static_cast<std::uint32_t>(count));
     for (std::size_t i = 0; i < count; ++i) fields(*this, items[i]);
   }
@@ -98,9 +100,9 @@ class Reading {
     value = reader_.get<Choice>();
     possible_ = possible_ && static_cast<std::size_t>(value) < count;
   }
-  void text(std::string& text, std::size_t most) {
+  void text(std::string& text, std::size_t bytes_max) {
     text = reader_.get_text();
-    possible_ = possible_ && text.size() <= most;
+    possible_ = possible_ && text.size() <= bytes_max;
   }
   void time(TimePoint& time) {
     const auto age = reader_.get<std::uint32_t>();
@@ -122,9 +124,9 @@ class Reading {
     value = read != TimePoint() ? std::optional(read) : std::nullopt;
   }
   template <class Item>
-  void list(std::vector<Item>& items, std::size_t most) {
+  void list(std::vector<Item>& items, std::size_t items_max) {
     const auto count = reader_.get<std::uint32_t>();
-    possible_ = possible_ && count <= most;
+    possible_ = possible_ && count <= items_max;
     for (std::uint32_t i = 0; i < count && ok(); ++i) fields(*this, items.emplace_back());
   }
   bool ok() const { return reader_.ok() && possible_; }

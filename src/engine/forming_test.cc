@@ -164,10 +164,10 @@ TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   EXPECT_EQ(count_requests_of_job(32), more + (32 - 8) * per_rank);
 }
 
-// The options of a rank whose launcher serves the job's Store over the network.
+// A job whose launcher serves the Store over the network. Makes the options of its ranks.
 class RemoteJob {
  public:
-  // `hosts` has by rank the number of its host, 0 or 1.
+  // `hosts`: by rank, the number of its host, 0 or 1.
   explicit RemoteJob(std::vector<int> hosts) : hosts_(std::move(hosts)), job_(0, context_.get()) {
     for (auto& store : local_stores_) store = std::make_unique<ServingThread>(size());
   }

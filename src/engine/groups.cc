@@ -143,10 +143,11 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
   const auto local = dependencies_.formation.on_this_host(ranks);
-  const bool first = !local.empty() && local.front() == rank();
-  auto member = form(id, ranks, first ? key : "");
+  const bool shares_memory = !local.empty() && local.front() == rank();
+  auto member = form(id, ranks, shares_memory ? key : "");
   // After an interruption the key stays, because other ranks may still read it.
-  if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
+  if (shares_memory && member.status().code() != StatusCode::kRetry)
+    (void)dependencies_.store.remove(key);
   FARANDOLE_TRY(member.status());
   if (*member) dependencies_.progress.add_member(std::move(*member));
   table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
