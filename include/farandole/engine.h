@@ -19,13 +19,14 @@
 
 namespace farandole {
 
-// What the engines of one process share, one after another or at the same time: the heap of
-// allocate(), the connection to the launcher, the flight record, and the job's secret. Memory that
-// one engine has allocated is also visible to the peers of the other engines, unless one of the
-// engines asks for a smaller heap. The launcher sees the calls of one engine at a time. Each shared
-// object is freed with the last engine or tensor that uses it; the secret is kept with the context,
-// because it can be read only once. A forked child may use the context for engines of its own,
-// which get new memory. Either the parent or the child may use the launcher, but not both.
+// ProcessContext: owns the objects that the engines of one process share. These are the heap of
+// allocate(), the connection to the launcher, the flight record, and the job's secret. The engines
+// may exist one after another or at the same time. Memory that one engine has allocated is also
+// visible to the peers of the other engines, unless one of the engines asks for a smaller heap. The
+// launcher sees the calls of one engine at a time. Each shared object is freed with the last engine
+// or tensor that uses it. Only the secret is kept as long as the context, because a process can
+// read the secret only once. A forked child may use the context for engines of its own, which get
+// new memory. Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
@@ -101,8 +102,8 @@ struct Submission {
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
-  // The device of the user's tensor, the same on all ranks. Input and output are always in the
-  // memory of this process: if the tensor is on another device, the caller copies it here and back.
+  // The device of the user's tensor, the same on all ranks. Input and output are always in host
+  // memory. If the tensor is on another device, the caller copies it to host memory and back.
   DeviceType device = DeviceType::kCpu;
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
@@ -124,8 +125,8 @@ struct Submission {
   // was already done. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
-  // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages from
-  // this rank wait at that rank for a receive.
+  // earlier. This needs room in the ring of 64 KiB to that rank, and fewer than 64 messages from
+  // this rank may wait at that rank for a receive.
   int peer = 0;
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match
@@ -243,10 +244,10 @@ class Engine {
 
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
-  // the same path, at any time, and share the file; what an earlier job wrote there is replaced. A
-  // relative path starts at the current folder. If a timeline is on, it is stopped first; with the
-  // same path, its file is continued. `mark_cycles` marks each call that is submitted while no
-  // other call is in flight. Blocks while the beginning of the file is written.
+  // the same path, at any time. They then share the file. The trace of an earlier job in this file
+  // is replaced. A relative path starts at the current folder. If a timeline is on, it is stopped
+  // first. If it had the same path, its file is continued. `mark_cycles` marks each call that is
+  // submitted while no other call is in flight. Blocks while the beginning of the file is written.
   //
   // Errors: kFixCall (the path, another job's file, after shutdown()), kStop (system limits, a
   // forked child). If the file cannot be written later, the log says so and the timeline ends.

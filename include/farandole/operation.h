@@ -40,9 +40,9 @@ struct OperationRow {
   bool rooted = false;           // uses root_rank: only the root's input is read
   bool has_splits = false;       // uses splits
   bool may_be_in_place = false;  // the output may be the input; otherwise it must not
-  // Allowed while some members have joined: these members take part without data, so an allreduce
-  // combines the tensors of the others, and an allgather returns only their rows. Other operations
-  // are rejected.
+  // Allowed while some members have joined. The joined members take part without data, so an
+  // allreduce combines the tensors of the others, and an allgather returns only their rows. Other
+  // operations are rejected.
   bool allowed_while_joined = false;
   bool fusible = false;     // calls with the same dtype, reduce op and scales may share a transfer
   bool is_message = false;  // concerns two ranks; uses peer, tag and channel

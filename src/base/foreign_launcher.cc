@@ -84,9 +84,9 @@ std::optional<int> leading_number(std::string_view text) {
 }
 
 Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name,
-                      int otherwise) {
+                      int default_number) {
   const std::string_view text = text_of(environment, name);
-  if (text.empty()) return otherwise;
+  if (text.empty()) return default_number;
   if (const auto number = leading_number(text)) return *number;
   return Status::fix_call(
       format_text("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,

@@ -73,8 +73,8 @@ class Channels {
   // Ends the thread, and closes the connections. Before that, sends everything and waits until the
   // peers' hosts have received it, but at most for `limit`.
   void stop(Duration limit);
-  // For a forked child, which has no such thread: closes this object's descriptors. The object must
-  // then be leaked.
+  // For a forked child, in which the thread "farandole-net" does not exist: closes this object's
+  // descriptors. The object must then be leaked.
   void abandon_after_fork();
 
   // The functions from here to arm() are for the holder of the progress lock.
@@ -88,7 +88,7 @@ class Channels {
   // Whether advance() must be called even if this rank waits for nothing: something is to be sent,
   // or a connection is being made.
   bool has_work() const { return is_connecting() || is_serving_ || wants_to_send(); }
-  // Whether a channel has something to send, also if it is not connected yet.
+  // Whether a channel has something to send, even if it is not connected yet.
   bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }

@@ -1,6 +1,6 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
-// the entries of lanes, the control messages of groups, the end of groups, and the envelopes of
-// sends and receives.
+// the entries of lanes, the control messages and the ends of groups, and the envelopes of sends and
+// receives.
 //
 // Short frames go before all data and envelopes that have not begun. Data and envelopes take turns.
 // Data for which there is no memory yet is kept here, so that it does not hold up the frames of

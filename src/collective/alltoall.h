@@ -92,7 +92,7 @@ class Alltoall {
   Options options_;
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;
-  std::int64_t sent_ = 0;  // bytes that we send in total
+  std::int64_t sent_bytes_ = 0;  // bytes that we send in total
   bool exposes_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;

@@ -46,7 +46,7 @@ class FusionBuffer {
 
  private:
   bool are_contiguous() const;
-  bool copy_some(bool in);
+  bool copy_some(bool packs);
 
   SharedHeap& heap_;
   std::size_t bytes_max_;

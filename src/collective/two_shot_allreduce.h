@@ -1,12 +1,12 @@
 // Two-shot allreduce: each member reduces one slice of the tensor over all members, in rank order,
 // and then all members get all slices.
 //
-// If all members can see the memory, it works in place: each member loads its slice from the inputs
-// of all members and stores the result into the outputs of all. Cost for n bytes: 2 waits; each
-// member moves (loads and stores) 2n bytes, the lower bound (S8 in docs/performance.md). Up to 512
-// KiB, two members whose outputs are not their inputs each reduce the whole tensor for themselves:
-// this moves 3n bytes, but it avoids writing cache lines that the other member's core holds, which
-// would take longer.
+// If all members can see the memory, the algorithm works in place: each member loads its slice from
+// the inputs of all members and stores the result into the outputs of all. Cost for n bytes: 2
+// waits; each member moves (loads and stores) 2n bytes, the lower bound (S8 in
+// docs/performance.md). If there are two members, their outputs are not their inputs, and the
+// tensor has at most 512 KiB, each member reduces the whole tensor for itself. This moves 3n bytes,
+// but it avoids writing cache lines that the other member's core holds, which would take longer.
 //
 // Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
 // a window in its staging memory. It then fetches the slices of the other members, each from the

@@ -75,7 +75,7 @@ struct Raise {
 struct Report {  // how far a member had come when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
-  std::uint8_t entered;            // whether it has entered the next one: 0 or 1
+  std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1
   std::uint64_t identity;          // of the step that it has entered; 0 if none
   std::uint32_t quiescent_points;  // the highest count among the submissions that it has entered
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
@@ -161,7 +161,7 @@ class MessagePacker {
  public:
   void add(const MemberSet& from, const Announcement& announcement);
   void add(const StreamItem& item);
-  // Returns the oldest full message; if there is none, the one that is being filled.
+  // Returns the oldest full message. If no message is full, returns the one that is being filled.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 

@@ -50,8 +50,8 @@ class Agreement {
 
   // Adds a call of this member. `interned` is borrowed until completed() is called for a decision
   // with this call id. All calls of a batch must be submitted before next_decision() is called. The
-  // signature must be valid, no call of this name may be in flight on this member, and after a join
-  // this member must have been released: SubmissionTable rejects other calls.
+  // signature must be valid, and no call of this name may be in flight on this member. After a
+  // join, this member must have been released. SubmissionTable rejects all other calls.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if

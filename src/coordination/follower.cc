@@ -260,9 +260,9 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// Takes back the entered decision, because it is beyond the common prefix: the members have not all
-// entered it with one identity, so none has written anything for it. Its calls may be entered
-// again.
+// Takes back the entered decision, because it is beyond the common prefix. Not all members have
+// entered it with the same identity, so no member has written anything for it. Its calls may be
+// entered again.
 void Follower::roll_back() {
   entered_ = false;
   rolled_back_ = true;

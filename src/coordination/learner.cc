@@ -107,9 +107,9 @@ void Learner::end_superstep() {
 // An id has come again without a synchronization point, so the steps in between may be a sequence
 // that repeats. Returns true if the sequence has repeated often enough.
 bool Learner::end_round() {
-  const auto round = digest_of_recent_ids();
-  rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
-  round_last_ = round;
+  const auto round_digest = digest_of_recent_ids();
+  rounds_alike_ = round_digest == last_round_digest_ ? rounds_alike_ + 1 : 1;
+  last_round_digest_ = round_digest;
   has_repetition_ = true;
   fragment_last_ = 0;
   const bool repeats = rounds_alike_ >= kRoundsAlike;

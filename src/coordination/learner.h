@@ -119,8 +119,9 @@ class Learner {
   bool began_at_sync_point_ = false;
   bool has_repetition_ = false;
   std::uint32_t fragment_last_ = 0;  // the fragment that ended the last superstep; 0 if unknown
-  std::uint64_t round_last_ = 0;     // the digest of the last sequence that ended with a repetition
-  int rounds_alike_ = 0;             // how many such sequences in a row were equal
+  // the digest of the last sequence of steps that ended with a repetition
+  std::uint64_t last_round_digest_ = 0;
+  int rounds_alike_ = 0;  // how many such sequences in a row were equal
 
   std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
   std::unordered_map<std::uint64_t, int> waits_seen_;  // how often each wait was raised, by digest

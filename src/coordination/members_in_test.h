@@ -69,7 +69,7 @@ class Members {
     return delivers;
   }
 
-  // Delivers all messages, and those that they cause; returns their number.
+  // Delivers all messages, and all messages that are sent in response. Returns their number.
   int deliver_all() {
     int messages = 0;
     for (bool progress = true; progress;) {

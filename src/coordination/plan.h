@@ -77,7 +77,9 @@ class Plan {
   const Fragment* find(std::uint32_t fragment) const;
   const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.
-  bool has_name(std::uint64_t name_digest) const { return names_planned_.contains(name_digest); }
+  bool has_name(std::uint64_t name_digest) const {
+    return signatures_per_name_.contains(name_digest);
+  }
   const std::unordered_map<std::uint32_t, Fragment>& fragments() const { return fragments_; }
 
  private:
@@ -85,7 +87,7 @@ class Plan {
   std::unordered_map<std::uint32_t, Fragment> fragments_;  // by number
   std::unordered_map<std::uint64_t, const Fragment*> fragments_by_digest_;
   // how many planned signatures each name has, by the digest of the name
-  std::unordered_map<std::uint64_t, int> names_planned_;
+  std::unordered_map<std::uint64_t, int> signatures_per_name_;
 };
 
 }  // namespace farandole

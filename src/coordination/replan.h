@@ -1,5 +1,5 @@
-// Replan: collects the reports of the members after they have stopped, and finds the common prefix:
-// the last sequence that all members have entered with the same identity.
+// Replan: collects the reports of the members after they have stopped, and finds the common prefix.
+// The common prefix is the last sequence that all members have entered with the same identity.
 #pragma once
 
 #include <cstddef>

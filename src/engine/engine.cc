@@ -33,8 +33,8 @@ Status check_may_block(std::string_view what) {
       what));
 }
 
-// Checks a batch. If calls in it are invalid, `with_call_errors`, which must be empty, becomes a
-// copy of the batch with these call errors. Errors: as check_submission().
+// Checks a batch. `with_call_errors` must be empty. If calls of the batch are invalid, it becomes a
+// copy of the batch with their call errors. Errors: as check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& with_call_errors) {
   const int rank = parts.formation.topology.rank;

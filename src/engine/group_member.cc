@@ -169,8 +169,8 @@ void GroupMember::connect() {
   group_.parts = other_hosts_->parts();
 }
 
-// Opens the message rings between the leader (the lowest member on this host) and each other member
-// on this host.
+// Opens the message rings between the leader (the lowest member on this host) and every other
+// member on this host.
 void GroupMember::open_rings(const GroupMemory& memory) {
   Doorbells& doorbells = *formation_.doorbells;
   const int me = group_.member;

@@ -62,9 +62,9 @@ class GroupMember {
   // Whether a member on this host has left or any rank has died. Such a rank stores nothing
   // more.
   bool any_member_gone() const { return board_.any_member_gone(); }
-  // Whether this member runs a step that it knows to be entered by all members on several hosts.
-  // Such a step can finish although a member has left, because all that it still needs is on its
-  // way.
+  // True if the group has members on several hosts, and this member runs a step and knows that all
+  // members have entered it. Such a step can finish although a member has left, because all that it
+  // still needs is on its way.
   bool must_finish_step();
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.

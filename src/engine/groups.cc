@@ -96,7 +96,8 @@ auto Groups::run_exclusively(Change change) -> decltype(change()) {
 }
 
 // The other ranks wait for this rank in the next exchange of this change. If this rank only
-// returned an error, they would wait for ever. So it leaves the job, which gives them an error.
+// returned an error, they would wait forever. So this rank leaves the job, and the other ranks get
+// an error.
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(

@@ -97,7 +97,7 @@ class Memberships {
 
   bool advance_channels(std::vector<Record*>& finished);
   void take_group_end(int sender, GroupEnd end);
-  bool has_news();
+  bool may_have_new_endings();
   void close_epoch(int dead_rank, const std::string& reason);
   void pass_on_death();
   bool check_exists(int rank, int sender);
@@ -130,7 +130,7 @@ class Memberships {
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up
   // Groups that end only after their current step, because all hosts have entered that step.
-  std::set<GroupId> ending_;
+  std::set<GroupId> ending_groups_;
   // Ends of groups that this rank has not added yet. The id of a group is never used again.
   std::vector<GroupEnd> early_ends_;
   std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known

@@ -42,8 +42,8 @@ Outcome receive(Engine& engine, int peer, std::vector<std::int32_t>& values, int
 class MessagesOfSize : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, MessagesOfSize, ::testing::Values(2, 3, 9));
 
-// Every rank sends a message of each size, with a tag of its own, to every other rank, and drops
-// some of the handles. Each rank receives the messages in a random order of tags, with pauses; for
+// Every rank sends a message of each size to all other ranks, and drops some of the handles. Each
+// size has its own tag. Each rank receives the messages in a random order of tags, with pauses; for
 // every second tag it receives from any rank.
 TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
   const int size = GetParam();

@@ -1,5 +1,6 @@
-// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the channels
-// for control messages between the leaders of the hosts, and the ends of the group on other hosts.
+// OtherHosts: connects a member of a group with the members on other hosts. It has the member's
+// lane, the channels for control messages between the leaders of the hosts, and the ends of the
+// group on other hosts.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
 // then end the group. The leader of that host, which is the lowest local member, then tells the
@@ -68,9 +69,9 @@ class OtherHosts {
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
-  std::optional<GroupLane> lane_;        // empty if our index is too high
-  std::map<int, PeerChannel*> leaders_;  // by member, if we are a leader
-  std::optional<GroupEnd> taken_;        // not passed on yet
+  std::optional<GroupLane> lane_;           // empty if our index is too high
+  std::map<int, PeerChannel*> leaders_;     // by member, if we are a leader
+  std::optional<GroupEnd> end_to_pass_on_;  // not passed on yet
   bool has_sent_end_ = false;
 };
 

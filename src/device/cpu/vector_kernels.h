@@ -1,6 +1,6 @@
 // The source of the vector kernels. Each file that includes this one is compiled for one
 // instruction set and exports kVectorKernels under a name of its own. Everything here is in an
-// unnamed namespace or always inlined, and calls no inline function of a standard header: the
+// unnamed namespace or always inlined, and calls no inline function of a standard header. The
 // linker keeps one copy of such a function for the whole program, and that copy could contain
 // instructions that older processors cannot run. (The test unit.device_symbols checks this.)
 #pragma once
