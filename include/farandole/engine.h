@@ -70,12 +70,12 @@ inline constexpr int kAnyRank = -1;
 // submit() must not hold a lock that the function takes.
 //
 // The engine holds no mutex while the function runs, but this rank makes no progress. So the
-// function must not wait for another call, nor for a thread that waits for one. It may submit,
-// poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed. Inside it,
-// submit() and wait() ignore their limits, and other functions that block return kFixCall. If the
-// handle was dropped, it is already unknown. Calls made in completions have no fixed order relative
-// to the calls of other threads, so they need names. If submit() returns an error, there is no
-// call, and the function never runs.
+// function must not wait for another call, nor for a thread that waits for one. It may call
+// submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed.
+// Inside it, submit() and wait() ignore their limits, and other functions that block return
+// kFixCall. If the handle was dropped, it is already unknown. Calls made in completions have no
+// fixed order relative to the calls of other threads, so they need names. If submit() returns an
+// error, there is no call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -171,7 +171,7 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  // Calls shutdown(), so a completion must not destroy the engine. Memory of allocate() stays
+  // Calls shutdown(), so a completion must not destroy the engine. Memory from allocate() stays
   // valid.
   ~Engine();
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()

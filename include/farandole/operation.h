@@ -39,7 +39,7 @@ struct OperationRow {
   bool reduces = false;          // uses reduce_op, prescale and postscale
   bool rooted = false;           // uses root_rank: only the root's input is read
   bool has_splits = false;       // uses splits
-  bool may_be_in_place = false;  // the output may be the input; otherwise it must not
+  bool may_be_in_place = false;  // false: the output must not be the input
   // Allowed while some members have joined. The joined members take part without data, so an
   // allreduce combines the tensors of the others, and an allgather returns only their rows. Other
   // operations are rejected.

@@ -3,8 +3,9 @@
 // had seen the completion of all earlier steps; a superstep consists of the steps between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
 // disjoint. If a new fragment overlaps an old one in part, three fragments replace them: the shared
-// part and the two rests. If a program has no synchronization points, a sequence in which no id
-// repeats becomes a fragment when it was seen three times in a row.
+// part, the rest of the old fragment and the rest of the new one. If a program has no
+// synchronization points, a sequence in which no id repeats becomes a fragment when it was seen
+// three times in a row.
 #pragma once
 
 #include <cstddef>

@@ -142,7 +142,7 @@ std::string table_of(const std::vector<TableRow>& rows) {
   return text;
 }
 
-// The table of what ranks have submitted under a name, with one row per variant.
+// Returns a table of the calls that ranks have submitted under one name, with one row per variant.
 std::string table_of(std::span<const Variant> variants, const Attributes& columns) {
   std::vector<TableRow> rows(1, TableRow{""});
   for (const auto* const column : columns) rows.front().emplace_back(column->name);

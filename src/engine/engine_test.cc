@@ -618,7 +618,7 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     std::vector<float> dropped(1000, 1.0F);
     const auto handle = engine.submit(allreduce_of(dropped));
     ASSERT_TRUE(handle.ok());
-    // Rank 0 drops the call in flight or later; rank 1 drops it when it is finished.
+    // Rank 0 may drop the call while it is in flight; rank 1 drops the finished call.
     if (engine.topology().rank == 0) engine.drop(*handle);
     EXPECT_TRUE(engine.wait(*handle, kHangGuard));
     engine.drop(*handle);

@@ -116,7 +116,7 @@ TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
   }
 }
 
-// The launcher warns after the time that rank 0 has chosen last.
+// The launcher uses the warning time that rank 0 has set last.
 TEST(Formation, TellsTheLauncherWhenToWarn) {
   const auto store = std::make_shared<MemoryStore>();
   for (const int time : {5, 0, 7}) {

@@ -50,7 +50,8 @@ class ProgressLock {
     held_ = false;
     return claimed_or_stopping() ? Wake::kCallers : Wake::kNoThread;
   }
-  // Releases the lock of any other holder. `has_work`: calls are in flight, or messages not sent.
+  // Releases the lock of any other holder. `has_work`: calls are in flight, or messages are not
+  // sent yet.
   [[nodiscard]] Wake release(bool has_work) {
     CHECK(held_, "only the holder releases the progress lock");
     held_ = false;
