@@ -73,9 +73,9 @@ inline constexpr int kAnyRank = -1;
 // function must not wait for another call, nor for a thread that waits for one. It may call
 // submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed.
 // Inside it, submit() and wait() ignore their limits, and other functions that block return
-// kFixCall. If the handle was dropped, it is already unknown. Calls made in completions have no
-// fixed order relative to the calls of other threads, so they need names. If submit() returns an
-// error, there is no call, and the function never runs.
+// kFixCall. If the program has dropped the handle, the handle is already unknown. Calls made in
+// completions have no fixed order relative to the calls of other threads, so they need names. If
+// submit() returns an error, there is no call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -249,10 +249,11 @@ class Engine {
   // first. If it had the same path, its file is continued. `mark_cycles` marks each call that is
   // submitted while no other call is in flight. Blocks while the beginning of the file is written.
   //
-  // Errors: kFixCall (the path, another job's file, after shutdown()), kStop (system limits, a
-  // forked child). If the file cannot be written later, the log says so and the timeline ends.
+  // Errors: kFixCall (the path cannot be used, the file belongs to another job, or called after
+  // shutdown()), kStop (system limits, a forked child). If the file cannot be written later, the
+  // log says so and the timeline ends.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
-  // Stops the timeline. Then all calls until now are in the file, and it can be read. Other ranks
+  // Stops the timeline. Afterwards, the file contains all calls so far and can be read. Other ranks
   // may continue it. Does nothing if no timeline is on. Errors: kStop (in a forked child).
   Status stop_timeline();
 

@@ -99,7 +99,8 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
      .is_message = true},
 }};
 
-// The collective operations, in which all members of a group take part: all but messages.
+// The collective operations: all operations except messages. All members of a group take part in
+// them.
 inline constexpr std::span<const OperationRow> kOperations = std::span(kOperationRows).first(7);
 
 constexpr const OperationRow& row_of(Operation operation) {

@@ -27,8 +27,8 @@ struct Launcher {
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
   const char* socket = nullptr;
-  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then
-  // kTorchrunJobVariable has the value kOwnTorchrunJob.
+  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then the
+  // environment variable kTorchrunJobVariable has the value kOwnTorchrunJob.
   bool is_imitated = false;
 };
 

@@ -256,9 +256,9 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text), entry.only_messages && !was_connected});
 }
 
-// Tries to modify first, because the descriptor may be in the epoll already. Its number does not
-// tell: the kernel removes a closed descriptor from the epoll, and a new one may get the same
-// number.
+// Tries to modify first, because the descriptor may be in the epoll already. The number alone does
+// not tell: the kernel removes a closed descriptor from the epoll, and a new descriptor may get the
+// same number.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};

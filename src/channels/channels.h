@@ -59,7 +59,7 @@ class Channels {
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
   // Blocks until all channels so far are connected. Call it before another thread uses this object.
-  // Errors: kRebuildGroup if one cannot be connected; kRetry if `interrupted` returns true.
+  // Errors: kRebuildGroup if a channel cannot be connected; kRetry if `interrupted` returns true.
   // `interrupted` is called about every 100 ms, and may be empty.
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet.
@@ -92,7 +92,7 @@ class Channels {
   bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
-  // Calls `visit` with each peer's rank and its channel, also if the channel has failed.
+  // Calls `visit` with each peer's rank and its channel, even if the channel has failed.
   template <class Visit>  // void(int rank, PeerChannel&)
   void for_each(Visit visit) {
     for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);

@@ -160,7 +160,7 @@ class PeerChannel {
   std::size_t outgoing_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // of a data frame
-  bool envelope_was_last_ = false;  // of data and envelopes, an envelope was sent last
+  bool envelope_was_last_ = false;  // the last frame that was not short was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_;

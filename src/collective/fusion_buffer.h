@@ -52,7 +52,7 @@ class FusionBuffer {
   std::size_t bytes_max_;
   std::shared_ptr<std::byte> owned_;  // no other owner
   std::size_t owned_bytes_ = 0;
-  std::vector<Piece> pieces_;  // without empty ones
+  std::vector<Piece> pieces_;  // without empty pieces
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;

@@ -6,8 +6,8 @@
 // other hosts when all members of its part have entered the step, and waits for the entries of the
 // other hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
 // data. No lane moves data of a step before its member knows that all members on all hosts have
-// entered it. So a step that is rolled back has moved no data, and data that arrives always belongs
-// to a step that this member runs or is about to run.
+// entered the step. So a step that is rolled back has moved no data, and data that arrives always
+// belongs to a step that this member runs or is about to run.
 #pragma once
 
 #include <cstddef>

@@ -119,7 +119,7 @@ struct ReleaseAll {  // all members have joined; `last_rank` is the world rank t
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };
-struct Stop {  // members must enter nothing more in this generation, and report
+struct Stop {  // members must enter nothing more in this generation, and must report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
@@ -170,7 +170,7 @@ class MessagePacker {
 
   std::deque<Bytes> full_;
   Bytes open_;
-  Bytes head_;  // of the open message: its kind, and the members of announcements
+  Bytes head_;  // of the open message: its kind and, for announcements, the members
 };
 
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.

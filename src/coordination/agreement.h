@@ -11,14 +11,15 @@
 //   to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
 //   coordinator decides which one runs next.
-// - plan: the coordinator has learned which submissions repeat. These form fragments, in an order
-//   and in buckets, and edges connect the fragments. A member predicts the next bucket.
-// A call that cannot run (Signature::call_error) is never predicted: its member raises a replan and
-// announces the call. When all members have announced the name, the call is rejected on all. A
-// member that has submitted a kJoin counts as having announced every operation that may run without
-// its data (allowed_while_joined in operation.h). Other operations are rejected on all members, and
-// the error names the joined ranks. When all members have joined, all joins complete together.
-// While any member has joined, the group stays in learn mode.
+// - plan: the coordinator has learned which submissions repeat. Submissions that repeat form
+// fragments. A fragment consists of buckets in a fixed order, and edges connect the fragments. A
+// member predicts the next bucket. A call that cannot run (Signature::call_error) is never
+// predicted: its member raises a replan and announces the call. When all members have announced the
+// name, the call is rejected on all. A member that has submitted a kJoin counts as having announced
+// every operation that may run without its data (allowed_while_joined in operation.h). Other
+// operations are rejected on all members, and the error names the joined ranks. When all members
+// have joined, all joins complete together. While any member has joined, the group stays in learn
+// mode.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Follower: one member's part in the agreement. It predicts the next step and takes part in
 // replans. In learn mode it announces the submissions of its program and turns the coordinator's
-// stream into decisions. Every member has a follower, also the member with the coordinator.
+// stream into decisions. Every member has a follower, even the member with the coordinator.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace farandole {
 
 class Replan {
  public:
-  // `ranks` are the world ranks of the members, for error texts. `raise` is the reason of the
+  // `ranks` are the world ranks of the members, for error texts. `raise` is the reason for the
   // replan.
   Replan(std::vector<int> ranks, Raise raise);
 

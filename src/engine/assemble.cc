@@ -131,7 +131,8 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   });
   parts.watch = std::make_unique<Watch>(*parts.formation.doorbells,
                                         processes_to_watch(parts.formation), *parts.log);
-  // The members have begun to connect. So a job whose hosts cannot reach each other ends here.
+  // The group members have begun to connect. If the hosts of the job cannot reach each other, the
+  // start fails here.
   if (parts.channels) FARANDOLE_TRY(parts.channels->wait_until_connected(options.interrupted));
   FARANDOLE_TRY(parts.progress->start());
   return parts.watch->start();

@@ -33,8 +33,9 @@ Status check_may_block(std::string_view what) {
       what));
 }
 
-// Checks a batch. `with_call_errors` must be empty. If calls of the batch are invalid, it becomes a
-// copy of the batch with their call errors. Errors: as check_submission().
+// Checks a batch. `with_call_errors` must be empty. If calls of the batch are invalid,
+// `with_call_errors` becomes a copy of the batch that has their call errors. Errors: as
+// check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& with_call_errors) {
   const int rank = parts.formation.topology.rank;

@@ -70,8 +70,8 @@ bool Loop::holder_must_release(const SharedState::Contents& contents) const {
   return contents.progress_lock.holder_must_release(state_.has_work(contents));
 }
 
-// New submissions need no check here: advance() takes those that came before, and a thread that
-// submits later rings the bell.
+// New submissions need no check here: advance() takes those that have come so far, and a thread
+// that submits later rings the bell.
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());

@@ -75,7 +75,7 @@ class Memberships {
   // members have entered until they finish or make no progress any more. Only the first give_up()
   // has an effect.
   void give_up(const GiveUpReason& why, std::vector<Record*>& finished);
-  // Ends all groups for the end of the engine. Returns when no other rank writes to memory of this
+  // Ends all groups, because the engine ends. Returns when no other rank writes to memory of this
   // rank's calls any more. Without a reason, the other ranks are not notified that this rank
   // leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
@@ -131,7 +131,8 @@ class Memberships {
   std::optional<Status> given_up_;  // the error with which this rank has given up
   // Groups that end only after their current step, because all hosts have entered that step.
   std::set<GroupId> ending_groups_;
-  // Ends of groups that this rank has not added yet. The id of a group is never used again.
+  // The received ends of groups that this rank has not added yet. The id of a group is never used
+  // again.
   std::vector<GroupEnd> early_ends_;
   std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
   bool death_passed_on_ = false;

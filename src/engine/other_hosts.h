@@ -56,7 +56,7 @@ class OtherHosts {
   // The end that was passed on to the members of this host; empty if none was.
   std::optional<GroupEnd> end() const;
 
-  // Drops the memory that a step has lent to the lane, and all that comes for this group from now
+  // Drops the borrowed memory of the current step, and all frames that come for this group from now
   // on. Returns false if the lane can no longer be used, because a frame is half sent.
   bool stop();
 
@@ -69,7 +69,7 @@ class OtherHosts {
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
-  std::optional<GroupLane> lane_;           // empty if our index is too high
+  std::optional<GroupLane> lane_;           // empty if no lane has our index
   std::map<int, PeerChannel*> leaders_;     // by member, if we are a leader
   std::optional<GroupEnd> end_to_pass_on_;  // not passed on yet
   bool has_sent_end_ = false;
