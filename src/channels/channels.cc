@@ -139,14 +139,14 @@ PeerChannel& Channels::for_messages(int rank, TimePoint now) {
 }
 
 void Channels::dial(int rank, Entry& entry, TimePoint now) {
-  const auto party = [](int of_rank) {
+  const auto party_of = [](int of_rank) {
     return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
   };
   const DialOptions dial{.addresses = options_.addresses_of(rank),
                          .link = {.job = options_.job,
                                   .epoch = options_.epoch,
-                                  .dialer = party(options_.rank),
-                                  .listener = party(rank),
+                                  .dialer = party_of(options_.rank),
+                                  .listener = party_of(rank),
                                   .seals_data = options_.seals_data},
                          .tcp = options_.tcp};
   auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);

@@ -242,8 +242,8 @@ TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
 
 TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
   const auto context = context_of('a');
-  const auto strange = context_of('b');
-  Rank first(*strange, 0);
+  const auto other_context = context_of('b');
+  Rank first(*other_context, 0);
   Rank second(*context, 1);
   second.for_lane(0, first.addresses());
   first.for_lane(1, second.addresses());

@@ -249,8 +249,9 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  const bool is_complete = is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
-  if (options_.joined || is_complete) return;
+  const bool output_is_complete =
+      is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
+  if (options_.joined || output_is_complete) return;
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
   for (int member = 0; member < group.members(); ++member) {

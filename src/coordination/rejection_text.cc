@@ -178,14 +178,14 @@ std::string mismatch_text(std::vector<Variant> variants) {
   CHECK(!differing.empty(), "variants differ");
   const auto& first = variants.front().signature;
   const bool operations_differ = differing.front()->name == "operation";
-  const auto of_operation =
+  const auto operation_prefix =
       operations_differ ? std::string() : format_text("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
   const auto rest = std::span(variants).subspan(shown);
   return format_text(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
-      of_operation, shortened(first.name, kNameShownBytesMax), difference_text(differing),
+      operation_prefix, shortened(first.name, kNameShownBytesMax), difference_text(differing),
       minority_of(variants),
       table_of(std::span(variants).first(shown), table_columns(variants, differing)),
       rest.empty() ? "" : rest_of(rest));

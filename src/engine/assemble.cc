@@ -152,9 +152,9 @@ Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& opti
 
 }  // namespace
 
-Result<Surroundings> find_surroundings(const EngineOptions& options) {
+Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
-  Surroundings found;
+  StoresAndNetwork found;
   FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
   found.stores.job = found.stores.local;
   if (options.job_store.empty()) return found;

@@ -85,7 +85,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
-    FARANDOLE_TRY_ASSIGN(auto found, find_surroundings(options));
+    FARANDOLE_TRY_ASSIGN(auto found, open_stores_and_network(options));
     return assemble(options, std::move(found.stores), std::move(found.network));
   });
 }

@@ -157,11 +157,11 @@ int count_requests_of_job(int size) {
 // Each rank publishes itself and its memory, and waits once for all others, once for their memory
 // and once for their end.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
-  const int few = count_requests_of_job(2);
-  const int more = count_requests_of_job(8);
-  const int per_rank = (more - few) / (8 - 2);
+  const int requests_of_2 = count_requests_of_job(2);
+  const int requests_of_8 = count_requests_of_job(8);
+  const int per_rank = (requests_of_8 - requests_of_2) / (8 - 2);
   EXPECT_LE(per_rank, 11);
-  EXPECT_EQ(count_requests_of_job(32), more + (32 - 8) * per_rank);
+  EXPECT_EQ(count_requests_of_job(32), requests_of_8 + (32 - 8) * per_rank);
 }
 
 // A job whose launcher serves the Store over the network. Makes the options of its ranks.

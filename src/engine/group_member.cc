@@ -305,7 +305,7 @@ bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
   for (auto& [member, rings] : rings_) {
     while (const auto message = rings.in.try_receive()) {
       progressed = true;
-      take(member, *message, finished);
+      take_message(member, *message, finished);
       if (ended_) return true;
     }
   }
@@ -319,13 +319,13 @@ bool GroupMember::receive_from_other_hosts(std::vector<Record*>& finished) {
     const auto message = other_hosts_->next_message();
     if (!message) break;
     progressed = true;
-    take(message->first, message->second, finished);
+    take_message(message->first, message->second, finished);
   }
   return progressed;
 }
 
-void GroupMember::take(int member, std::span<const std::byte> message,
-                       std::vector<Record*>& finished) {
+void GroupMember::take_message(int member, std::span<const std::byte> message,
+                               std::vector<Record*>& finished) {
   const Status status = agreement_.receive(member, message, clock_.now());
   if (!status.ok()) end(status, finished);
 }

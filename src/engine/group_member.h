@@ -110,7 +110,7 @@ class GroupMember {
   bool receive_messages(std::vector<Record*>& finished);
   bool receive_from_rings(std::vector<Record*>& finished);
   bool receive_from_other_hosts(std::vector<Record*>& finished);
-  void take(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
+  void take_message(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
   void drop_rolled_back_step();

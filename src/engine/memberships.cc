@@ -67,7 +67,7 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
   channels_->for_each([&](int sender, PeerChannel& channel) {
     while (auto end = channel.next_group_end()) take_group_end(sender, *std::move(end));
     while (const auto death = channel.next_death())
-      if (check_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
+      if (check_rank_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
     if (!channel.peer_said_goodbye() || channel.has_envelope() || mailbox_.is_gone(sender)) return;
     const auto left = failure_of_leave(sender, *channel.peer_goodbye(), pids_);
     mailbox_.end_peer(sender, left.status, finished);
@@ -84,14 +84,14 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
   return progress;
 }
 
-bool Memberships::check_exists(int rank, int sender) {
+bool Memberships::check_rank_exists(int rank, int sender) {
   const bool exists = rank >= 0 && rank < doorbells_.size();
   if (!exists) close_epoch(sender, format_text("it reports rank {}, which does not exist", rank));
   return exists;
 }
 
 void Memberships::take_group_end(int sender, GroupEnd end) {
-  if (!check_exists(end.rank, sender)) return;
+  if (!check_rank_exists(end.rank, sender)) return;
   const auto member =
       std::ranges::find_if(members_, [&](const auto& one) { return one->id() == end.group; });
   if (member != members_.end())

@@ -100,7 +100,7 @@ class Memberships {
   bool may_have_new_endings();
   void close_epoch(int dead_rank, const std::string& reason);
   void pass_on_death();
-  bool check_exists(int rank, int sender);
+  bool check_rank_exists(int rank, int sender);
   std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
   void end_failed_groups(std::vector<Record*>& finished);
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);

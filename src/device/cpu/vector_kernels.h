@@ -107,17 +107,17 @@ struct Chunk {
     __builtin_memcpy(memory, from, size);
     return;
   }
-  Vector<std::uint64_t> few = {};
+  Vector<std::uint64_t> last_bytes = {};
   if (size == 4) {
     std::uint32_t word = 0;
     __builtin_memcpy(&word, from, sizeof(word));
-    few[0] = word;
+    last_bytes[0] = word;
   } else {
     std::uint64_t word = 0;
     __builtin_memcpy(&word, from, sizeof(word));
-    few[0] = word;
+    last_bytes[0] = word;
   }
-  __builtin_memcpy(memory, &few, sizeof(few));
+  __builtin_memcpy(memory, &last_bytes, sizeof(last_bytes));
 }
 
 // Reduces the last elements, which do not fill a chunk, in the same way through a buffer.
