@@ -142,14 +142,14 @@ void Channels::dial(int rank, Entry& entry, TimePoint now) {
   const auto party_of = [](int of_rank) {
     return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
   };
-  const DialOptions dial{.addresses = options_.addresses_of(rank),
-                         .link = {.job = options_.job,
-                                  .epoch = options_.epoch,
-                                  .dialer = party_of(options_.rank),
-                                  .listener = party_of(rank),
-                                  .seals_data = options_.seals_data},
-                         .tcp = options_.tcp};
-  auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);
+  const DialOptions dial_options{.addresses = options_.addresses_of(rank),
+                                 .link = {.job = options_.job,
+                                          .epoch = options_.epoch,
+                                          .dialer = party_of(options_.rank),
+                                          .listener = party_of(rank),
+                                          .seals_data = options_.seals_data},
+                                 .tcp = options_.tcp};
+  auto dialer = Dialer::start(context_, dial_options, now, entry.connect_deadline);
   if (dialer.ok())
     entry.dialer = *std::move(dialer);
   else

@@ -10,13 +10,13 @@ namespace {
 // takes as long as r + 1 copies of one part, and there are r waits. With more parts, the copying
 // takes less time, but there are more waits.
 constexpr std::int64_t kRoundsWanted = 4;
-constexpr std::int64_t kPartMin = 16 * 1024;
+constexpr std::int64_t kPartBytesMin = 16 * 1024;
 
 Parts parts_of(std::int64_t bytes) {
   const std::int64_t wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
   const std::int64_t most =
       std::min(kRoundBytes, round_up(std::max<std::int64_t>(bytes, 1), kPartAlignment));
-  const std::int64_t part = std::clamp(wanted, std::min(kPartMin, most), most);
+  const std::int64_t part = std::clamp(wanted, std::min(kPartBytesMin, most), most);
   return {.bytes = part, .rounds = rounds_for(bytes, part)};
 }
 

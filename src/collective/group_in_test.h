@@ -38,8 +38,8 @@ class GroupInTest {
       ranks.push_back(member);
       heaps_.push_back(SharedHeap::create(kHeapBytes).value());
       staging_memory_.push_back(heaps_.back()->allocate(kStagingBytes).value());
-      peers_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
-      heaps.push_back(peers_.back().get());
+      peer_heaps_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
+      heaps.push_back(peer_heaps_.back().get());
       stagings.push_back(staging_memory_.back().get());
     }
     for (int member = 0; member < members; ++member) {
@@ -137,7 +137,7 @@ class GroupInTest {
   std::vector<Block> board_memory_;
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
   std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
-  std::vector<std::unique_ptr<PeerHeap>> peers_;
+  std::vector<std::unique_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<std::unique_ptr<FlagBoard>> boards_;
   std::vector<Group> groups_;

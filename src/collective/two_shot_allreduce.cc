@@ -41,10 +41,10 @@ TwoShotAllreduce::TwoShotAllreduce(Group& group, const StepIdentity& identity,
 
 TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
   if (is_one_window_) return {0, options_.count};
-  return window_staged(index % windows_staged());
+  return staged_window(index % staged_windows());
 }
 
-TwoShotAllreduce::Range TwoShotAllreduce::window_staged(std::int64_t index) const {
+TwoShotAllreduce::Range TwoShotAllreduce::staged_window(std::int64_t index) const {
   const std::int64_t full = kRoundBytes / options_.element_bytes();
   const std::int64_t begin = index * full;
   return {begin, std::min(full, options_.count - begin)};
@@ -65,7 +65,7 @@ std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
       has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
   const std::int64_t part_bytes = shown_bytes() + products_space;
   const Parts parts = {.bytes = part_bytes,
-                       .rounds = passes() * windows_staged(),
+                       .rounds = passes() * staged_windows(),
                        .staging_bytes = std::max(kRotationBytes, kRoundParts * part_bytes)};
   return parts.offset(shots_.entry_barrier().identity(), index);
 }
@@ -206,12 +206,12 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
 bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();
-  const Range whole = window_staged(is_one_window_ ? reduced_ : index);
+  const Range whole = staged_window(is_one_window_ ? reduced_ : index);
   const Range own = slice(whole, group.member);
   collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
   Adasum(options_.reduction.dtype)
       .add_dot_products(scratch_->inputs, own.count, scratch_->dot_products);
-  if (is_one_window_ && ++reduced_ < windows_staged()) return false;
+  if (is_one_window_ && ++reduced_ < staged_windows()) return false;
   reduced_ = 0;
   if (!is_dot_product_window(index + 1)) show_products(index);
   return true;

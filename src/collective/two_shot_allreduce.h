@@ -58,9 +58,9 @@ class TwoShotAllreduce {
   };
 
   // The number of windows in a pass if any member stages its data.
-  std::int64_t windows_staged() const { return rounds_for(options_.bytes(), kRoundBytes); }
-  Range window_staged(std::int64_t index) const;
-  std::int64_t windows() const { return is_one_window_ ? 1 : windows_staged(); }
+  std::int64_t staged_windows() const { return rounds_for(options_.bytes(), kRoundBytes); }
+  Range staged_window(std::int64_t index) const;
+  std::int64_t windows() const { return is_one_window_ ? 1 : staged_windows(); }
   Range window(std::int64_t index) const;  // in any pass
   int passes() const { return has_dot_product_pass_ ? 2 : 1; }
   // Whether this window belongs to the first of two passes.

@@ -174,7 +174,7 @@ void GroupMember::connect() {
 void GroupMember::open_rings(const GroupMemory& memory) {
   Doorbells& doorbells = *formation_.doorbells;
   const int me = group_.member;
-  if (me == 0) messages_sent_ = memory.sent_to_leader();
+  if (me == 0) sent_to_leader_ = memory.sent_to_leader();
   if (me > 0) {
     const int leader = group_.ranks.front();
     rings_.emplace(
@@ -296,8 +296,8 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
 }
 
 bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
-  if (messages_sent_ != nullptr) {
-    const std::uint32_t sent = messages_sent_->messages.load(std::memory_order_seq_cst);
+  if (sent_to_leader_ != nullptr) {
+    const std::uint32_t sent = sent_to_leader_->messages.load(std::memory_order_seq_cst);
     if (sent == messages_seen_) return false;
     messages_seen_ = sent;
   }

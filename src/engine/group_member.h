@@ -141,7 +141,7 @@ class GroupMember {
   // By member: all other members on this host, or only their leader; see GroupMemory.
   std::map<int, PeerRings> rings_;
   // counts the messages to the leader; null if this rank is not the leader
-  MessageRing::Counter* messages_sent_ = nullptr;
+  MessageRing::Counter* sent_to_leader_ = nullptr;
   std::uint32_t messages_seen_ = 0;  // the value of that counter at the last read
   std::size_t unsent_ = 0;           // how many messages are in `waiting`
   std::vector<Record*> in_flight_;

@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kWaitSlice(100);
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
-Bytes bytes_of(const Status& status) {
+Bytes encode_status(const Status& status) {
   ByteWriter writer;
   writer.put(status.code());
   writer.put_text(status.message());
@@ -30,7 +30,7 @@ Bytes bytes_of(const Status& status) {
 }
 
 // Decodes the status of another rank. Any error but kFixCall becomes kStop.
-Status status_in(const Bytes& bytes, int rank) {
+Status decode_status(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
   const std::string text = format_text("rank {}: {}", rank, reader.get_text());
@@ -247,9 +247,9 @@ Status Groups::check_same_request(const std::string& request) {
 }
 
 Status Groups::first_error_of_all(const Status& own) {
-  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(bytes_of(own)));
+  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(encode_status(own)));
   for (int other = 0; other < size(); ++other)
-    FARANDOLE_TRY(status_in(answers[static_cast<std::size_t>(other)], other));
+    FARANDOLE_TRY(decode_status(answers[static_cast<std::size_t>(other)], other));
   return {};
 }
 

@@ -193,7 +193,7 @@ TEST(Groups, TheirNumberIsLimited) {
   });
 }
 
-Status not_waited_for(int rank, int calls) {
+Status not_waited_for_error(int rank, int calls) {
   return Status::fix_call("rank " + std::to_string(rank) +
                           ": group 1 has calls that were not waited "
                           "for (" +
@@ -211,12 +211,12 @@ TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
     const bool member = engine.topology().rank != 2;
     Result<Handle> pending = Status::retry("none");
     if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(1, 1));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(1, 1));
     if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (member) {
       EXPECT_TRUE(engine.wait(*pending, kHangGuard));
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 1));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 1));
     if (member) {
       EXPECT_EQ(engine.take(*pending).status, Status());
     }
@@ -234,7 +234,7 @@ TEST(Groups, AGroupWithDroppedCallsIsNotRemoved) {
       engine.drop(*handle);
       EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the engine no longer uses the memory
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 2));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 2));
   });
 }
 

@@ -152,7 +152,7 @@ void Loop::publish() {
     if (memberships_.some_have_ended())
       for (const auto& [group, status] : memberships_.take_ended())
         state->submissions.end_group(group, status);
-    state->published = now;
+    state->published_at = now;
     for (Record* const record : finished_) {
       if (wanted_.contains(record->handle)) --unfinished_;
       recorder_.record_finished(record->handle, record->outcome.status.ok(), now);

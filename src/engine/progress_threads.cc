@@ -119,7 +119,7 @@ bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
       unfinished = contents.submissions.unfinished(wanted);
       return unfinished == 0 || contents.progress_lock.is_free();
     });
-    const TimePoint now = unfinished == 0 ? state->published : clock_.now();
+    const TimePoint now = unfinished == 0 ? state->published_at : clock_.now();
     if (unfinished == 0 || !woke || now >= deadline) {
       to_wake = state->progress_lock.end_wait(state_.has_work(*state));
       if (state->progress_lock.waiters() == 0) recorder_.record_unblocked(now);
