@@ -32,8 +32,7 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kOneApi, "xpu"},
 }};
 
-// Returns null if no row has this number, because bindings and messages convert numbers that may be
-// invalid.
+// Returns null if no row has this number. Bindings and messages pass numbers that may be invalid.
 constexpr const DeviceRow* find_row(DeviceType type) {
   for (const auto& row : kDevices)
     if (row.type == type) return &row;

@@ -19,13 +19,14 @@
 
 namespace farandole {
 
-// What the engines of one process share, one after another or at the same time: the heap of
-// allocate(), the connection to the launcher, the flight record, and the job's secret. Memory that
-// one engine has allocated is also visible to the peers of the other engines, unless one of the
-// engines asks for a smaller heap. The launcher sees the calls of one engine at a time. Each shared
-// object is freed with the last engine or tensor that uses it; the secret is kept with the context,
-// because it can be read only once. A forked child may use the context for engines of its own,
-// which get new memory. Either the parent or the child may use the launcher, but not both.
+// ProcessContext: owns the objects that the engines of one process share. These are the heap of
+// allocate(), the connection to the launcher, the flight record, and the job's secret. The engines
+// may exist one after another or at the same time. Memory that one engine has allocated is also
+// visible to the peers of the other engines, unless one of the engines asks for a smaller heap. The
+// launcher sees the calls of one engine at a time. Each shared object is freed with the last engine
+// or tensor that uses it. Only the secret is kept as long as the context, because a process can
+// read the secret only once. A forked child may use the context for engines of its own, which get
+// new memory. Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
@@ -73,12 +74,12 @@ inline constexpr int kAnyRank = -1;
 // submit() must not hold a lock that the function takes.
 //
 // The engine holds no mutex while the function runs, but this rank makes no progress. So the
-// function must not wait for another call, nor for a thread that waits for one. It may submit,
-// poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed. Inside it,
-// submit() and wait() ignore their limits, and other functions that block return kFixCall. If the
-// handle was dropped, it is already unknown. Calls made in completions have no fixed order relative
-// to the calls of other threads, so they need names. If submit() returns an error, there is no
-// call, and the function never runs.
+// function must not wait for another call, nor for a thread that waits for one. It may call
+// submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed.
+// Inside it, submit() and wait() ignore their limits, and other functions that block return
+// kFixCall. If the program has dropped the handle, the handle is already unknown. Calls made in
+// completions have no fixed order relative to the calls of other threads, so they need names. If
+// submit() returns an error, there is no call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -105,8 +106,8 @@ struct Submission {
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
-  // The device of the user's tensor, the same on all ranks. Input and output are always in the
-  // memory of this process: if the tensor is on another device, the caller copies it here and back.
+  // The device of the user's tensor, the same on all ranks. Input and output are always in host
+  // memory. If the tensor is on another device, the caller copies it to host memory and back.
   DeviceType device = DeviceType::kCpu;
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
@@ -121,15 +122,15 @@ struct Submission {
   double prescale = 1;
   double postscale = 1;
   int root_rank = 0;  // broadcast: a world rank that is a member of the group
-  // Messages: the other rank, a world rank of the group; for a receive also kAnyRank. A receive
-  // gets the oldest message that has its channel and tag; names do not matter. Messages of one rank
-  // with the same channel and tag arrive in the order in which they were submitted. Both ranks must
-  // give the same dtype and number of elements; otherwise both calls fail, or only the receive if
-  // the send was already done. A send reads `input`, a receive writes `output`.
+  // Messages: the world rank of the other member; for a receive also kAnyRank. A receive gets the
+  // oldest message that has its channel and tag; names do not matter. Messages of one rank with the
+  // same channel and tag arrive in the order in which they were submitted. Both ranks must give the
+  // same dtype and number of elements; otherwise both calls fail, or only the receive if the send
+  // was already done. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
-  // earlier: if there is room in the ring of 64 KiB to that rank, and fewer than 64 messages from
-  // this rank wait at that rank for a receive.
+  // earlier. This needs room in the ring of 64 KiB to that rank, and fewer than 64 messages from
+  // this rank may wait at that rank for a receive.
   int peer = 0;
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match
@@ -145,8 +146,8 @@ struct Submission {
 // The result of a call.
 struct Outcome {
   Status status;
-  // Allgather, alltoall: the rows of all members, in the order of the ranks, and how many rows each
-  // member has sent.
+  // Allgather, alltoall: the rows that this rank has received, in the order of the members, and how
+  // many of them came from each member.
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
@@ -174,7 +175,7 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  // Calls shutdown(), so a completion must not destroy the engine. Memory of allocate() stays
+  // Calls shutdown(), so a completion must not destroy the engine. Memory from allocate() stays
   // valid.
   ~Engine();
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
@@ -247,15 +248,16 @@ class Engine {
 
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
-  // the same path, at any time, and share the file; what an earlier job wrote there is replaced. A
-  // relative path starts at the current folder. If a timeline is on, it is stopped first; with the
-  // same path, its file is continued. `mark_cycles` marks each call that is submitted while no
-  // other call is in flight. Blocks while the beginning of the file is written.
+  // the same path, at any time. They then share the file. The trace of an earlier job in this file
+  // is replaced. A relative path starts at the current folder. If a timeline is on, it is stopped
+  // first. If it had the same path, its file is continued. `mark_cycles` marks each call that is
+  // submitted while no other call is in flight. Blocks while the beginning of the file is written.
   //
-  // Errors: kFixCall (the path, another job's file, after shutdown()), kStop (system limits, a
-  // forked child). If the file cannot be written later, the log says so and the timeline ends.
+  // Errors: kFixCall (the path cannot be used, the file belongs to another job, or called after
+  // shutdown()), kStop (system limits, a forked child). If the file cannot be written later, the
+  // log says so and the timeline ends.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
-  // Stops the timeline. Then all calls until now are in the file, and it can be read. Other ranks
+  // Stops the timeline. Afterwards, the file contains all calls so far and can be read. Other ranks
   // may continue it. Does nothing if no timeline is on. Errors: kStop (in a forked child).
   Status stop_timeline();
 

@@ -78,8 +78,8 @@ struct KnobRow {
   KnobField (*field)(Knobs& knobs) = nullptr;
   std::string_view name{};      // the environment variable
   std::string_view old_name{};  // Horovod's name for it; empty if it had none
-  // the name of Horovod's switch that turns this off: if the switch is on, the value of the knob is
-  // 0, whatever old_name says
+  // the name of Horovod's switch that turns this knob off; if the switch is on, the value of the
+  // knob is 0, even if old_name is set
   std::string_view old_off_switch{};
   std::int64_t min = 0;  // numbers and times
   std::int64_t max = 0;

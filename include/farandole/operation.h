@@ -39,10 +39,10 @@ struct OperationRow {
   bool reduces = false;          // uses reduce_op, prescale and postscale
   bool rooted = false;           // uses root_rank: only the root's input is read
   bool has_splits = false;       // uses splits
-  bool may_be_in_place = false;  // the output may be the input; otherwise it must not
-  // Allowed while some members have joined: these members take part without data, so an allreduce
-  // combines the tensors of the others, and an allgather returns only their rows. Other operations
-  // are rejected.
+  bool may_be_in_place = false;  // false: the output must not be the input
+  // Allowed while some members have joined. The joined members take part without data, so an
+  // allreduce combines the tensors of the others, and an allgather returns only their rows. Other
+  // operations are rejected.
   bool allowed_while_joined = false;
   bool fusible = false;     // calls with the same dtype, reduce op and scales may share a transfer
   bool is_message = false;  // concerns two ranks; uses peer, tag and channel
@@ -99,7 +99,8 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
      .is_message = true},
 }};
 
-// The collective operations, in which all members of a group take part: all but messages.
+// The collective operations: all operations except messages. All members of a group take part in
+// them.
 inline constexpr std::span<const OperationRow> kOperations = std::span(kOperationRows).first(7);
 
 constexpr const OperationRow& row_of(Operation operation) {

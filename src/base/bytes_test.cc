@@ -7,7 +7,7 @@ namespace {
 
 enum class Colour : std::uint8_t { kRed = 3 };
 
-Bytes sample() {
+Bytes sample_message() {
   ByteWriter writer;
   writer.put(std::uint32_t{0x01020304});
   writer.put(Colour::kRed);
@@ -17,7 +17,7 @@ Bytes sample() {
 }
 
 TEST(Bytes, read_gives_what_was_put) {
-  const Bytes bytes = sample();
+  const Bytes bytes = sample_message();
   ByteReader reader(bytes);
   EXPECT_EQ(reader.get<std::uint32_t>(), 0x01020304U);
   EXPECT_EQ(reader.get<Colour>(), Colour::kRed);
@@ -28,12 +28,12 @@ TEST(Bytes, read_gives_what_was_put) {
 }
 
 TEST(Bytes, are_little_endian) {
-  EXPECT_EQ(sample()[0], std::byte{4});
-  EXPECT_EQ(sample()[3], std::byte{1});
+  EXPECT_EQ(sample_message()[0], std::byte{4});
+  EXPECT_EQ(sample_message()[3], std::byte{1});
 }
 
 TEST(Bytes, every_shorter_message_turns_the_reader_bad) {
-  const Bytes bytes = sample();
+  const Bytes bytes = sample_message();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     ByteReader reader({bytes.data(), length});
     reader.get<std::uint32_t>();

@@ -1,6 +1,6 @@
 // Checks that the process can open as many descriptors as a job needs. This check comes before the
-// first of these descriptors is opened, because a rank must not fail half-way. Also makes the
-// advice in the errors of open() and similar calls.
+// first of these descriptors is opened, because a rank must not fail half-way. Also writes the
+// advice for the errors of open() and similar calls.
 #pragma once
 
 #include <string>

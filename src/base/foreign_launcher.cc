@@ -27,8 +27,8 @@ struct Launcher {
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
   const char* socket = nullptr;
-  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then
-  // kTorchrunJob has the value kOwnTorchrunJob.
+  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then the
+  // environment variable kTorchrunJobVariable has the value kOwnTorchrunJob.
   bool is_imitated = false;
 };
 
@@ -40,7 +40,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      .size = "WORLD_SIZE",
      .local_rank = "LOCAL_RANK",
      .local_size = "LOCAL_WORLD_SIZE",
-     .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJob, "TORCHELASTIC_RESTART_COUNT"},
+     .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJobVariable, "TORCHELASTIC_RESTART_COUNT"},
      .is_imitated = true},
     {.name = "Open MPI's mpirun",
      .rank = "OMPI_COMM_WORLD_RANK",
@@ -71,7 +71,7 @@ std::string_view text_of(const Environment& environment, const char* name) {
 bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
   if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
     return false;
-  return !launcher.is_imitated || text_of(environment, kTorchrunJob) != kOwnTorchrunJob;
+  return !launcher.is_imitated || text_of(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
 }
 
 // Slurm writes "2(x3)" for two ranks on each of three hosts.
@@ -84,9 +84,9 @@ std::optional<int> leading_number(std::string_view text) {
 }
 
 Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name,
-                      int otherwise) {
+                      int default_number) {
   const std::string_view text = text_of(environment, name);
-  if (text.empty()) return otherwise;
+  if (text.empty()) return default_number;
   if (const auto number = leading_number(text)) return *number;
   return Status::fix_call(
       format_text("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,

@@ -13,9 +13,9 @@
 namespace farandole {
 
 // `farandole run` also sets torchrun's variables, for other libraries. It sets this variable, in
-// which torchrun puts the id of a job, to kOwnTorchrunJob. So its ranks are not mistaken for ranks
-// of torchrun.
-inline constexpr const char* kTorchrunJob = "TORCHELASTIC_RUN_ID";
+// which torchrun puts the id of a job, to kOwnTorchrunJob. So the ranks of `farandole run` are not
+// mistaken for ranks of torchrun.
+inline constexpr const char* kTorchrunJobVariable = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 
 struct ForeignJob {

@@ -52,7 +52,7 @@ Variables with(Variables variables, const std::string& name, const std::string& 
 }
 
 TEST(ForeignLauncher, IgnoresWhatOurLauncherSetsForOtherLibraries) {
-  const Variables ours = with(kTorchrun, kTorchrunJob, kOwnTorchrunJob);
+  const Variables ours = with(kTorchrun, kTorchrunJobVariable, kOwnTorchrunJob);
   EXPECT_FALSE(find(ours)->has_value());
   Variables both = ours;
   both.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}});

@@ -1,5 +1,5 @@
-// Formats text. Only format.cc compiles fmt's code: fmt/format.h doubles the time of every file
-// that includes it.
+// Formats text. Only format.cc compiles fmt's code: fmt/format.h doubles the compile time of every
+// file that includes it.
 #pragma once
 
 #include <fmt/core.h>

@@ -59,7 +59,7 @@ class Guarded {
     void wait(Ready ready) {
       wait_at(owner_.changes_, ready);
     }
-    // As above, but only notifications of `queue` wake it.
+    // As above, but only notifications of `queue` end the wait.
     template <class Ready>
     void wait_at(WaitQueue& queue, Ready ready) {
       queue.wait(lock_, [&] { return ready(owner_.value_); });

@@ -21,7 +21,7 @@ class Log {
   struct Options {
     Level level = Level::kWarning;  // less severe lines are dropped
     bool hide_time = false;
-    std::string tag{};  // begins each line, such as "rank 3"; may be empty
+    std::string tag{};  // shown in each line, such as "rank 3"; may be empty
   };
   explicit Log(const Options& options);
   ~Log();

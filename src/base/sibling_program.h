@@ -14,10 +14,10 @@ namespace farandole {
 inline std::string find_sibling_program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = self.parent_path() / name;
-  const bool found = !error && std::filesystem::is_regular_file(beside, error) &&
-                     ::access(beside.c_str(), X_OK) == 0;
-  return found ? beside.string() : "";
+  const auto program = self.parent_path() / name;
+  const bool found = !error && std::filesystem::is_regular_file(program, error) &&
+                     ::access(program.c_str(), X_OK) == 0;
+  return found ? program.string() : "";
 }
 
 }  // namespace farandole

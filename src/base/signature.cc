@@ -14,14 +14,16 @@ namespace {
 
 std::uint64_t bits_of(double scale) { return std::bit_cast<std::uint64_t>(scale); }
 
-std::string problem_of_scale(const Signature& signature, std::string_view which, double scale) {
+std::string problem_of_scale(const Signature& signature, std::string_view scale_name,
+                             double scale) {
   const auto& row = row_of(signature.operation);
   const auto name = shortened(signature.name, kNameShownBytesMax);
   if (!std::isfinite(scale))
-    return format_text("{} `{}`: the {} is {}; it must be finite", row.name, name, which, scale);
+    return format_text("{} `{}`: the {} is {}; it must be finite", row.name, name, scale_name,
+                       scale);
   if (!row.reduces && scale != 1)
     return format_text("{} `{}`: the {} is {}; without a reduction it must be 1", row.name, name,
-                       which, scale);
+                       scale_name, scale);
   return {};
 }
 

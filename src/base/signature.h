@@ -78,7 +78,7 @@ struct InternedSignature {
   std::string problem;  // problem_of(signature)
 };
 
-// Error texts show at most this much of a name.
+// Error texts show at most this many bytes of a name.
 inline constexpr std::size_t kNameShownBytesMax = 200;
 
 // Returns at most `bytes_max` bytes of a UTF-8 text, cut between characters. "…" marks the cut.

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-Signature sample() {
+Signature sample_signature() {
   Signature signature;
   signature.name = "w";
   signature.operation = Operation::kAllreduce;
@@ -34,23 +34,23 @@ TEST(Signature, EveryFieldCounts) {
       [](Signature& s) { s.dimensions = {3, 2}; },
   };
   for (const auto& change : changes) {
-    auto other = sample();
+    auto other = sample_signature();
     change(other);
-    EXPECT_FALSE(other == sample());
-    EXPECT_NE(digest_of(other), digest_of(sample()));
+    EXPECT_FALSE(other == sample_signature());
+    EXPECT_NE(digest_of(other), digest_of(sample_signature()));
   }
-  EXPECT_EQ(digest_of(sample()), digest_of(sample()));
+  EXPECT_EQ(digest_of(sample_signature()), digest_of(sample_signature()));
 }
 
 TEST(Signature, ScalesAreComparedBitByBit) {
-  auto zero = sample();
+  auto zero = sample_signature();
   zero.prescale = 0;
   auto minus_zero = zero;
   minus_zero.prescale = -0.0;
   EXPECT_FALSE(zero == minus_zero);
   EXPECT_NE(digest_of(zero), digest_of(minus_zero));
 
-  auto tenth = sample();
+  auto tenth = sample_signature();
   tenth.postscale = 0.1;
   auto next = tenth;
   next.postscale = std::nextafter(0.1, 1);
@@ -59,21 +59,21 @@ TEST(Signature, ScalesAreComparedBitByBit) {
 }
 
 TEST(InternedSignature, HoldsTheDigestsAndTheSize) {
-  const InternedSignature interned(sample());
-  EXPECT_EQ(interned.signature, sample());
-  EXPECT_EQ(interned.digest, digest_of(sample()));
+  const InternedSignature interned(sample_signature());
+  EXPECT_EQ(interned.signature, sample_signature());
+  EXPECT_EQ(interned.digest, digest_of(sample_signature()));
   EXPECT_EQ(interned.name_digest, digest_of(std::string_view("w")));
   EXPECT_EQ(interned.bytes, 24);
   EXPECT_EQ(interned.problem, "");
-  auto wrong = sample();
+  auto wrong = sample_signature();
   wrong.dimensions = {-1};
   EXPECT_EQ(InternedSignature(wrong).bytes, 0);
   EXPECT_EQ(InternedSignature(wrong).problem, problem_of(wrong));
 }
 
 TEST(Signature, AtItsLimitsIsValid) {
-  EXPECT_EQ(problem_of(sample()), "");
-  auto widest = sample();
+  EXPECT_EQ(problem_of(sample_signature()), "");
+  auto widest = sample_signature();
   widest.name = std::string(kNameBytesMax, 'x');
   widest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 0);
   widest.prescale = std::numeric_limits<double>::lowest();
@@ -83,7 +83,7 @@ TEST(Signature, AtItsLimitsIsValid) {
 
 // Returns the problem of a valid signature after one change.
 std::string problem_after(const std::function<void(Signature&)>& change) {
-  auto signature = sample();
+  auto signature = sample_signature();
   change(signature);
   return problem_of(signature);
 }
@@ -114,19 +114,19 @@ TEST(Signature, InvalidOrUnusedScalesAreProblems) {
   EXPECT_EQ(problem_after([](Signature& s) { s.postscale = kNaN; }),
             "allreduce `w`: the postscale is nan; it must be finite");
   for (const auto& row : kOperations) {
-    auto signature = sample();
+    auto signature = sample_signature();
     signature.operation = row.operation;
     EXPECT_EQ(problem_of(signature), "");
-    const auto wrong = [&row](const std::string& scale) {
+    const auto expected_problem = [&row](const std::string& scale) {
       return row.reduces ? ""
                          : std::string(row.name) + " `w`: the " + scale +
                                " is 0.5; without a reduction it must be 1";
     };
     signature.prescale = 0.5;
-    EXPECT_EQ(problem_of(signature), wrong("prescale"));
+    EXPECT_EQ(problem_of(signature), expected_problem("prescale"));
     signature.prescale = 1;
     signature.postscale = 0.5;
-    EXPECT_EQ(problem_of(signature), wrong("postscale"));
+    EXPECT_EQ(problem_of(signature), expected_problem("postscale"));
   }
 }
 

@@ -30,9 +30,9 @@ Character first_character(std::string_view text) {
     if ((byte_at(text, i) & 0xC0U) != 0x80) return {lead, 1, false};
     code = code << 6U | (byte_at(text, i) & 0x3FU);
   }
-  constexpr std::array<std::uint32_t, 5> kSmallest{0, 0, 0x80, 0x800, 0x10000};
+  constexpr std::array<std::uint32_t, 5> kSmallestCode{0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (code < kSmallest[bytes] || surrogate || code > 0x10FFFF) return {lead, 1, false};
+  if (code < kSmallestCode[bytes] || surrogate || code > 0x10FFFF) return {lead, 1, false};
   return {code, bytes, true};
 }
 

@@ -18,8 +18,8 @@ struct ChannelPair {
     right.attach(std::make_unique<SimulatedConnection>(wire, 1));
   }
 
-  // Advances both ends until neither moves anything in many rounds: a simulated connection may take
-  // no byte at some calls.
+  // Advances both ends until nothing has moved for many rounds. One round without progress proves
+  // nothing, because a simulated connection sometimes takes no byte.
   void run() {
     for (int idle = 0; idle < 50; ++idle) {
       for (auto* const end : {&left, &right}) {

@@ -24,8 +24,9 @@ namespace {
 
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 
-// Whether the peer's host does not have all sent bytes yet. If we closed the connection then, bytes
-// that come from the peer could make the kernel reset it, and the rest would be lost.
+// Whether the peer's host has not yet acknowledged all sent bytes. If we closed the connection now,
+// bytes that come from the peer could make the kernel reset it, and the bytes on their way would be
+// lost.
 bool has_unacknowledged(const Connection& connection) {
   int bytes = 0;
   return connection.descriptor() >= 0 && ::ioctl(connection.descriptor(), SIOCOUTQ, &bytes) == 0 &&
@@ -115,7 +116,7 @@ void Channels::serve(std::function<void()> on_knock) {
   watch_once(listener_->descriptor(), EPOLLIN);
 }
 
-PeerChannel& Channels::to(int rank, TimePoint now) {
+PeerChannel& Channels::for_lane(int rank, TimePoint now) {
   const bool is_known = entries_.contains(rank);
   Entry& entry = entry_of(rank);
   const bool failed_before = entry.failed && entry.only_messages;
@@ -138,17 +139,17 @@ PeerChannel& Channels::for_messages(int rank, TimePoint now) {
 }
 
 void Channels::dial(int rank, Entry& entry, TimePoint now) {
-  const auto party = [](int of_rank) {
+  const auto party_of = [](int of_rank) {
     return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
   };
-  const DialOptions dial{.addresses = options_.addresses_of(rank),
-                         .link = {.job = options_.job,
-                                  .epoch = options_.epoch,
-                                  .dialer = party(options_.rank),
-                                  .listener = party(rank),
-                                  .seals_data = options_.seals_data},
-                         .tcp = options_.tcp};
-  auto dialer = Dialer::start(context_, dial, now, entry.connect_deadline);
+  const DialOptions dial_options{.addresses = options_.addresses_of(rank),
+                                 .link = {.job = options_.job,
+                                          .epoch = options_.epoch,
+                                          .dialer = party_of(options_.rank),
+                                          .listener = party_of(rank),
+                                          .seals_data = options_.seals_data},
+                                 .tcp = options_.tcp};
+  auto dialer = Dialer::start(context_, dial_options, now, entry.connect_deadline);
   if (dialer.ok())
     entry.dialer = *std::move(dialer);
   else
@@ -232,7 +233,7 @@ bool Channels::advance_dialer(int rank, Entry& entry, TimePoint now) {
     return true;
   }
   if (*connection == nullptr) return false;
-  if (options_.rank > rank) {  // it has heard the knock, and dials back
+  if (options_.rank > rank) {  // the lower rank has accepted our knock, and will dial us
     entry.dialer.reset();
     return true;
   }
@@ -255,8 +256,9 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text), entry.only_messages && !was_connected});
 }
 
-// The kernel removes a closed descriptor from the epoll. So a descriptor that is not in the epoll
-// may have the number of one that was in it.
+// Tries to modify first, because the descriptor may be in the epoll already. The number alone does
+// not tell: the kernel removes a closed descriptor from the epoll, and a new descriptor may get the
+// same number.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};

@@ -1,10 +1,11 @@
 // Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
 // frames, and wakes this rank's sleeping thread when something arrives.
 //
-// Of two ranks, the lower one dials. Both ranks know that a lane needs a channel, because it
-// connects the same members on both sides. But a rank that wants to send messages may be the higher
-// one. Then it knocks: it makes a connection that carries nothing, and the lower rank dials back.
-// The lower rank hears this at any time, also when its program makes no call.
+// Of two ranks, the lower one dials. If a lane needs the channel, both ranks know it, because both
+// compute the same lanes. If a message needs the channel, only its sender knows it, and the sender
+// may be the higher rank. Then the sender knocks: it makes a connection that carries nothing, and
+// the lower rank dials back. The lower rank notices a knock at any time, even while its program
+// makes no call.
 #pragma once
 
 #include <chrono>
@@ -37,18 +38,18 @@ class Channels {
     // How long connecting to a rank may take.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
-    bool seals_data = true;  // see Link; the same on all ranks, and as the listener accepts it
+    bool seals_data = true;  // see Link; must be the same on all ranks and in the listener
     std::function<std::vector<SocketAddress>(int rank)> addresses_of = {};
   };
   // A channel that can no longer be used.
   struct Failure {
     int rank = 0;
     std::string text = {};
-    // The rank could not be reached. The channel was only for messages, and has carried none.
+    // True if the channel was only for messages and was never connected, so it has carried none.
     bool only_messages = false;
   };
 
-  // `context` and `doorbells` are borrowed. The listener accepts this rank's links of the epoch.
+  // `context` and `doorbells` are borrowed. The listener accepts links to this rank in this epoch.
   Channels(const TlsContext& context, std::unique_ptr<TcpListener> listener, Doorbells& doorbells,
            const Options& options);
   ~Channels();
@@ -58,8 +59,8 @@ class Channels {
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
   // Blocks until all channels so far are connected. Call it before another thread uses this object.
-  // Errors: kRebuildGroup if one cannot be connected; kRetry if `interrupted` returns true. It is
-  // called about every 100 ms, and may be empty.
+  // Errors: kRebuildGroup if a channel cannot be connected; kRetry if `interrupted` returns true.
+  // `interrupted` is called about every 100 ms, and may be empty.
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
@@ -72,25 +73,26 @@ class Channels {
   // Ends the thread, and closes the connections. Before that, sends everything and waits until the
   // peers' hosts have received it, but at most for `limit`.
   void stop(Duration limit);
-  // For a forked child, which has no such thread: closes this object's descriptors. The object must
-  // then be leaked.
+  // For a forked child, in which the thread "farandole-net" does not exist: closes this object's
+  // descriptors. The object must then be leaked.
   void abandon_after_fork();
 
   // The functions from here to arm() are for the holder of the progress lock.
-  // Returns the channel to a rank, for a lane. Begins to connect if it is new.
-  PeerChannel& to(int rank, TimePoint now);
+  // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
+  PeerChannel& for_lane(int rank, TimePoint now);
   // The same, for messages. The other rank need not know that this rank wants the channel.
   PeerChannel& for_messages(int rank, TimePoint now);
-  // Moves what it can. Returns whether it moved anything. Never blocks.
+  // Makes connections, sends and receives as far as it can. Returns whether anything has moved.
+  // Never blocks.
   bool advance();
   // Whether advance() must be called even if this rank waits for nothing: something is to be sent,
   // or a connection is being made.
   bool has_work() const { return is_connecting() || is_serving_ || wants_to_send(); }
-  // Whether a channel has something to send, also if it is not connected yet.
+  // Whether a channel has something to send, even if it is not connected yet.
   bool wants_to_send() const;
   // The failures since the last call. A rank that has said goodbye does not fail.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
-  // Calls `visit` with each peer's rank and its channel, also if the channel has failed.
+  // Calls `visit` with each peer's rank and its channel, even if the channel has failed.
   template <class Visit>  // void(int rank, PeerChannel&)
   void for_each(Visit visit) {
     for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);
@@ -105,8 +107,9 @@ class Channels {
  private:
   struct Entry {
     std::unique_ptr<PeerChannel> channel;
-    std::unique_ptr<Dialer> dialer = {};  // the lower rank's, or the knock of the higher one
-    TimePoint connect_deadline{};         // for a channel that waits to be dialed
+    std::unique_ptr<Dialer> dialer =
+        {};                        // dials the peer or, if our rank is the higher one, knocks
+    TimePoint connect_deadline{};  // the channel fails if it is not connected by then
     bool failed = false;
     bool only_messages = false;
   };

@@ -25,7 +25,7 @@ class Rank {
  public:
   Rank(const TlsContext& context, int rank)
       : doorbells_(memory_.data(), rank, kSize), options_{.rank = rank, .job = 7, .epoch = 3} {
-    options_.addresses_of = [this](int of) { return known_[of]; };
+    options_.addresses_of = [this](int other) { return known_[other]; };
     ListenOptions listen{
         .addresses = {address_of("127.0.0.1:0")},
         .acceptance = {
@@ -39,15 +39,15 @@ class Rank {
 
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   Channels& channels() { return *channels_; }
-  PeerChannel& to(int rank, const std::vector<SocketAddress>& addresses) {
+  PeerChannel& for_lane(int rank, const std::vector<SocketAddress>& addresses) {
     known_[rank] = addresses;
-    return channels_->to(rank, std::chrono::steady_clock::now());
+    return channels_->for_lane(rank, std::chrono::steady_clock::now());
   }
   PeerChannel& for_messages(int rank, const std::vector<SocketAddress>& addresses) {
     known_[rank] = addresses;
     return channels_->for_messages(rank, std::chrono::steady_clock::now());
   }
-  // The other rank may dial us.
+  // Sets the addresses of a rank that this rank may have to dial.
   void know(int rank, const std::vector<SocketAddress>& addresses) { known_[rank] = addresses; }
   void end() { channels_.reset(); }
 
@@ -84,7 +84,7 @@ TEST(Channels, ASleepingRankWakesForItsSockets) {
   Rank first(*context, 0);
   Rank second(*context, 1);
   std::jthread other([&] {
-    auto& channel = second.to(0, first.addresses());
+    auto& channel = second.for_lane(0, first.addresses());
     for (int round = 0; round < kRounds; ++round) {
       std::optional<Bytes> message;
       second.drive([&] { return (message = channel.next_message(0)).has_value(); });
@@ -93,7 +93,7 @@ TEST(Channels, ASleepingRankWakesForItsSockets) {
     channel.say_goodbye("");
     second.channels().stop(kHangGuard);
   });
-  auto& channel = first.to(1, second.addresses());
+  auto& channel = first.for_lane(1, second.addresses());
   for (int round = 0; round < kRounds; ++round) {
     const Bytes sent = random_bytes(static_cast<std::size_t>(round), 5);
     channel.send_message(0, sent);
@@ -114,12 +114,13 @@ TEST(Channels, MovesDataBothWays) {
   const Bytes data[] = {random_bytes(10'000'000, 1), random_bytes(9'000'001, 2)};
   Bytes target[] = {Bytes(data[1].size()), Bytes(data[0].size())};
   const auto exchange = [&](Rank& self, Rank& peer, std::size_t number) {
-    auto& channel = self.to(static_cast<int>(1 - number), peer.addresses());
+    auto& channel = self.for_lane(static_cast<int>(1 - number), peer.addresses());
     channel.begin(0, kStep);
     channel.send(0, data[number]);
     channel.receive(0, target[number]);
     self.drive([&] {
-      return channel.sent(0) == data[number].size() && channel.received(0) == target[number].size();
+      return channel.bytes_sent(0) == data[number].size() &&
+             channel.bytes_received(0) == target[number].size();
     });
     channel.say_goodbye("");
     self.channels().stop(kHangGuard);
@@ -136,8 +137,8 @@ TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
-  auto& channel = first.to(1, second.addresses());
-  auto& back = second.to(0, first.addresses());
+  auto& channel = first.for_lane(1, second.addresses());
+  auto& back = second.for_lane(0, first.addresses());
   channel.send_message(0, Bytes(1));
   {
     std::jthread other([&] {
@@ -150,7 +151,7 @@ TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
     EXPECT_EQ(failures.front().rank, 1);
     EXPECT_THAT(failures.front().text, HasSubstr("127.0.0.1"));
   }
-  first.channels().for_each([](int, PeerChannel& each) { EXPECT_TRUE(each.is_over()); });
+  first.channels().for_each([](int, PeerChannel& failed) { EXPECT_TRUE(failed.is_over()); });
 }
 
 TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
@@ -161,7 +162,7 @@ TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
     nobody = ended.addresses();
   }
   Rank first(*context, 0);
-  first.to(1, nobody);
+  first.for_lane(1, nobody);
   std::vector<Channels::Failure> failures;
   first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
   EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
@@ -232,7 +233,7 @@ TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
     EXPECT_TRUE(failures.front().only_messages);
     EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
     EXPECT_FALSE(self.channels().has_work());
-    self.to(peer, nobody);
+    self.for_lane(peer, nobody);
     failures = self.channels().take_failures();
     ASSERT_EQ(failures.size(), 1U) << "a lane cannot use this channel";
     EXPECT_FALSE(failures.front().only_messages);
@@ -241,11 +242,11 @@ TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
 
 TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
   const auto context = context_of('a');
-  const auto strange = context_of('b');
-  Rank first(*strange, 0);
+  const auto other_context = context_of('b');
+  Rank first(*other_context, 0);
   Rank second(*context, 1);
-  second.to(0, first.addresses());
-  first.to(1, second.addresses());
+  second.for_lane(0, first.addresses());
+  first.for_lane(1, second.addresses());
   std::jthread other([&](std::stop_token stop) {
     while (!stop.stop_requested()) second.channels().advance();
   });
@@ -257,8 +258,8 @@ TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
 TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
   const auto context = context_of('a');
   Rank second(*context, 1);
-  second.to(0, {});  // rank 0 would have to dial
-  second.to(2, {});
+  second.for_lane(0, {});  // rank 0 would have to dial
+  second.for_lane(2, {});
   EXPECT_EQ(second.channels().wait_until_connected({}),
             Status::rebuild_group("rank 1 cannot connect to rank 2: worker 2 offers no address to "
                                   "connect to"));
@@ -267,7 +268,7 @@ TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
 TEST(Channels, AnInterruptionEndsTheWait) {
   const auto context = context_of('a');
   Rank second(*context, 1);
-  second.to(0, {});  // rank 0 would have to dial
+  second.for_lane(0, {});  // rank 0 would have to dial
   int asked = 0;
   EXPECT_EQ(second.channels().wait_until_connected([&] { return ++asked == 2; }),
             Status::retry("interrupted"));

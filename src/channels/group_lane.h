@@ -12,7 +12,7 @@ namespace farandole {
 
 class GroupLane final : public Lane {
  public:
-  // `channels`: by host, null for our own. They must outlive this object.
+  // `channels`: by host; null for our own host. They must outlive this object.
   GroupLane(GroupId group, std::vector<PeerChannel*> channels)
       : group_(group), channels_(std::move(channels)) {}
 
@@ -35,8 +35,10 @@ class GroupLane final : public Lane {
   void receive(int host, std::span<std::byte> into) override {
     channel(host).receive(group_, into);
   }
-  std::uint64_t sent(int host) const override { return channel(host).sent(group_); }
-  std::uint64_t received(int host) const override { return channel(host).received(group_); }
+  std::uint64_t bytes_sent(int host) const override { return channel(host).bytes_sent(group_); }
+  std::uint64_t bytes_received(int host) const override {
+    return channel(host).bytes_received(group_);
+  }
 
   const std::vector<PeerChannel*>& channels() const { return channels_; }
 

@@ -30,9 +30,9 @@ TEST(GroupLane, ReachesTheMemberOnEachOtherHost) {
   lane.send(0, data);
   to_first.run();
   EXPECT_EQ(target, data);
-  EXPECT_EQ(lane.sent(0), 100U);
-  EXPECT_EQ(lane.sent(2), 0U);
-  EXPECT_EQ(lane.received(0), 0U);
+  EXPECT_EQ(lane.bytes_sent(0), 100U);
+  EXPECT_EQ(lane.bytes_sent(2), 0U);
+  EXPECT_EQ(lane.bytes_received(0), 0U);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr std::size_t kEnvelopesMax = 16;
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
 // The reason is cut, because the payload of these frames has a limit.
-Bytes with_rank(int rank, const std::string& reason) {
+Bytes encode_rank_and_reason(int rank, const std::string& reason) {
   ByteWriter writer;
   writer.put(std::int32_t{rank});
   writer.put_text(reason.substr(0, kLeaveReasonBytesMax));
@@ -117,12 +117,12 @@ void PeerChannel::receive(GroupId group, std::span<std::byte> into) {
   if (!into.empty()) stream.to_receive.push_back(into);
 }
 
-std::uint64_t PeerChannel::sent(GroupId group) const {
+std::uint64_t PeerChannel::bytes_sent(GroupId group) const {
   const auto stream = streams_.find(group);
   return stream == streams_.end() ? 0 : stream->second.sent;
 }
 
-std::uint64_t PeerChannel::received(GroupId group) const {
+std::uint64_t PeerChannel::bytes_received(GroupId group) const {
   const auto stream = streams_.find(group);
   return stream == streams_.end() ? 0 : stream->second.received;
 }
@@ -134,10 +134,10 @@ void PeerChannel::forget_group(GroupId group) {
 
 bool PeerChannel::end_group(GroupId group) {
   auto& stream = streams_[group];
-  const bool is_of_group =
+  const bool outgoing_is_of_group =
       outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
-  const bool is_half_sent = is_of_group && outgoing_done_ > 0;
-  if (is_of_group) outgoing_.reset();
+  const bool is_half_sent = outgoing_is_of_group && outgoing_done_ > 0;
+  if (outgoing_is_of_group) outgoing_.reset();
   stream = {};
   stream.ended = true;
   if (is_half_sent) {
@@ -149,11 +149,11 @@ bool PeerChannel::end_group(GroupId group) {
 
 void PeerChannel::send(const GroupEnd& end) {
   queue(FrameType::kGroupEnd, end.group, {.generation = 0, .sequence = end.completed},
-        with_rank(end.rank, end.reason));
+        encode_rank_and_reason(end.rank, end.reason));
 }
 
 void PeerChannel::send(const Death& death) {
-  queue(FrameType::kDeath, 0, {.generation = 0}, with_rank(death.rank, death.reason));
+  queue(FrameType::kDeath, 0, {.generation = 0}, encode_rank_and_reason(death.rank, death.reason));
 }
 
 std::optional<GroupEnd> PeerChannel::next_group_end() { return take_first(group_ends_); }
@@ -185,8 +185,7 @@ Result<bool> PeerChannel::advance() {
   received |= took_early;
   if (is_over_) return received;
   auto sent = send_some();
-  // The peer has closed the connection. What it sent before may still be there, such as its
-  // goodbye.
+  // The peer may close the connection after its goodbye. So this failure is not an error.
   if (!sent.ok() && peer_said_goodbye()) {
     is_over_ = true;
     return true;
@@ -344,7 +343,7 @@ Status PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes)
 
 // Gives early data to the steps that want it now.
 bool PeerChannel::take_early() {
-  bool took = false;
+  bool took_any = false;
   for (auto& [group, stream] : streams_) {
     if (stream.early.empty() || distance(stream.step, stream.early_step) != 0) continue;
     while (stream.early_taken < stream.early.size() && !stream.to_receive.empty()) {
@@ -355,13 +354,13 @@ bool PeerChannel::take_early() {
       stream.received += count;
       front = front.subspan(count);
       if (front.empty()) stream.to_receive.pop_front();
-      took = true;
+      took_any = true;
     }
     if (stream.early_taken < stream.early.size()) continue;
     stream.early.clear();
     stream.early_taken = 0;
   }
-  return took;
+  return took_any;
 }
 
 Status PeerChannel::check_data(const Stream& stream) const {

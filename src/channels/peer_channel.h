@@ -1,11 +1,11 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
-// the entries of lanes, the control messages of groups, the end of groups, and the envelopes of
-// sends and receives.
+// the entries of lanes, the control messages and the ends of groups, and the envelopes of sends and
+// receives.
 //
-// Short frames go before data and envelopes that have not begun; these two take turns. Data for
-// which there is no memory yet is kept here, so that it does not hold up the frames of other
-// groups. There is little of it: a member sends at most two windows of a step before it needs an
-// answer.
+// Short frames go before all data and envelopes that have not begun. Data and envelopes take turns.
+// Data for which there is no memory yet is kept here, so that it does not hold up the frames of
+// other groups. There is little of it: a member sends at most two windows of a step before it needs
+// an answer.
 #pragma once
 
 #include <array>
@@ -73,22 +73,22 @@ class PeerChannel {
   bool has_envelope() const { return !received_envelopes_.empty(); }
   std::optional<Bytes> next_envelope();
 
-  // What Lane does; see collective/lane.h. entry() is empty unless the peer's entry has exactly
-  // this generation and sequence.
+  // The functions of Lane, for one group; see collective/lane.h. entry() returns null unless the
+  // peer's entry has exactly this generation and sequence.
   void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
   const PeerEntries::Entry* entry(GroupId group, const StepIdentity& step) const;
   void begin(GroupId group, const StepIdentity& step);
   void send(GroupId group, std::span<const std::byte> bytes);
   void receive(GroupId group, std::span<std::byte> into);
-  std::uint64_t sent(GroupId group) const;
-  std::uint64_t received(GroupId group) const;
+  std::uint64_t bytes_sent(GroupId group) const;
+  std::uint64_t bytes_received(GroupId group) const;
 
-  // The frames of a group are kept from its beginning, even if they come before this call. A group
-  // may begin again after its end.
+  // Frames of a group are kept even if they come before this call. A group may begin again after
+  // its end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
   // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
-  // false if a frame with such memory is half sent. Then it has closed the connection, because the
-  // peer would take whatever comes next for the rest of that frame.
+  // false if a frame with such memory is half sent. Then this function closes the connection,
+  // because the peer would take whatever comes next for the rest of that frame.
   bool end_group(GroupId group);
   // Forgets a group that was removed. None of its data may be on its way. A group that has ended is
   // kept, because the rest of its frames may still come.
@@ -101,19 +101,19 @@ class PeerChannel {
   std::optional<GroupEnd> next_group_end();
   std::optional<Death> next_death();
 
-  // Says that this rank sends nothing more, because it leaves in an orderly way. The peer hears it
-  // after all envelopes.
+  // Says that this rank sends nothing more, because it leaves in an orderly way. The peer receives
+  // the goodbye after all envelopes.
   void say_goodbye(const std::string& reason);
   bool peer_said_goodbye() const { return peer_goodbye_.has_value(); }
   // Why the peer leaves; empty until it has said goodbye.
   const std::optional<std::string>& peer_goodbye() const { return peer_goodbye_; }
-  // Whether the connection is over: the peer has closed it after its goodbye, or end_group() has,
-  // or it has failed.
+  // Whether the connection is over: the peer has closed it after its goodbye, end_group() has
+  // closed it, or it has failed.
   bool is_over() const { return is_over_; }
 
  private:
   struct Stream {                        // of one group
-    StepIdentity step{.generation = 0};  // whose data moves; the generation is 0 if there is none
+    StepIdentity step{.generation = 0};  // the step whose data moves; generation 0: none
     std::deque<std::span<const std::byte>> to_send = {};
     std::deque<std::span<std::byte>> to_receive = {};
     std::uint64_t sent = 0;
@@ -160,7 +160,7 @@ class PeerChannel {
   std::size_t outgoing_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // of a data frame
-  bool envelope_was_last_ = false;  // rather than data
+  bool envelope_was_last_ = false;  // the last frame that was not short was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_;

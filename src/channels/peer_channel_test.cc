@@ -84,14 +84,15 @@ void in_pieces(std::mt19937& random, std::span<Byte> bytes, Take take) {
   }
 }
 
-// Several groups move data in both directions, in pieces of any size, and short frames beside it.
+// Several groups move data in both directions, in pieces of any size. A short frame is sent
+// meanwhile.
 TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
   constexpr GroupId kGroups = 3;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     ChannelPair pair(seed, seed % 3 == 0 ? 7 : 100'000);
     pair.wire->unread_bytes_max = 200'000;
-    std::vector<Bytes> sent;  // by group and end
+    std::vector<Bytes> sent;  // at index 2 × group + sending end
     std::vector<Bytes> received;
     for (GroupId stream = 0; stream < 2 * kGroups; ++stream) {
       sent.push_back(random_bytes(random, random() % (seed % 3 == 0 ? 2000 : 700'000)));
@@ -115,8 +116,8 @@ TEST(PeerChannel, MovesTheDataOfSeveralGroups) {
     pair.run();
     EXPECT_EQ(received, sent) << seed;
     for (GroupId group = 0; group < kGroups; ++group) {
-      EXPECT_EQ(pair.left.sent(group), sent[2 * group].size());
-      EXPECT_EQ(pair.left.received(group), sent[2 * group + 1].size());
+      EXPECT_EQ(pair.left.bytes_sent(group), sent[2 * group].size());
+      EXPECT_EQ(pair.left.bytes_received(group), sent[2 * group + 1].size());
     }
     EXPECT_EQ(pair.right.next_message(1), Bytes(3));
   }
@@ -130,18 +131,18 @@ TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
   pair.left.send(0, data);
   pair.left.send_message(1, Bytes(2));
   pair.run();
-  EXPECT_EQ(pair.right.next_message(1), Bytes(2));  // the data does not hold it up
+  EXPECT_EQ(pair.right.next_message(1), Bytes(2));  // the data does not hold up the message
   pair.right.begin(0, kStep);
   pair.run();
-  EXPECT_EQ(pair.right.received(0), 0U);
+  EXPECT_EQ(pair.right.bytes_received(0), 0U);
   pair.right.receive(0, std::span(target).first(400));
-  EXPECT_EQ(pair.right.received(0), 0U);  // it grows only in advance()
+  EXPECT_EQ(pair.right.bytes_received(0), 0U);  // the count grows only in advance()
   pair.run();
-  EXPECT_EQ(pair.right.received(0), 400U);
+  EXPECT_EQ(pair.right.bytes_received(0), 400U);
   pair.right.receive(0, std::span(target).subspan(400));
   pair.run();
   EXPECT_EQ(target, data);
-  EXPECT_EQ(pair.right.received(0), 1000U);
+  EXPECT_EQ(pair.right.bytes_received(0), 1000U);
 }
 
 TEST(PeerChannel, AFrameThatNeverBeginsHasNoNumber) {
@@ -168,7 +169,7 @@ TEST(PeerChannel, ShortFramesGoBeforeDataThatHasNotBegun) {
   pair.left.send_entry(1, kStep, {});
   pair.run();
   EXPECT_NE(pair.right.entry(1, kStep), nullptr);
-  EXPECT_EQ(pair.right.received(0), 0U);
+  EXPECT_EQ(pair.right.bytes_received(0), 0U);
 }
 
 TEST(PeerChannel, TheDataOfAnEndedGroupIsThrownAway) {
@@ -182,7 +183,7 @@ TEST(PeerChannel, TheDataOfAnEndedGroupIsThrownAway) {
   pair.left.send_message(1, Bytes(4));
   EXPECT_TRUE(pair.right.end_group(0));
   pair.run();
-  EXPECT_EQ(pair.left.sent(0), data.size());
+  EXPECT_EQ(pair.left.bytes_sent(0), data.size());
   EXPECT_EQ(target, Bytes(50'000));
   EXPECT_EQ(pair.right.next_message(1), Bytes(4));
 }
@@ -192,7 +193,7 @@ TEST(PeerChannel, AHalfSentFrameOfAnEndedGroupIsReported) {
   const Bytes data(200'000);
   pair.left.begin(0, kStep);
   pair.left.send(0, data);
-  while (pair.left.sent(0) == 0) ASSERT_EQ(pair.left.advance().status(), Status());
+  while (pair.left.bytes_sent(0) == 0) ASSERT_EQ(pair.left.advance().status(), Status());
   EXPECT_FALSE(pair.left.end_group(0));
   // The peer must not take a later frame for data.
   pair.left.send(Death{.rank = 0, .reason = "it gave up"});
@@ -205,7 +206,7 @@ TEST(PeerChannel, AHalfSentFrameOfAnEndedGroupIsReported) {
   for (int round = 0; round < 100'000 && status.ok(); ++round)
     status = pair.right.advance().status();
   EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
-  EXPECT_LE(pair.right.received(0), data.size() - 1);
+  EXPECT_LE(pair.right.bytes_received(0), data.size() - 1);
   ChannelPair other(6);
   other.left.begin(0, kStep);
   other.left.send(0, data);
@@ -254,9 +255,9 @@ TEST(PeerChannel, EnvelopesTakeTurnsWithDataAndComeBeforeTheGoodbye) {
     ASSERT_EQ(pair.left.advance().status(), Status());
     ASSERT_EQ(pair.right.advance().status(), Status());
     while (auto envelope = pair.right.next_envelope()) {
-      if (received.empty()) data_at_first_envelope = pair.right.received(0);
+      if (received.empty()) data_at_first_envelope = pair.right.bytes_received(0);
       received.push_back(*std::move(envelope));
-      data_at_last_envelope = pair.right.received(0);
+      data_at_last_envelope = pair.right.bytes_received(0);
     }
     if (pair.right.peer_said_goodbye()) {
       EXPECT_EQ(received.size(), sent.size());
@@ -296,7 +297,7 @@ Status error_of(const std::function<void(ChannelPair&)>& change) {
   return {};
 }
 
-// Sends bytes as they would come from a peer.
+// Puts a frame on the wire as if the left end had sent it.
 void forge(ChannelPair& pair, const FrameHeader& header, const Bytes& payload) {
   auto& sent = pair.wire->directions[0].sent;
   const auto bytes = encode_frame_header(header);
@@ -358,9 +359,9 @@ TEST(PeerChannel, DataBeforeItsStepHasALimit) {
   for (int round = 0; round < 64; ++round) {
     pair.left.send(0, data);
     pair.run();
-    pair.wire->directions[0] = {};  // all of it has arrived
+    pair.wire->directions[0] = {};  // all data has arrived, so the wire can drop it
   }
-  EXPECT_EQ(pair.left.sent(0), 64 * data.size());
+  EXPECT_EQ(pair.left.bytes_sent(0), 64 * data.size());
   pair.left.send(0, std::span(data).first(1));
   Status status;
   for (int round = 0; round < 100 && status.ok(); ++round) {

@@ -1,6 +1,6 @@
 // PeerEntries: the last entries that another host has sent in one group. Two are enough: a host
 // enters step k only after it has completed step k − 1, which needs our entry of step k − 1. So
-// while we are in step k, the newest entry of another host is of step k + 1.
+// while we are in step k, another host has entered step k + 1 at most.
 //
 // After a replan, a sequence is entered again under a newer generation. The new entry may come
 // while we still expect the old one. Then it replaces the old entry. That loses nothing: the

@@ -17,7 +17,7 @@ Parts staging_parts(std::int64_t bytes) {
 }
 
 // How many of the `bytes` bytes of one member are copied in this round.
-std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
+std::int64_t bytes_in_round(std::int64_t bytes, std::int64_t round) {
   return std::clamp(bytes - round * kRoundBytes, std::int64_t{0}, kRoundBytes);
 }
 
@@ -42,7 +42,7 @@ void Allgather::stage(std::int64_t round) {
     return;
   }
   const auto all = static_cast<std::int64_t>(own.size());
-  const std::int64_t bytes = part_of(all, round);
+  const std::int64_t bytes = bytes_in_round(all, round);
   if (bytes > 0)
     std::memcpy(
         entry_barrier.own_staging() + staging_parts(all).offset(entry_barrier.identity(), round),
@@ -103,7 +103,7 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
     const std::byte* const shown_data =
         entry_barrier.staging(member) +
         staging_parts(bytes).offset(entry_barrier.identity(), round);
-    return {ours ? options_.input + begin : shown_data, to + begin, part_of(bytes, round)};
+    return {ours ? options_.input + begin : shown_data, to + begin, bytes_in_round(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};
   if (ours) return {options_.input, to, bytes};

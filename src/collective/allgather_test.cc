@@ -65,10 +65,10 @@ std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
   for (unsigned seed = 0; seed < 8; ++seed) {
-    Case one = {.rows = {}, .seed = seed};
+    Case test_case = {.rows = {}, .seed = seed};
     for (unsigned member = 0; member < static_cast<unsigned>(members); ++member)
-      one.rows.push_back(counts[(member + seed) % 8]);
-    cases.push_back(one);
+      test_case.rows.push_back(counts[(member + seed) % 8]);
+    cases.push_back(test_case);
   }
   const auto size = static_cast<std::size_t>(members);
   cases.push_back({.rows = std::vector<std::int64_t>(size, 0), .seed = 8});
@@ -83,7 +83,7 @@ TEST_P(AllgatherMembers, all_members_get_all_rows_in_rank_order) {
   GroupInTest group(GetParam());
   const std::vector<Case> cases = uneven_cases(GetParam());
   std::vector<Buffer> expected;
-  for (const Case& one : cases) expected.push_back(one.expected());
+  for (const Case& test_case : cases) expected.push_back(test_case.expected());
   group.run_in_threads([&](int member) {
     for (std::uint32_t index = 0; index < cases.size(); ++index) {
       MemberPart part(cases[index], member);
@@ -103,18 +103,18 @@ TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
     GroupInTest group(members);
     for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
       std::mt19937 random(sequence);
-      Case one = {.rows = {}, .seed = sequence};
+      Case test_case = {.rows = {}, .seed = sequence};
       for (int member = 0; member < members; ++member)
-        one.rows.push_back(random() % 2 * 50 + random() % 8 * kWindowRows);
+        test_case.rows.push_back(random() % 2 * 50 + random() % 8 * kWindowRows);
       std::vector<MemberPart> parts;
-      for (int member = 0; member < members; ++member) parts.emplace_back(one, member);
+      for (int member = 0; member < members; ++member) parts.emplace_back(test_case, member);
       std::vector<CollectiveStep> steps;
       for (int member = 0; member < members; ++member)
         steps.push_back(
-            parts[static_cast<std::size_t>(member)].step(group.group(member), sequence, one));
+            parts[static_cast<std::size_t>(member)].step(group.group(member), sequence, test_case));
       group.finish_in_random_order(steps, sequence);
       ASSERT_FALSE(::testing::Test::HasFailure());
-      const Buffer expected = one.expected();
+      const Buffer expected = test_case.expected();
       for (const MemberPart& part : parts)
         ASSERT_TRUE(same_bytes(part.output, expected)) << members << " members, step " << sequence;
     }
@@ -123,20 +123,20 @@ TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
 
 TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
-  const Case one = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
-  MemberPart without_memory(one, 0);
-  MemberPart with_memory(one, 1);
+  const Case test_case = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
+  MemberPart without_memory(test_case, 0);
+  MemberPart with_memory(test_case, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Allgather(group.group(0), step_identity(1),
                             {.input = without_memory.input.data(),
-                             .rows = one.rows[0],
+                             .rows = test_case.rows[0],
                              .row_bytes = kRowBytes,
                              .allocate = [](std::span<const std::int64_t>) {
                                return static_cast<std::byte*>(nullptr);
                              }}));
-  steps.push_back(with_memory.step(group.group(1), 1, one));
+  steps.push_back(with_memory.step(group.group(1), 1, test_case));
   group.finish_in_random_order(steps, 1);
-  EXPECT_TRUE(with_memory.output == one.expected());
+  EXPECT_TRUE(with_memory.output == test_case.expected());
 }
 
 // Member 0's call in a test whose result is too large for any memory.

@@ -40,10 +40,11 @@ Alltoall::Alltoall(Group& group, const StepIdentity& identity, Options options)
     CHECK(rows >= 0 && rows <= options_.rows - sent, "the splits do not exceed the rows");
     sent += rows;
   }
-  sent_ = sent * options_.row_bytes;
-  if (!is_inline(sent_))
+  sent_bytes_ = sent * options_.row_bytes;
+  if (!is_inline(sent_bytes_))
     exposes_ = rounds_.entry_barrier().is_worth_exposing(
-        {options_.input, static_cast<std::size_t>(sent_)}, static_cast<std::size_t>(sent_));
+        {options_.input, static_cast<std::size_t>(sent_bytes_)},
+        static_cast<std::size_t>(sent_bytes_));
 }
 
 bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlineLimit; }
@@ -73,7 +74,7 @@ Alltoall::Range Alltoall::piece_of(std::int64_t all, const PieceLayout& pieces,
 
 void Alltoall::stage(std::int64_t round) {
   if (round == 0) stage_splits();
-  if (!exposes_ && !is_inline(sent_)) stage_pieces(round);
+  if (!exposes_ && !is_inline(sent_bytes_)) stage_pieces(round);
 }
 
 void Alltoall::stage_splits() {
@@ -81,8 +82,8 @@ void Alltoall::stage_splits() {
   std::byte* const to = are_splits_inline() ? entry_barrier.own_inline_payload()
                                             : entry_barrier.own_staging() + staging_bytes();
   std::memcpy(to, options_.splits.data(), static_cast<std::size_t>(splits_bytes_));
-  if (sent_ > 0 && is_inline(sent_) && entry_barrier.group().members() > 1)
-    std::memcpy(to + splits_bytes_, options_.input, static_cast<std::size_t>(sent_));
+  if (sent_bytes_ > 0 && is_inline(sent_bytes_) && entry_barrier.group().members() > 1)
+    std::memcpy(to + splits_bytes_, options_.input, static_cast<std::size_t>(sent_bytes_));
 }
 
 void Alltoall::stage_pieces(std::int64_t round) {
@@ -109,7 +110,8 @@ void Alltoall::stage_pieces(std::int64_t round) {
 
 void Alltoall::enter(EntryBarrier& entry_barrier) const {
   if (exposes_)
-    entry_barrier.enter_exposing(options_.rows, {options_.input, static_cast<std::size_t>(sent_)});
+    entry_barrier.enter_exposing(options_.rows,
+                                 {options_.input, static_cast<std::size_t>(sent_bytes_)});
   else
     entry_barrier.enter(options_.rows);
 }

@@ -1,6 +1,7 @@
 // All-to-all: every member sends some of its rows to each member. Each member first publishes how
 // many rows it sends to whom (its splits), inside the flag line, so that all compute the same
-// number of rounds. In a round, a member shows each of the others the next piece of its data.
+// number of rounds. In a round, a member shows to every other member the next piece of the rows for
+// that member.
 //
 // Each member decides for itself how it shows its rows; the others learn it from its splits and its
 // entry. For p members that send n bytes each, in equal shares:
@@ -91,7 +92,7 @@ class Alltoall {
   Options options_;
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;
-  std::int64_t sent_ = 0;  // bytes that we send in total
+  std::int64_t sent_bytes_ = 0;  // bytes that we send in total
   bool exposes_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;

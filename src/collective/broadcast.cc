@@ -10,13 +10,13 @@ namespace {
 // takes as long as r + 1 copies of one part, and there are r waits. With more parts, the copying
 // takes less time, but there are more waits.
 constexpr std::int64_t kRoundsWanted = 4;
-constexpr std::int64_t kPartMin = 16 * 1024;
+constexpr std::int64_t kPartBytesMin = 16 * 1024;
 
 Parts parts_of(std::int64_t bytes) {
   const std::int64_t wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
   const std::int64_t most =
       std::min(kRoundBytes, round_up(std::max<std::int64_t>(bytes, 1), kPartAlignment));
-  const std::int64_t part = std::clamp(wanted, std::min(kPartMin, most), most);
+  const std::int64_t part = std::clamp(wanted, std::min(kPartBytesMin, most), most);
   return {.bytes = part, .rounds = rounds_for(bytes, part)};
 }
 
@@ -33,13 +33,13 @@ std::span<const std::byte> Broadcast::input() const {
   return {options_.input, static_cast<std::size_t>(options_.bytes)};
 }
 
-std::int64_t Broadcast::part_of(std::int64_t round) const {
+std::int64_t Broadcast::bytes_in_round(std::int64_t round) const {
   return std::clamp(options_.bytes - round * parts_.bytes, std::int64_t{0}, parts_.bytes);
 }
 
 void Broadcast::stage(std::int64_t round) {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
-  const std::int64_t bytes = part_of(round);
+  const std::int64_t bytes = bytes_in_round(round);
   if (!is_root() || exposes_ || bytes == 0 || entry_barrier.group().members() == 1) return;
   std::byte* const to =
       is_inline() ? entry_barrier.own_inline_payload()
@@ -67,7 +67,7 @@ std::optional<std::int64_t> Broadcast::all_arrived() {
 bool Broadcast::take(std::int64_t round) {
   if (is_root() && options_.output == options_.input) return true;
   return copies_.advance(
-      {shown_data(round), options_.output + round * parts_.bytes, part_of(round)});
+      {shown_data(round), options_.output + round * parts_.bytes, bytes_in_round(round)});
 }
 
 const std::byte* Broadcast::shown_data(std::int64_t round) const {

@@ -38,7 +38,7 @@ class Broadcast {
   bool is_root() const { return rounds_.entry_barrier().group().member == options_.root; }
   bool is_inline() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;  // empty except on the root
-  std::int64_t part_of(std::int64_t round) const;
+  std::int64_t bytes_in_round(std::int64_t round) const;
   const std::byte* shown_data(std::int64_t round) const;
 
   template <class EntryBarrierType>

@@ -509,9 +509,9 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   InterleavedRun run(members, calls);
   for (int idle_turns = 0; !run.is_over() && !::testing::Test::HasFailure();) {
     const int member = static_cast<int>(random_below(random, members));
-    const bool runs = random_below(random, 4) == 0;
+    const bool runs_ahead = random_below(random, 4) == 0;
     const bool moved = run.advance_member(member);
-    while (runs && run.advance_member(member)) {
+    while (runs_ahead && run.advance_member(member)) {
     }
     idle_turns = moved ? 0 : idle_turns + 1;
     ASSERT_LT(idle_turns, 1000) << "all unfinished members wait";

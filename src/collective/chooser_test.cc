@@ -87,8 +87,8 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   finish_and_expect_result(1);
 }
 
-// Member 1's entry is written by hand. Barriers ignore the count, except that a negative one is
-// a mismatch.
+// Member 1's entry is written by hand. Barriers ignore the count, except that a negative count is a
+// mismatch.
 TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
   constexpr auto kElementsMax = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t declared_count :

@@ -1,6 +1,6 @@
 // Compares every operation with a plain reference, for all dtypes, many sizes and numbers of
-// members, in place and not. Consecutive calls reuse the same slots. The members run in threads, or
-// in one thread in many orders.
+// members, in place and out of place. Consecutive calls reuse the same slots. The members run in
+// threads, or in one thread in many orders.
 #include <gtest/gtest.h>
 
 #include <tuple>

@@ -23,7 +23,7 @@ class Copies {
  public:
   // Copies from every member, starting with the one after us and ending with ourselves, so that not
   // all members read from the same member at once. Returns false if a copy is unfinished; then call
-  // advance() again. Until it returns true, the results of copy_of() must not change.
+  // advance() again. Until advance() returns true, the results of copy_of() must not change.
   template <class CopyOf>
   bool advance(const Group& group, const CopyOf& copy_of) {
     std::int64_t left = kChunkBytes;

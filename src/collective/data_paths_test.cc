@@ -67,8 +67,8 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
 TEST_P(DataPaths, sizes_around_the_inline_limit) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
-  for (const std::int64_t most : {kInlineLimit, kInlineLimit - splits})
-    for (const std::int64_t bytes : {most - 1, most, most + 1})
+  for (const std::int64_t limit : {kInlineLimit, kInlineLimit - splits})
+    for (const std::int64_t bytes : {limit - 1, limit, limit + 1})
       for (const int first : {0, 1})
         calls.push_back(call_of([&](int) { return bytes; }, every_second_in_heap(first)));
   run(calls);
@@ -77,8 +77,8 @@ TEST_P(DataPaths, sizes_around_the_inline_limit) {
 TEST_P(DataPaths, sizes_around_a_round_and_the_staging_memory) {
   const auto staging = static_cast<std::int64_t>(kStagingBytesPerSlot);
   std::vector<PreparedCall> calls;
-  for (const std::int64_t most : {kRoundBytes, staging})
-    for (const std::int64_t bytes : {most - 1, most, most + 1})
+  for (const std::int64_t boundary : {kRoundBytes, staging})
+    for (const std::int64_t bytes : {boundary - 1, boundary, boundary + 1})
       calls.push_back(call_of([&](int) { return bytes; }, {}));
   run_in_threads(members(), calls);
   run_in_random_order(members(), calls, seed_);

@@ -51,12 +51,12 @@ bool FusionBuffer::are_contiguous() const {
   return true;
 }
 
-bool FusionBuffer::copy_some(bool in) {
+bool FusionBuffer::copy_some(bool packs) {
   if (in_place_) return true;
   for (std::int64_t left = kChunkBytes; piece_ < pieces_.size() && left > 0;) {
     const Piece& piece = pieces_[piece_];
     const std::int64_t bytes = std::min(left, piece.bytes - copied_);
-    if (in)
+    if (packs)
       std::memcpy(memory_ + position_, piece.input + copied_, static_cast<std::size_t>(bytes));
     else
       std::memcpy(piece.output + copied_, memory_ + position_, static_cast<std::size_t>(bytes));

@@ -46,13 +46,13 @@ class FusionBuffer {
 
  private:
   bool are_contiguous() const;
-  bool copy_some(bool in);
+  bool copy_some(bool packs);
 
   SharedHeap& heap_;
   std::size_t bytes_max_;
   std::shared_ptr<std::byte> owned_;  // no other owner
   std::size_t owned_bytes_ = 0;
-  std::vector<Piece> pieces_;  // without empty ones
+  std::vector<Piece> pieces_;  // without empty pieces
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;

@@ -49,9 +49,9 @@ struct StepIdentity;
 struct HostParts {
   int host = 0;                           // the index of our host part
   std::vector<std::vector<int>> members;  // by host part: its members in the group, ascending
-  Lane* lane = nullptr;                   // ours; null if our index in the host part is too high
+  Lane* lane = nullptr;                   // ours; null if no lane has our index in the host part
   bool hierarchical_adasum = false;       // as in Knobs
-  // start_step() of the room hosts, which has the algorithms for such groups.
+  // start_step() of the room `hosts`. That room has the algorithms for groups on several hosts.
   std::unique_ptr<StepBetweenHosts> (*start_step)(Group&, const StepIdentity&,
                                                   CollectiveCall&&) = nullptr;
 

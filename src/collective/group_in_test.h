@@ -38,8 +38,8 @@ class GroupInTest {
       ranks.push_back(member);
       heaps_.push_back(SharedHeap::create(kHeapBytes).value());
       staging_memory_.push_back(heaps_.back()->allocate(kStagingBytes).value());
-      peers_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
-      heaps.push_back(peers_.back().get());
+      peer_heaps_.push_back(PeerHeap::attach(heaps_.back()->descriptor()).value());
+      heaps.push_back(peer_heaps_.back().get());
       stagings.push_back(staging_memory_.back().get());
     }
     for (int member = 0; member < members; ++member) {
@@ -103,10 +103,10 @@ class GroupInTest {
       const std::size_t chosen = random() % unfinished.size();
       const std::size_t member = unfinished[chosen];
       // One time in four, the chosen member runs as far ahead as the others allow.
-      const int runs = random() % 4 == 0 ? 1'000'000 : 1;
+      const int advances_max = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
-      for (int run = 1; run < runs && progress == Progress::kAdvanced; ++run)
+      for (int count = 1; count < advances_max && progress == Progress::kAdvanced; ++count)
         progress = advance(steps[member]);
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;
@@ -137,7 +137,7 @@ class GroupInTest {
   std::vector<Block> board_memory_;
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
   std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
-  std::vector<std::unique_ptr<PeerHeap>> peers_;
+  std::vector<std::unique_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<std::unique_ptr<FlagBoard>> boards_;
   std::vector<Group> groups_;

@@ -1,8 +1,8 @@
-// GroupMemory: the layout of the shared segment of a group, or of its members on one host: the
-// costs, the notice that the group has ended on another host, the count of messages to the leader,
-// the flag board, two message rings (to the leader and back) for every other member, and the
-// members' staging memory. The leader is the lowest member on the host; in a group on one host, it
-// is the coordinator.
+// GroupMemory: the layout of the shared segment of a group, or of its members on one host. The
+// segment contains the costs, the notice that the group has ended on another host, the count of
+// messages to the leader, the flag board, two message rings (to the leader and back) for every
+// other member, and the members' staging memory. The leader is the lowest member on the host; in a
+// group on one host, it is the coordinator.
 #pragma once
 
 #include <array>

@@ -6,8 +6,8 @@
 // other hosts when all members of its part have entered the step, and waits for the entries of the
 // other hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
 // data. No lane moves data of a step before its member knows that all members on all hosts have
-// entered it. So a step that is rolled back has moved no data, and data that arrives always belongs
-// to a step that this member runs or is about to run.
+// entered the step. So a step that is rolled back has moved no data, and data that arrives always
+// belongs to a step that this member runs or is about to run.
 #pragma once
 
 #include <cstddef>
@@ -43,16 +43,16 @@ class Lane {
   // Begins to move the data of a step that all members of all hosts have entered. Ends the previous
   // step, whose data must all have been sent and received.
   virtual void begin(const StepIdentity& step) = 0;
-  // Appends bytes to the stream of this step to another host. The memory is borrowed until sent()
-  // has counted it.
+  // Appends bytes to the stream of this step to another host. The memory is borrowed until
+  // bytes_sent() has counted it.
   virtual void send(int host, std::span<const std::byte> bytes) = 0;
   // Says where the next bytes of the stream from another host go. The memory is borrowed until
-  // received() has counted it.
+  // bytes_received() has counted it.
   virtual void receive(int host, std::span<std::byte> into) = 0;
   // How many bytes of the step's streams have been sent or received since begin(). These counts
   // grow only between two calls of a step's advance().
-  virtual std::uint64_t sent(int host) const = 0;
-  virtual std::uint64_t received(int host) const = 0;
+  virtual std::uint64_t bytes_sent(int host) const = 0;
+  virtual std::uint64_t bytes_received(int host) const = 0;
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // Reduce-scatter: every member reduces its own rows over all members. In each round, a member shows
-// to each other member the next piece of the rows that this other member reduces. For the rows that
+// to every other member the next piece of the rows that the other member reduces. For the rows that
 // it reduces itself, a member reads its own input and writes its output directly. All members pass
 // the same size.
 //
@@ -53,7 +53,7 @@ class Reducescatter {
   std::span<const std::byte> input() const;
   Range share(int member) const;                      // everything that a member reduces
   Range piece(std::int64_t round, int member) const;  // what a member reduces in one round
-  // Offset of the piece for a member in the staging memory of the others.
+  // Where the piece for a member begins in the staging memory of any other member.
   std::int64_t piece_offset(std::int64_t round, int member) const;
   // Where a member has the piece that we reduce in this round.
   const std::byte* shown_data(int member, std::int64_t round) const;

@@ -41,10 +41,10 @@ TwoShotAllreduce::TwoShotAllreduce(Group& group, const StepIdentity& identity,
 
 TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
   if (is_one_window_) return {0, options_.count};
-  return window_staged(index % windows_staged());
+  return staged_window(index % staged_windows());
 }
 
-TwoShotAllreduce::Range TwoShotAllreduce::window_staged(std::int64_t index) const {
+TwoShotAllreduce::Range TwoShotAllreduce::staged_window(std::int64_t index) const {
   const std::int64_t full = kRoundBytes / options_.element_bytes();
   const std::int64_t begin = index * full;
   return {begin, std::min(full, options_.count - begin)};
@@ -65,7 +65,7 @@ std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
       has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
   const std::int64_t part_bytes = shown_bytes() + products_space;
   const Parts parts = {.bytes = part_bytes,
-                       .rounds = passes() * windows_staged(),
+                       .rounds = passes() * staged_windows(),
                        .staging_bytes = std::max(kRotationBytes, kRoundParts * part_bytes)};
   return parts.offset(shots_.entry_barrier().identity(), index);
 }
@@ -116,18 +116,18 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entry_barrier.group().members();
   bool all_expose = true;
-  bool none_in_place =
+  bool may_reduce_all =
       members == 2 && !has_dot_product_pass_ && options_.bytes() <= kWholeReductionBytesMax;
   others_fetch_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entry_barrier, member)) continue;
     if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
     const Entry entry = entry_barrier.board().entry(member);
-    none_in_place = none_in_place && entry.input != entry.output;
+    may_reduce_all = may_reduce_all && entry.input != entry.output;
     all_expose = all_expose && entry_barrier.input(member, bytes) != nullptr;
     others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
-  reduces_all_ = all_expose && none_in_place;
+  reduces_all_ = all_expose && may_reduce_all;
   // A member that is alone, or that reduces the whole tensor itself, fetches nothing.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
@@ -206,12 +206,12 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
 bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();
-  const Range whole = window_staged(is_one_window_ ? reduced_ : index);
+  const Range whole = staged_window(is_one_window_ ? reduced_ : index);
   const Range own = slice(whole, group.member);
   collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
   Adasum(options_.reduction.dtype)
       .add_dot_products(scratch_->inputs, own.count, scratch_->dot_products);
-  if (is_one_window_ && ++reduced_ < windows_staged()) return false;
+  if (is_one_window_ && ++reduced_ < staged_windows()) return false;
   reduced_ = 0;
   if (!is_dot_product_window(index + 1)) show_products(index);
   return true;
@@ -230,10 +230,10 @@ void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   for (int member = 0; member < group.members(); ++member) {
     const std::byte* const shown_data =
         entry_barrier.staging(member) + part_offset(index) + shown_bytes();
-    for (std::size_t place = 0; place < scratch_->dot_products.size(); ++place) {
+    for (std::size_t pair = 0; pair < scratch_->dot_products.size(); ++pair) {
       double product = 0;
-      std::memcpy(&product, shown_data + place * sizeof(product), sizeof(product));
-      scratch_->dot_products[place] += product;
+      std::memcpy(&product, shown_data + pair * sizeof(product), sizeof(product));
+      scratch_->dot_products[pair] += product;
     }
   }
   const Reduction& reduction = options_.reduction;
@@ -249,8 +249,9 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  const bool is_complete = is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
-  if (options_.joined || is_complete) return;
+  const bool output_is_complete =
+      is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
+  if (options_.joined || output_is_complete) return;
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
   for (int member = 0; member < group.members(); ++member) {

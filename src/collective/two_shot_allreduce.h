@@ -1,18 +1,18 @@
 // Two-shot allreduce: each member reduces one slice of the tensor over all members, in rank order,
 // and then all members get all slices.
 //
-// If all members can see the memory, it works in place: each member loads its slice from the inputs
-// of all members and stores the result into the outputs of all. Cost for n bytes: 2 waits; each
-// member moves (loads and stores) 2n bytes, the lower bound (S8 in docs/performance.md). Up to 512
-// KiB, two members whose outputs are not their inputs each reduce the whole tensor for themselves:
-// this moves 3n bytes, but it avoids writing cache lines that the other member's core holds, which
-// would take longer.
+// If all members can see the memory, the algorithm works in place: each member loads its slice from
+// the inputs of all members and stores the result into the outputs of all. Cost for n bytes: 2
+// waits; each member moves (loads and stores) 2n bytes, the lower bound (S8 in
+// docs/performance.md). If there are two members, their outputs are not their inputs, and the
+// tensor has at most 512 KiB, each member reduces the whole tensor for itself. This moves 3n bytes,
+// but it avoids writing cache lines that the other member's core holds, which would take longer.
 //
 // Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
-// a window in its staging memory and fetches each other slice from the staging memory of the member
-// that reduced it. It reads its own slice from the input and writes it to the output directly. Cost
-// for p members: 2 waits per window; each member moves (5p − 2)/p · n bytes, that is 4n for 2
-// members and 4.5n for 4, the lower bound for such memory (S5).
+// a window in its staging memory. It then fetches the slices of the other members, each from the
+// staging memory of the member that reduced it. A member reads its own slice from the input and
+// writes it to the output directly. Cost for p members: 2 waits per window; each member moves (5p −
+// 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the lower bound for such memory (S5).
 //
 // Members may differ: a member whose memory is visible does not stage it. A member that has joined
 // has no input and keeps no result, but reduces its slices.
@@ -58,9 +58,9 @@ class TwoShotAllreduce {
   };
 
   // The number of windows in a pass if any member stages its data.
-  std::int64_t windows_staged() const { return rounds_for(options_.bytes(), kRoundBytes); }
-  Range window_staged(std::int64_t index) const;
-  std::int64_t windows() const { return is_one_window_ ? 1 : windows_staged(); }
+  std::int64_t staged_windows() const { return rounds_for(options_.bytes(), kRoundBytes); }
+  Range staged_window(std::int64_t index) const;
+  std::int64_t windows() const { return is_one_window_ ? 1 : staged_windows(); }
   Range window(std::int64_t index) const;  // in any pass
   int passes() const { return has_dot_product_pass_ ? 2 : 1; }
   // Whether this window belongs to the first of two passes.

@@ -1,6 +1,6 @@
 // TwoShots: the flags of a two-shot allreduce, window by window. In the first shot, each member
-// reduces its slice of the window over all members. In the second shot, it fetches every other
-// slice from the member that reduced it.
+// reduces its slice of the window over all members. In the second shot, it fetches the slices of
+// the other members, each from the member that reduced it.
 //
 // A member publishes phase 2w when its copy of window w is staged; phase 0 is the entry itself. It
 // publishes phase 2w + 1 when its slice of window w is reduced. For w = 0, 1, …, each member does

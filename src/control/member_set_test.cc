@@ -13,39 +13,39 @@ TEST(MemberSet, DoesWhatASetDoes) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     const int range = 1 + static_cast<int>(random() % 1000);
-    MemberSet one;
-    MemberSet other;
-    std::set<int> ones;
-    std::set<int> others;
+    MemberSet left;
+    MemberSet right;
+    std::set<int> in_left;
+    std::set<int> in_right;
     for (auto count = random() % 40; count > 0; --count) {
       const int member = static_cast<int>(random()) & 0x3ff;
-      (random() % 2 == 0 ? one : other).insert(member % range);
+      (random() % 2 == 0 ? left : right).insert(member % range);
     }
-    one.for_each([&](int member) { ones.insert(member); });
-    other.for_each([&](int member) { others.insert(member); });
-    EXPECT_EQ(one.count(), static_cast<int>(ones.size()));
-    EXPECT_EQ(one.empty(), ones.empty());
+    left.for_each([&](int member) { in_left.insert(member); });
+    right.for_each([&](int member) { in_right.insert(member); });
+    EXPECT_EQ(left.count(), static_cast<int>(in_left.size()));
+    EXPECT_EQ(left.empty(), in_left.empty());
     bool all = true;
     bool any = false;
     for (int member = 0; member < range; ++member) {
-      EXPECT_EQ(one.contains(member), ones.contains(member));
-      all &= !others.contains(member) || ones.contains(member);
-      any |= others.contains(member) && ones.contains(member);
+      EXPECT_EQ(left.contains(member), in_left.contains(member));
+      all &= !in_right.contains(member) || in_left.contains(member);
+      any |= in_right.contains(member) && in_left.contains(member);
     }
-    EXPECT_EQ(one.contains(other), all);
-    EXPECT_EQ(one.intersects(other), any);
-    if (!ones.empty()) {
-      EXPECT_EQ(one.first(), *ones.begin());
-      EXPECT_EQ(one.last(), *ones.rbegin());
+    EXPECT_EQ(left.contains(right), all);
+    EXPECT_EQ(left.intersects(right), any);
+    if (!in_left.empty()) {
+      EXPECT_EQ(left.first(), *in_left.begin());
+      EXPECT_EQ(left.last(), *in_left.rbegin());
     }
-    auto both = one;
-    both.insert(other);
-    auto reverse = other;
-    reverse.insert(one);
+    auto both = left;
+    both.insert(right);
+    auto reverse = right;
+    reverse.insert(left);
     EXPECT_EQ(both, reverse);
-    EXPECT_TRUE(both.contains(one));
-    ones.merge(others);
-    EXPECT_EQ(both.count(), static_cast<int>(ones.size()));
+    EXPECT_TRUE(both.contains(left));
+    in_left.merge(in_right);
+    EXPECT_EQ(both.count(), static_cast<int>(in_left.size()));
   }
 }
 

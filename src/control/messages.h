@@ -75,7 +75,7 @@ struct Raise {
 struct Report {  // how far a member had come when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
-  std::uint8_t entered;            // whether it has entered the next one: 0 or 1
+  std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1
   std::uint64_t identity;          // of the step that it has entered; 0 if none
   std::uint32_t quiescent_points;  // the highest count among the submissions that it has entered
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
@@ -119,7 +119,7 @@ struct ReleaseAll {  // all members have joined; `last_rank` is the world rank t
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };
-struct Stop {  // members must enter nothing more in this generation, and report
+struct Stop {  // members must enter nothing more in this generation, and must report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
@@ -161,7 +161,7 @@ class MessagePacker {
  public:
   void add(const MemberSet& from, const Announcement& announcement);
   void add(const StreamItem& item);
-  // Returns the oldest full message; if there is none, the one that is being filled.
+  // Returns the oldest full message. If no message is full, returns the one that is being filled.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 
@@ -170,13 +170,13 @@ class MessagePacker {
 
   std::deque<Bytes> full_;
   Bytes open_;
-  Bytes head_;  // of the open message: its kind, and the members of announcements
+  Bytes head_;  // of the open message: its kind and, for announcements, the members
 };
 
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.
 Result<Announcements> decode_announcements(std::span<const std::byte> message);
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
-// The message by which a parent in the tree says that it has received one of its child's messages.
+// The message by which a parent in the tree acknowledges a message of its child.
 Bytes acknowledgement();
 bool is_acknowledgement(std::span<const std::byte> message);
 

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-Signature sample() {
+Signature sample_signature() {
   Signature signature;
   signature.name = "grad/ä";
   signature.operation = Operation::kAllreduce;
@@ -29,17 +29,17 @@ Signature sample() {
 }
 
 std::vector<Announcement> all_announcements() {
-  return {AnnounceInFull{sample(), {1, 2, 3}},
+  return {AnnounceInFull{sample_signature(), {1, 2, 3}},
           AnnounceById{0xFFFFFFFF, {4, 5, 6}},
-          AnnounceAgain{sample(), {7, 8, 9}},
+          AnnounceAgain{sample_signature(), {7, 8, 9}},
           AnnounceJoin{},
           Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, EdgeKind::kSameSuperstep},
           Report{2, 9, 1, 0x123456789abcdef0, 5, 4}};
 }
 
 std::vector<StreamItem> all_stream_items() {
-  return {Define{4, sample()},  Forget{3}, Issue{1, 9, 4},  Reject{1, 10, "x", "because"},
-          ReleaseAll{1, 11, 7}, Stop{1},   Answer{2, 11, 0}};
+  return {Define{4, sample_signature()}, Forget{3}, Issue{1, 9, 4},  Reject{1, 10, "x", "because"},
+          ReleaseAll{1, 11, 7},          Stop{1},   Answer{2, 11, 0}};
 }
 
 template <class Item>
@@ -99,7 +99,7 @@ TEST(Messages, OnlyAnAcknowledgementIsOne) {
 }
 
 TEST(Messages, TheLargestItemsFit) {
-  auto largest = sample();
+  auto largest = sample_signature();
   largest.name = std::string(kNameBytesMax, 'n');
   largest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 1);
   const std::vector<StreamItem> items = {
@@ -129,7 +129,7 @@ TEST(Messages, ManyItemsBecomeSeveralMessagesInOrder) {
 }
 
 TEST(Messages, ScalesKeepTheirBits) {
-  auto signature = sample();
+  auto signature = sample_signature();
   signature.prescale = -0.0;
   signature.postscale = std::nextafter(1.0, 2);
   const std::vector<StreamItem> items = {Define{1, signature}};
@@ -154,7 +154,7 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
       // The length of this name is greater than the message.
       {bytes_of({2, 10, 1, 0, 0, 0, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}),
        "item 1 (tag 10) is cut off"},
-      {packed_alone(Define{0, sample()}), "item 1 (tag 7): an item has the id 0"},
+      {packed_alone(Define{0, sample_signature()}), "item 1 (tag 7): an item has the id 0"},
       {packed_alone(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
       {packed_alone(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
       {packed_alone(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
@@ -190,9 +190,9 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
 }
 
 TEST(Messages, AnInvalidSignatureIsNotAccepted) {
-  auto signature = sample();
+  auto signature = sample_signature();
   signature.dtype = static_cast<DType>(77);
-  auto infinite = sample();
+  auto infinite = sample_signature();
   infinite.postscale = std::numeric_limits<double>::infinity();
   auto join = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
   const std::pair<Signature, std::string> cases[] = {

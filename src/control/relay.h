@@ -33,7 +33,7 @@ class Relay {
   bool is_root() const { return !place_.parent; }
   std::optional<int> parent() const { return place_.parent; }
 
-  // Queues announcements for the parent. Not at the root.
+  // Queues announcements for the parent. The root must not call it.
   void add(const Announcements& announcements);
   // Decodes a child's message, and acknowledges it if the child relays. Errors: kStop if the sender
   // is no child, if it speaks for members that are not below it, or if the bytes are not valid.

@@ -12,8 +12,9 @@ struct SubmissionContext {
   // How many completions the program had seen, in any group: by a wait(), or by a poll() that
   // returned true.
   std::uint32_t waits = 0;
-  // How many of the program's submissions to this group, this one included, were quiescent points:
-  // the program had seen the completion of all its earlier submissions to the group.
+  // How many of the program's submissions to this group, this one included, were quiescent points.
+  // A submission is a quiescent point if the program has seen all its earlier submissions to the
+  // group completed.
   std::uint32_t quiescent_points = 0;
   // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
   std::uint32_t batch = 0;

@@ -37,8 +37,8 @@ TEST(Tree, AGroupOfOneMemberHasNoMessages) {
   EXPECT_TRUE(place.children.empty());
 }
 
-// Hosts with members in any order: parents and children match, every child speaks for exactly the
-// members below it, and no way to the coordinator is too long.
+// The members are on random hosts. Parents and children must match, every child must send for
+// exactly the members below it, and no way to the coordinator may be too long.
 TEST(Tree, ReachesEveryMemberOnce) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
@@ -47,13 +47,13 @@ TEST(Tree, ReachesEveryMemberOnce) {
     std::vector<int> hosts;
     for (std::size_t member = 0; member < members; ++member)
       hosts.push_back(static_cast<int>(random() % host_count) * 3 - 7);
-    const auto used = std::set(hosts.begin(), hosts.end()).size();
+    const auto hosts_used = std::set(hosts.begin(), hosts.end()).size();
     MemberSet reached(0);
     for (std::size_t index = 0; index < members; ++index) {
       const int member = static_cast<int>(index);
       const auto place = place_in_tree(member, hosts);
       EXPECT_EQ(place.parent.has_value(), member != 0);
-      EXPECT_LE(hops_to_root(member, hosts), used == 1 ? 1 : used <= 33 ? 2 : 3);
+      EXPECT_LE(hops_to_root(member, hosts), hosts_used == 1 ? 1 : hosts_used <= 33 ? 2 : 3);
       MemberSet below(member);
       for (const auto& child : place.children) {
         EXPECT_EQ(place_in_tree(child.member, hosts).parent, member);

@@ -18,7 +18,7 @@ class Agreement::Parts {
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options,
         const std::vector<int>& hosts)
       : member_(member),
-        own_(member),
+        this_member_(member),
         ranks_(std::move(ranks)),
         follower_(rank_of(member), options),
         relay_(place_in_tree(member, hosts.empty() ? std::vector<int>(ranks_.size()) : hosts)) {
@@ -83,10 +83,10 @@ class Agreement::Parts {
       again = false;
       while (auto item = follower_.next_announcement()) {
         if (!coordinator_) {
-          relay_.add({own_, {*std::move(item)}});
+          relay_.add({this_member_, {*std::move(item)}});
           continue;
         }
-        const auto announced = coordinator_->receive(own_, *item);
+        const auto announced = coordinator_->receive(this_member_, *item);
         CHECK(announced.ok(), "our own announcements are valid");
       }
       if (!coordinator_ || !coordinator_->has_message()) continue;
@@ -99,7 +99,7 @@ class Agreement::Parts {
   }
 
   int member_;
-  const MemberSet own_;  // with this member only
+  const MemberSet this_member_;  // with this member only
   std::vector<int> ranks_;
   Follower follower_;
   Relay relay_;

@@ -11,14 +11,15 @@
 //   to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
 //   coordinator decides which one runs next.
-// - plan: the coordinator has learned which submissions repeat. These form fragments, in an order
-//   and in buckets, and edges connect the fragments. A member predicts the next bucket.
-// A call that cannot run (Signature::call_error) is never predicted: its member raises a replan and
-// announces the call. When all members have announced the name, the call is rejected on all. A
-// member that has submitted a kJoin counts as having announced every operation that may run without
-// its data (allowed_while_joined in operation.h). Other operations are rejected on all members, and
-// the error names the joined ranks. When all members have joined, all joins complete together.
-// While any member has joined, the group stays in learn mode.
+// - plan: the coordinator has learned which submissions repeat. Submissions that repeat form
+// fragments. A fragment consists of buckets in a fixed order, and edges connect the fragments. A
+// member predicts the next bucket. A call that cannot run (Signature::call_error) is never
+// predicted: its member raises a replan and announces the call. When all members have announced the
+// name, the call is rejected on all. A member that has submitted a kJoin counts as having announced
+// every operation that may run without its data (allowed_while_joined in operation.h). Other
+// operations are rejected on all members, and the error names the joined ranks. When all members
+// have joined, all joins complete together. While any member has joined, the group stays in learn
+// mode.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +51,8 @@ class Agreement {
 
   // Adds a call of this member. `interned` is borrowed until completed() is called for a decision
   // with this call id. All calls of a batch must be submitted before next_decision() is called. The
-  // signature must be valid, no call of this name may be in flight on this member, and after a join
-  // this member must have been released: SubmissionTable rejects other calls.
+  // signature must be valid, and no call of this name may be in flight on this member. After a
+  // join, this member must have been released. SubmissionTable rejects all other calls.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if

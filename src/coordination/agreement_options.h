@@ -9,8 +9,8 @@
 namespace farandole {
 
 struct AgreementOptions {
-  // How many signatures of a group may have an id at the same time. If there are more, the least
-  // recently used one loses its id.
+  // How many signatures of a group may have an id at the same time. If there are more signatures,
+  // the least recently used signature loses its id.
   std::size_t names_max = 65536;
   // Submissions of up to this many bytes in total may share a step. If 0, each has its own step.
   // Must be equal on all members.

@@ -283,13 +283,13 @@ TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
 // Names repeat, but supersteps do not. The programs run to their end, with the same log on every
 // member.
 TEST_P(Programs, SuperstepsThatDoNotRepeatComplete) {
-  Random sets(random_());
+  Random names_random(random_());
   const auto programs = programs_in_supersteps(
       members(), 60, 0,
       [&](int) {
         Names names;
         for (int index = 0; index < 8; ++index)
-          if (sets() % 2 == 0) names.push_back(std::to_string(index));
+          if (names_random() % 2 == 0) names.push_back(std::to_string(index));
         return names;
       },
       random_);

@@ -454,7 +454,7 @@ class Shuffled : public testing::TestWithParam<int> {
 
   // Submits each member's signatures in a random order, while messages are delivered.
   void submit(Members& members, std::vector<std::vector<Signature>> submitted) {
-    for (auto& one : submitted) std::shuffle(one.begin(), one.end(), random_);
+    for (auto& signatures : submitted) std::shuffle(signatures.begin(), signatures.end(), random_);
     for (bool again = true; again;) {
       again = false;
       for (std::size_t index = 0; index < submitted.size(); ++index) {

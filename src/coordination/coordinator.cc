@@ -108,7 +108,7 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
 }
 
 // After a plan that failed early, the next one would probably fail early, too. So the coordinator
-// lets some synchronization points pass first.
+// lets some synchronization points pass before it starts a plan again.
 void Coordinator::back_off(std::uint32_t fragments_run) {
   constexpr std::uint32_t kFragmentsOfALongRun = 4;
   constexpr int kSyncPointsMax = 16;
@@ -305,9 +305,9 @@ std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
 void Coordinator::follow(std::uint32_t fragment) {
   stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, fragment}));
   mode_ = Mode::kPlan;
-  for (auto named = pending_.begin(); named != pending_.end();) {
-    std::erase_if(named->second, [this](const Candidate& one) { return fragment_of(one.id) != 0; });
-    named = named->second.empty() ? pending_.erase(named) : std::next(named);
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    std::erase_if(entry->second, [this](const Candidate& one) { return fragment_of(one.id) != 0; });
+    entry = entry->second.empty() ? pending_.erase(entry) : std::next(entry);
   }
 }
 

@@ -36,7 +36,8 @@ class Coordinator {
   // Takes an announcement of these members. After a stop, the announcements of the coordinator's
   // own member must come first. Errors: kStop, saying what is wrong with it.
   Status receive(const MemberSet& from, const Announcement& item);
-  // The next message of the stream; empty if there is none. Every member must get each, in order.
+  // The next message of the stream; empty if there is none. Every member must get all messages, in
+  // this order.
   std::optional<Bytes> next_message() { return stream_.take(); }
   bool has_message() const { return !stream_.empty(); }
 

@@ -215,8 +215,8 @@ TEST(Coordinator, ContradictoryReportsAreErrors) {
             Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
 }
 
-// The member that has submitted the most calls counts as the last. The order in which the joins
-// arrive does not matter.
+// The member that has submitted the most calls counts as the last to join. The order in which the
+// joins arrive does not matter.
 TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);

@@ -161,7 +161,7 @@ InFlight::Slot Follower::find_announced(std::uint64_t name_digest, const std::st
 }
 
 Status Follower::apply(const Issue& item) {
-  FARANDOLE_TRY(count_decision(item.generation, item.sequence));
+  FARANDOLE_TRY(check_and_count_decision(item.generation, item.sequence));
   const auto* interned = names_.find(item.id);
   if (interned == nullptr)
     return Status::stop(
@@ -185,7 +185,7 @@ Status Follower::apply(const Issue& item) {
   return {};
 }
 
-Status Follower::count_decision(std::uint32_t generation, std::uint32_t sequence) {
+Status Follower::check_and_count_decision(std::uint32_t generation, std::uint32_t sequence) {
   if (mode_ != Mode::kLearn || stopped_)
     return Status::stop(format_text("it decides number {} at a wrong time", sequence));
   const std::uint32_t expected = ++sequence_issued_last_;
@@ -195,7 +195,7 @@ Status Follower::count_decision(std::uint32_t generation, std::uint32_t sequence
 }
 
 Status Follower::apply(const Reject& item) {
-  FARANDOLE_TRY(count_decision(item.generation, item.sequence));
+  FARANDOLE_TRY(check_and_count_decision(item.generation, item.sequence));
   const StepNumber step_number{item.generation, item.sequence};
   const auto slot = find_announced(digest_of(std::string_view(item.name)), item.name);
   if (slot != InFlight::kNone) {
@@ -212,7 +212,7 @@ Status Follower::apply(const Reject& item) {
 }
 
 Status Follower::apply(const ReleaseAll& item) {
-  FARANDOLE_TRY(count_decision(item.generation, item.sequence));
+  FARANDOLE_TRY(check_and_count_decision(item.generation, item.sequence));
   if (!join_ || join_->released)
     return Status::stop(format_text("it releases rank {}, which has not joined", rank_));
   join_->released = true;
@@ -260,9 +260,9 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// Takes back the entered decision, because it is beyond the common prefix: the members have not all
-// entered it with one identity, so none has written anything for it. Its calls may be entered
-// again.
+// Takes back the entered decision, because it is beyond the common prefix. Not all members have
+// entered it with the same identity, so no member has written anything for it. Its calls may be
+// entered again.
 void Follower::roll_back() {
   entered_ = false;
   rolled_back_ = true;

@@ -1,6 +1,6 @@
 // Follower: one member's part in the agreement. It predicts the next step and takes part in
 // replans. In learn mode it announces the submissions of its program and turns the coordinator's
-// stream into decisions. Every member has a follower, also the member with the coordinator.
+// stream into decisions. Every member has a follower, even the member with the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class Follower {
   Status apply_edit(const Edit& edit);
   Status problem_of_answer(const Answer& item) const;
   InFlight::Slot find_announced(std::uint64_t name_digest, const std::string& name) const;
-  Status count_decision(std::uint32_t generation, std::uint32_t sequence);
+  Status check_and_count_decision(std::uint32_t generation, std::uint32_t sequence);
   void roll_back();
   void take_back(const Decision& decision, std::span<const InFlight::Slot> slots);
   bool enter_issued();

@@ -416,7 +416,7 @@ TEST(FollowerDeathTest, SubmissionsThatBreakTheContractAbort) {
 TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
   TestFollower member;
   member.learn();
-  const auto reduced = allreduce("j");  // only our own join uses this name
+  const auto reduced = allreduce("j");  // this member's own call of this name is a join
   member.submit(join("j"));
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceJoin{})));
   ASSERT_EQ(member.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},

@@ -11,7 +11,8 @@
 namespace farandole {
 namespace {
 
-// Without a synchronization point, a sequence is learned when it has come this many times in a row.
+// Without a synchronization point, a sequence of steps is learned when it has come this many times
+// in a row.
 constexpr int kRoundsAlike = 3;
 // The learner changes the plan when members have raised the same wait this many times.
 constexpr int kWaitsAlike = 2;
@@ -42,13 +43,13 @@ void Learner::edit(const auto& item) {
 }
 
 void Learner::restart(std::vector<std::uint32_t> quiescent_points) {
-  forget_run();
+  forget_recent_steps();
   quiescent_points_ = std::move(quiescent_points);
 }
 
-void Learner::forget_run() {
-  run_.clear();
-  ids_of_run_.clear();
+void Learner::forget_recent_steps() {
+  recent_steps_.clear();
+  recent_ids_.clear();
   began_at_sync_point_ = false;
   has_repetition_ = false;
   fragment_last_ = 0;
@@ -64,7 +65,7 @@ bool Learner::try_end_superstep(std::uint32_t id, const std::vector<SubmissionCo
     began_at_sync_point_ = true;
     return true;
   }
-  return ids_of_run_.contains(id) && end_round();
+  return recent_ids_.contains(id) && end_round();
 }
 
 bool Learner::all_passed_quiescent_point(const std::vector<SubmissionContext>& contexts) const {
@@ -77,9 +78,9 @@ bool Learner::all_passed_quiescent_point(const std::vector<SubmissionContext>& c
 }
 
 void Learner::record(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
-  if (history_bytes() + kHistoryBytesOfStep > kHistoryBytesMax) forget_run();
-  run_.push_back({id, contexts.front().batch, digest_of_waits(contexts)});
-  ids_of_run_.insert(id);
+  if (history_bytes() + kHistoryBytesOfStep > kHistoryBytesMax) forget_recent_steps();
+  recent_steps_.push_back({id, contexts.front().batch, digest_of_waits(contexts)});
+  recent_ids_.insert(id);
   if (quiescent_points_.empty())
     for (const auto& context : contexts) quiescent_points_.push_back(context.quiescent_points);
   for (std::size_t member = 0; member < contexts.size(); ++member) {
@@ -94,11 +95,11 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
     return;
   }
-  const bool known = run_consists_of(fragments_of_run());
-  const bool repeats = known || record_superstep(digest_of_run());
-  if (repeats && !known) learn_run();
+  const bool known = recent_steps_consist_of(fragments_of_recent_steps());
+  const bool repeats = known || record_superstep(digest_of_recent_ids());
+  if (repeats && !known) learn_recent_steps();
   if (repeats)
-    order_and_connect(fragments_of_run());
+    order_and_connect(fragments_of_recent_steps());
   else
     fragment_last_ = 0;
 }
@@ -106,29 +107,29 @@ void Learner::end_superstep() {
 // An id has come again without a synchronization point, so the steps in between may be a sequence
 // that repeats. Returns true if the sequence has repeated often enough.
 bool Learner::end_round() {
-  const auto round = digest_of_run();
-  rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
-  round_last_ = round;
+  const auto round_digest = digest_of_recent_ids();
+  rounds_alike_ = round_digest == last_round_digest_ ? rounds_alike_ + 1 : 1;
+  last_round_digest_ = round_digest;
   has_repetition_ = true;
   fragment_last_ = 0;
   const bool repeats = rounds_alike_ >= kRoundsAlike;
   if (repeats) {
-    if (!run_consists_of(fragments_of_run())) learn_run();
-    const auto fragments = fragments_of_run();
+    if (!recent_steps_consist_of(fragments_of_recent_steps())) learn_recent_steps();
+    const auto fragments = fragments_of_recent_steps();
     order_and_connect(fragments);
     // The edge has both kinds, because each member's program decides for itself whether it waits
     // for all its calls before the next round.
     insert_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
                 EdgeKind::kBoth);
   }
-  run_.clear();
-  ids_of_run_.clear();
+  recent_steps_.clear();
+  recent_ids_.clear();
   return repeats;
 }
 
-std::uint64_t Learner::digest_of_run() const {
+std::uint64_t Learner::digest_of_recent_ids() const {
   Ids ids;
-  for (const auto& issued : run_) ids.push_back(issued.id);
+  for (const auto& issued : recent_steps_) ids.push_back(issued.id);
   return digest_of_set(std::move(ids));
 }
 
@@ -143,31 +144,32 @@ std::uint32_t Learner::fragment_of(std::uint32_t id) const {
   return fragment == nullptr ? 0 : fragment->number;
 }
 
-// The fragments of the run in the order of their first ids; 0 stands for ids in no fragment.
-Learner::Ids Learner::fragments_of_run() const {
+// The fragments of the recent steps, in the order of their first ids; 0 stands for ids in no
+// fragment.
+Learner::Ids Learner::fragments_of_recent_steps() const {
   Ids fragments;
-  for (const auto& issued : run_)
+  for (const auto& issued : recent_steps_)
     if (const auto fragment = fragment_of(issued.id); !contains(fragments, fragment))
       fragments.push_back(fragment);
   return fragments;
 }
 
-// Whether these fragments together have exactly the ids of the run.
-bool Learner::run_consists_of(const Ids& fragments) const {
+// Whether these fragments together have exactly the ids of the recent steps.
+bool Learner::recent_steps_consist_of(const Ids& fragments) const {
   std::size_t ids = 0;
   for (const auto fragment : fragments) {
     if (fragment == 0) return false;
     for (const auto& bucket : plan_.find(fragment)->buckets) ids += bucket.ids.size();
   }
-  return ids == run_.size();
+  return ids == recent_steps_.size();
 }
 
-void Learner::learn_run() {
-  for (const auto fragment : fragments_of_run())
-    if (fragment != 0) cut_by_run(fragment);
+void Learner::learn_recent_steps() {
+  for (const auto fragment : fragments_of_recent_steps())
+    if (fragment != 0) cut_by_recent_ids(fragment);
   Ids ids;
   std::vector<FusionItem> items;
-  for (const auto& [id, batch, waits] : run_) {
+  for (const auto& [id, batch, waits] : recent_steps_) {
     if (fragment_of(id) != 0) continue;
     const auto& interned = *names_.find(id);
     ids.push_back(id);
@@ -181,15 +183,15 @@ void Learner::learn_run() {
   if (!buckets.empty()) define(buckets);
 }
 
-// Cuts the fragment in two: the part that is also in the run, and the rest. The shared part comes
+// Cuts the fragment in two: the part with recent ids, and the rest. The part with recent ids comes
 // first, because another fragment may follow it instead of the rest.
-void Learner::cut_by_run(std::uint32_t fragment) {
+void Learner::cut_by_recent_ids(std::uint32_t fragment) {
   Buckets inside;
   Buckets outside;
   for (const auto& bucket : plan_.find(fragment)->buckets) {
     Ids in;
     Ids out;
-    for (const auto id : bucket.ids) (ids_of_run_.contains(id) ? in : out).push_back(id);
+    for (const auto id : bucket.ids) (recent_ids_.contains(id) ? in : out).push_back(id);
     if (!in.empty()) inside.push_back(in);
     if (!out.empty()) outside.push_back(out);
   }
@@ -367,7 +369,7 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
 }
 
 void Learner::forget(std::uint32_t id) {
-  if (ids_of_run_.contains(id)) restart();
+  if (recent_ids_.contains(id)) restart();
   const auto fragment = fragment_of(id);
   if (fragment == 0) return;
   if (fragment_last_ == fragment) fragment_last_ = 0;

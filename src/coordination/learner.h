@@ -1,10 +1,11 @@
 // Learner: watches the steps that the coordinator issues, finds repetitions, and makes a plan of
 // them. A plan is only a prediction. A synchronization point is a step before which every member
-// had seen the completion of all earlier steps; a superstep is what lies between two
+// had seen the completion of all earlier steps; a superstep consists of the steps between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
-// disjoint: if a new fragment overlaps an old one in part, three fragments replace them: the shared
-// part and the rest of each. If a program has no synchronization points, a sequence in which no id
-// repeats becomes a fragment when it was seen three times in a row.
+// disjoint. If a new fragment overlaps an old one in part, three fragments replace them: the shared
+// part, the rest of the old fragment and the rest of the new one. If a program has no
+// synchronization points, a sequence in which no id repeats becomes a fragment when it was seen
+// three times in a row.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +65,7 @@ class Learner {
 
   // The approximate memory for the steps since the last synchronization point. Before it exceeds
   // kHistoryBytesMax, the learner forgets these steps.
-  std::size_t history_bytes() const { return run_.size() * kHistoryBytesOfStep; }
+  std::size_t history_bytes() const { return recent_steps_.size() * kHistoryBytesOfStep; }
 
  private:
   struct IssuedStep {
@@ -72,25 +73,25 @@ class Learner {
     std::uint32_t batch;
     std::uint64_t waits;  // as in FusionItem
   };
-  // The approximate memory of one step: an element of `run_`, and a node and a hash slot of the set
-  // `ids_of_run_`.
+  // The approximate memory of one step: an element of `recent_steps_`, and a node and a hash slot
+  // of the set `recent_ids_`.
   static constexpr std::size_t kHistoryBytesOfStep = sizeof(IssuedStep) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
 
   void edit(const auto& item);
-  void forget_run();
+  void forget_recent_steps();
   bool all_passed_quiescent_point(const std::vector<SubmissionContext>& contexts) const;
   void end_superstep();
   bool end_round();
-  std::uint64_t digest_of_run() const;
+  std::uint64_t digest_of_recent_ids() const;
   // Returns whether this superstep was recorded before.
   bool record_superstep(std::uint64_t digest);
   std::uint32_t fragment_of(std::uint32_t id) const;
-  Ids fragments_of_run() const;
-  bool run_consists_of(const Ids& fragments) const;
-  void learn_run();
-  void cut_by_run(std::uint32_t fragment);
+  Ids fragments_of_recent_steps() const;
+  bool recent_steps_consist_of(const Ids& fragments) const;
+  void learn_recent_steps();
+  void cut_by_recent_ids(std::uint32_t fragment);
   void split(std::uint32_t fragment, const Buckets& first, const Buckets& second);
   // The predecessors or the successors of a fragment, each with the kind of the edge between them.
   using Neighbours = std::vector<std::pair<std::uint32_t, EdgeKind>>;
@@ -112,15 +113,16 @@ class Learner {
   std::uint32_t fragment_defined_last_ = 0;
 
   // The steps since the last synchronization point, or since the last repetition of an id.
-  std::vector<IssuedStep> run_;
-  std::unordered_set<std::uint32_t> ids_of_run_;
+  std::vector<IssuedStep> recent_steps_;
+  std::unordered_set<std::uint32_t> recent_ids_;
   // by member: the highest count since the last synchronization point; empty if unknown
   std::vector<std::uint32_t> quiescent_points_;
   bool began_at_sync_point_ = false;
   bool has_repetition_ = false;
   std::uint32_t fragment_last_ = 0;  // the fragment that ended the last superstep; 0 if unknown
-  std::uint64_t round_last_ = 0;     // the digest of the last sequence that ended with a repetition
-  int rounds_alike_ = 0;             // how many such sequences in a row were equal
+  // the digest of the last sequence of steps that ended with a repetition
+  std::uint64_t last_round_digest_ = 0;
+  int rounds_alike_ = 0;  // how many such sequences in a row were equal
 
   std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
   std::unordered_map<std::uint64_t, int> waits_seen_;  // how often each wait was raised, by digest

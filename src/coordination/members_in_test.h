@@ -64,12 +64,12 @@ class Members {
 
   // Delivers at most `messages_max` messages; returns true if it delivered any.
   bool deliver_some(int from, int to, int messages_max) {
-    const bool some = messages_max > 0 && !channels_[{from, to}].empty();
+    const bool delivers = messages_max > 0 && !channels_[{from, to}].empty();
     deliver(from, to, messages_max);
-    return some;
+    return delivers;
   }
 
-  // Delivers all messages, and those that they cause; returns their number.
+  // Delivers all messages, and all messages that are sent in response. Returns their number.
   int deliver_all() {
     int messages = 0;
     for (bool progress = true; progress;) {

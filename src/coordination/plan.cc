@@ -25,7 +25,7 @@ Status Plan::apply(const AddBucket& edit) {
   fragment.number = edit.fragment;
   for (const auto* interned : bucket.signatures) {
     fragments_by_digest_[interned->digest] = &fragment;
-    ++names_planned_[interned->name_digest];
+    ++signatures_per_name_[interned->name_digest];
   }
   fragment.buckets.push_back(std::move(bucket));
   return {};
@@ -39,8 +39,8 @@ Status Plan::apply(const DropFragment& edit) {
   for (const auto& bucket : found->second.buckets) {
     for (const auto* interned : bucket.signatures) {
       fragments_by_digest_.erase(interned->digest);
-      const auto name = names_planned_.find(interned->name_digest);
-      if (--name->second == 0) names_planned_.erase(name);
+      const auto name = signatures_per_name_.find(interned->name_digest);
+      if (--name->second == 0) signatures_per_name_.erase(name);
     }
   }
   for (auto& [number, fragment] : fragments_)

@@ -1,7 +1,8 @@
-// Plan: the steps that the group expects, because they have repeated. Fragments are disjoint sets
-// of signatures that come together, in an order and in buckets. Edges say which fragment may follow
-// which. The coordinator edits the plan; followers apply the same edits to their copies. A plan is
-// only a prediction: a wrong plan costs time, but no result depends on it.
+// Plan: the steps that the group expects, because they have repeated. A fragment is a set of
+// signatures that come together. It consists of buckets in a fixed order. Fragments are disjoint.
+// Edges say which fragment may follow which. The coordinator edits the plan; followers apply the
+// same edits to their copies. A plan is only a prediction: a wrong plan costs time, but no result
+// depends on it.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +78,9 @@ class Plan {
   const Fragment* find(std::uint32_t fragment) const;
   const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.
-  bool has_name(std::uint64_t name_digest) const { return names_planned_.contains(name_digest); }
+  bool has_name(std::uint64_t name_digest) const {
+    return signatures_per_name_.contains(name_digest);
+  }
   const std::unordered_map<std::uint32_t, Fragment>& fragments() const { return fragments_; }
 
  private:
@@ -85,7 +88,7 @@ class Plan {
   std::unordered_map<std::uint32_t, Fragment> fragments_;  // by number
   std::unordered_map<std::uint64_t, const Fragment*> fragments_by_digest_;
   // how many planned signatures each name has, by the digest of the name
-  std::unordered_map<std::uint64_t, int> names_planned_;
+  std::unordered_map<std::uint64_t, int> signatures_per_name_;
 };
 
 }  // namespace farandole

@@ -59,8 +59,9 @@ void PlanWalk::enter() {
   bucket_checked_ = nullptr;
 }
 
-// The ids of this bucket and of later ones that are in flight. If the program has waited for a
-// completion between these submissions, returns only the ids submitted before that wait.
+// Returns the ids of this bucket and of later buckets whose submissions are in flight. If the
+// program has waited for a completion between these submissions, returns only the ids submitted
+// before that wait.
 std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment,
                                                std::size_t bucket) const {
   std::vector<std::uint32_t> ids;

@@ -142,7 +142,7 @@ std::string table_of(const std::vector<TableRow>& rows) {
   return text;
 }
 
-// The table of what ranks have submitted under a name, with one row per variant.
+// Returns a table of the calls that ranks have submitted under one name, with one row per variant.
 std::string table_of(std::span<const Variant> variants, const Attributes& columns) {
   std::vector<TableRow> rows(1, TableRow{""});
   for (const auto* const column : columns) rows.front().emplace_back(column->name);
@@ -177,15 +177,15 @@ std::string mismatch_text(std::vector<Variant> variants) {
   const auto differing = attributes_that_differ(variants);
   CHECK(!differing.empty(), "variants differ");
   const auto& first = variants.front().signature;
-  const bool other_operations = differing.front()->name == "operation";
-  const auto of_operation =
-      other_operations ? std::string() : format_text("{} ", row_of(first.operation).name);
+  const bool operations_differ = differing.front()->name == "operation";
+  const auto operation_prefix =
+      operations_differ ? std::string() : format_text("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
   const auto rest = std::span(variants).subspan(shown);
   return format_text(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
-      of_operation, shortened(first.name, kNameShownBytesMax), difference_text(differing),
+      operation_prefix, shortened(first.name, kNameShownBytesMax), difference_text(differing),
       minority_of(variants),
       table_of(std::span(variants).first(shown), table_columns(variants, differing)),
       rest.empty() ? "" : rest_of(rest));

@@ -29,11 +29,11 @@ Signature allreduce_x(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
-// Returns the error text of the call `which`, for example "allreduce `x`". The lines of `table`
-// come without their indentation.
-std::string mismatch(const std::string& which, const std::string& differing,
+// Returns the error text of the call `call_title`, for example "allreduce `x`". The lines of
+// `table` come without their indentation.
+std::string mismatch(const std::string& call_title, const std::string& differing,
                      const std::vector<std::string>& table) {
-  return which + " was submitted differently on different ranks: " + differing + "\n  " +
+  return call_title + " was submitted differently on different ranks: " + differing + "\n  " +
          join_text(table, "\n  ") +
          "\nSubmit the same on every rank, or give different tensors different names";
 }
@@ -117,18 +117,18 @@ TEST(RejectionText, OfEverySecondRank) {
 TEST(RejectionText, Scales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     const auto one = tensor(operation, DType::kFloat32, {8});
-    const auto which = std::string(row_of(operation).name) + " `x`";
+    const auto call_title = std::string(row_of(operation).name) + " `x`";
     auto two = one;
     two.prescale = 1.0 / 3;
     EXPECT_EQ(mismatch_text({{one, {0, 2}}, {two, {1}}}),
-              mismatch(which, "the prescale differs; rank 1 differs from the others",
+              mismatch(call_title, "the prescale differs; rank 1 differs from the others",
                        {"             dtype     prescale             shape",
                         "ranks 0, 2   float32   1                    [8]",
                         "rank 1       float32   0.3333333333333333   [8]"}));
     two = one;
     two.postscale = 0.125;
     EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
-              mismatch(which, "the postscale differs",
+              mismatch(call_title, "the postscale differs",
                        {"         dtype     postscale   shape",  //
                         "rank 0   float32   1           [8]",    //
                         "rank 1   float32   0.125       [8]"}));

@@ -1,5 +1,5 @@
-// Replan: collects the reports of the members after they have stopped, and finds the common prefix:
-// the last sequence that all members have entered with the same identity.
+// Replan: collects the reports of the members after they have stopped, and finds the common prefix.
+// The common prefix is the last sequence that all members have entered with the same identity.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace farandole {
 
 class Replan {
  public:
-  // `ranks` are the world ranks of the members, for error texts. `raise` is the reason of the
+  // `ranks` are the world ranks of the members, for error texts. `raise` is the reason for the
   // replan.
   Replan(std::vector<int> ranks, Raise raise);
 

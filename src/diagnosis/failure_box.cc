@@ -75,7 +75,7 @@ std::string memory_note(const WorkerEnd& end) {
   return {};
 }
 
-std::string last_call(const WorkerEnd& end) {
+std::string last_call_text(const WorkerEnd& end) {
   const FlightReport& record = end.record;
   if (record.member_state == MemberState::kOutside) return {};
   if (record.member_state == MemberState::kForming)
@@ -166,7 +166,7 @@ std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& sty
   box.add_border("╭", "farandole: the job has failed", "╮");
   box.add(headline(failure), true);
   if (has_raised(failure) || failure.ended_by_launcher) box.add_row("end", how_it_ended(failure));
-  if (const auto call = last_call(failure.end); !call.empty()) box.add_row("last call", call);
+  if (const auto call = last_call_text(failure.end); !call.empty()) box.add_row("last call", call);
   if (const auto note = memory_note(failure.end); !note.empty()) box.add_row("memory", note);
   add_traceback(box, failure.end.record.traceback);
   if (!failure.others.empty()) {

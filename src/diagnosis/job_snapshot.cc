@@ -40,8 +40,8 @@ const RecordedCall* JobSnapshot::blocking_call(int rank) const {
     if (oldest == nullptr) oldest = &call;
   }
   // The record has no such call in flight, but the program still waits. It may wait in another
-  // thread, for another call of a batch, or in a call that the record has already dropped. So
-  // report the oldest call in flight.
+  // thread, for another call of a batch, or in a call that the record has already dropped. So this
+  // function returns the oldest call in flight.
   return wait.until ? nullptr : oldest;
 }
 

@@ -51,7 +51,7 @@ class JobSnapshot {
   std::vector<int> missing(const RecordedCall& call) const;
   // Finds a cycle of ranks that wait for each other: each rank waits for the next, and the last for
   // the first. The lowest rank comes first. The search starts at `rank`, which may be outside the
-  // cycle. Empty if `rank` does not wait, directly or indirectly, for a cycle.
+  // cycle. Empty if `rank` does not wait, directly or indirectly, for a rank of a cycle.
   std::vector<int> cycle(int rank) const;
 
  private:

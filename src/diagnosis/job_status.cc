@@ -73,7 +73,7 @@ std::string time_of(Duration time) {
                         : format_text("{:.1f} h", seconds / 3600);
 }
 
-std::string share_of(const RankStatus& rank) {
+std::string waited_share_of(const RankStatus& rank) {
   if (!rank.time_in_job || rank.time_in_job->count() == 0) return "–";
   const auto share = static_cast<double>(rank.counts.blocked.count()) /
                      static_cast<double>(rank.time_in_job->count());
@@ -131,12 +131,12 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
   lines.add("  " + escape_controls(job.command));
   lines.add(format_text("rank {}    pid      calls    bytes   waited share  now", hosts.front()));
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
-    const RankStatus& one = job.ranks[rank];
+    const RankStatus& status = job.ranks[rank];
     lines.add_row(format_text("{:>4} {}{:>7} {:>10} {:>8} {:>8} {:>5}  ",
-                              job.first_rank + static_cast<int>(rank), hosts[rank + 1], one.pid,
-                              with_commas(one.counts.calls), size_of(one.counts.bytes),
-                              time_of(one.counts.blocked), share_of(one)),
-                  describe(one, job.read_at), color_of(one.state));
+                              job.first_rank + static_cast<int>(rank), hosts[rank + 1], status.pid,
+                              with_commas(status.counts.calls), size_of(status.counts.bytes),
+                              time_of(status.counts.blocked), waited_share_of(status)),
+                  describe(status, job.read_at), color_of(status.state));
   }
   add_waits(job, lines);
   return lines.take();

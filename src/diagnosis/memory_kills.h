@@ -25,8 +25,8 @@ std::optional<std::string> own_memory_counter_file();
 class MemoryKillCounter {
  public:
   explicit MemoryKillCounter(std::optional<std::string> counter_file);
-  // Call it regularly. Afterwards, the kills since the previous call of sample() count as recent.
-  // Kills between the last two calls are included, because a killed process takes some time to end.
+  // Call it regularly. A kill counts as recent until sample() has been called twice after it. One
+  // call would not be enough, because a killed process takes some time to end.
   void sample();
   // The kills since the second-last call of sample(), or since the construction if there were fewer
   // than two calls.

@@ -50,22 +50,22 @@ std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
   const std::string wanted = "Thread " + std::to_string(pid) + " ";
   std::vector<std::string> all;
   std::vector<std::string> frames;
-  bool inside = false;
-  bool any = false;
+  bool in_main_thread = false;
+  bool has_threads = false;
   while (!dump.empty()) {
     const auto end = std::min(dump.find('\n'), dump.size());
     const std::string_view line = dump.substr(0, end);
     dump.remove_prefix(std::min(end + 1, dump.size()));
     if (line.empty()) continue;
     if (all.size() < kLinesMax) all.push_back(escape_controls(line));
-    const bool begins = line.starts_with("Thread ");
-    any = any || begins;
-    if (begins)
-      inside = line.starts_with(wanted);
-    else if (inside && line.starts_with(' '))
+    const bool begins_thread = line.starts_with("Thread ");
+    has_threads = has_threads || begins_thread;
+    if (begins_thread)
+      in_main_thread = line.starts_with(wanted);
+    else if (in_main_thread && line.starts_with(' '))
       frames.push_back(escape_controls(line));
   }
-  if (!any) return {};
+  if (!has_threads) return {};
   return frames.empty() ? all : without_middle_lines(without_own_frames(frames));
 }
 

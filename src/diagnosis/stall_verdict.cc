@@ -187,7 +187,7 @@ std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unex
   return member_state == MemberState::kOutside ? "has not called init()" : "";
 }
 
-// Adds a line for each of `ranks`, for which the other ranks wait.
+// Adds a line for each of `ranks`. These are the ranks for which the other ranks wait.
 void Reporter::add_ranks(const std::vector<int>& ranks, const RecordedCall* call,
                          const std::string& missing_text, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {

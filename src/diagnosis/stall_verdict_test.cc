@@ -45,7 +45,7 @@ class StallVerdictTest : public ::testing::Test {
   RecordedCall& add_call(int rank, CallState state, const std::string& name, double submitted,
                          double changed) {
     RecordedCall made;
-    made.handle = ++handles_;
+    made.handle = ++last_handle_;
     made.operation = Operation::kAllreduce;
     made.dtype = DType::kFloat32;
     made.elements = 10;
@@ -59,7 +59,7 @@ class StallVerdictTest : public ::testing::Test {
   }
   // Adds a call in which the rank's program waits.
   RecordedCall& add_wait(int rank, const std::string& name, double time) {
-    report(rank).wait = {.handle = handles_ + 1, .since = ago(time), .until = {}};
+    report(rank).wait = {.handle = last_handle_ + 1, .since = ago(time), .until = {}};
     return add_call(rank, CallState::kWaiting, name, time, time);
   }
   RecordedCall& add_done_call(int rank, const std::string& name, double time) {
@@ -74,7 +74,7 @@ class StallVerdictTest : public ::testing::Test {
   }
 
   std::vector<WatchedWorker> workers_;
-  Handle handles_ = 0;
+  Handle last_handle_ = 0;
 };
 
 TEST_F(StallVerdictTest, ShortWaitsAreNoStall) {

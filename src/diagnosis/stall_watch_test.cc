@@ -67,7 +67,7 @@ TEST_F(StallWatchTest, AnotherLimitReportsTheStallAgain) {
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
   watch_.warn_after(2);
   EXPECT_THAT(tick_after(1).lines, Not(IsEmpty()));
-  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // the limit is that of the knob
+  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // cut to the maximum of the knob
   EXPECT_EQ(watch_.interval(), std::chrono::hours(42));
 }
 

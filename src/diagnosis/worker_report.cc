@@ -20,7 +20,7 @@ constexpr std::size_t kGroupsMax = 64;
 constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
 // One list of fields serves both directions: `visit` reads or writes each field.
-void fields(auto& visit, auto& call)
+void visit_fields(auto& visit, auto& call)
   requires std::is_same_v<std::remove_cvref_t<decltype(call)>, RecordedCall>
 {
   visit.number(call.handle), visit.number(call.group), visit.number(call.peer);
@@ -31,7 +31,7 @@ void fields(auto& visit, auto& call)
   visit.time(call.submitted), visit.time(call.changed);
 }
 
-void fields(auto& visit, auto& worker)
+void visit_fields(auto& visit, auto& worker)
   requires std::is_same_v<std::remove_cvref_t<decltype(worker)>, WatchedWorker>
 {
   auto& report = worker.report;
@@ -47,19 +47,21 @@ void fields(auto& visit, auto& worker)
   visit.time(report.wait.since), visit.maybe_time(report.wait.until);
 }
 
-void fields(auto& visit, auto& group)
+void visit_fields(auto& visit, auto& group)
   requires std::is_same_v<std::remove_cvref_t<decltype(group)>, GroupId>
 {
   visit.number(group);
 }
 
-class Writing {
+class FieldWriter {
  public:
-  explicit Writing(TimePoint now) : now_(now) {}
+  explicit FieldWriter(TimePoint now) : now_(now) {}
 
   void number(auto value) { writer_.put(value); }
   void choice(auto value, std::size_t /*count*/) { writer_.put(value); }
-  void text(std::string_view text, std::size_t most) { writer_.put_text(text.substr(0, most)); }
+  void text(std::string_view text, std::size_t bytes_max) {
+    writer_.put_text(text.substr(0, bytes_max));
+  }
   void time(TimePoint time) {
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - time).count();
     const bool known = time != TimePoint();
@@ -73,10 +75,10 @@ class Writing {
   }
   void maybe_time(const std::optional<TimePoint>& value) { time(value.value_or(TimePoint())); }
   template <class Item>
-  void list(const std::vector<Item>& items, std::size_t most) {
-    const std::size_t count = std::min(items.size(), most);
+  void list(const std::vector<Item>& items, std::size_t items_max) {
+    const std::size_t count = std::min(items.size(), items_max);
     writer_.put(static_cast<std::uint32_t>(count));
-    for (std::size_t i = 0; i < count; ++i) fields(*this, items[i]);
+    for (std::size_t i = 0; i < count; ++i) visit_fields(*this, items[i]);
   }
   Bytes take() { return writer_.take(); }
 
@@ -85,9 +87,9 @@ class Writing {
   TimePoint now_;
 };
 
-class Reading {
+class FieldReader {
  public:
-  Reading(std::span<const std::byte> bytes, TimePoint now) : reader_(bytes), now_(now) {}
+  FieldReader(std::span<const std::byte> bytes, TimePoint now) : reader_(bytes), now_(now) {}
 
   template <class Number>
   void number(Number& value) {
@@ -96,11 +98,11 @@ class Reading {
   template <class Choice>
   void choice(Choice& value, std::size_t count) {
     value = reader_.get<Choice>();
-    possible_ = possible_ && static_cast<std::size_t>(value) < count;
+    is_possible_ = is_possible_ && static_cast<std::size_t>(value) < count;
   }
-  void text(std::string& text, std::size_t most) {
+  void text(std::string& text, std::size_t bytes_max) {
     text = reader_.get_text();
-    possible_ = possible_ && text.size() <= most;
+    is_possible_ = is_possible_ && text.size() <= bytes_max;
   }
   void time(TimePoint& time) {
     const auto age = reader_.get<std::uint32_t>();
@@ -108,7 +110,8 @@ class Reading {
   }
   void duration(Duration& time) {
     const auto count = reader_.get<std::int64_t>();
-    possible_ = possible_ && count >= 0 && count < std::numeric_limits<std::int64_t>::max() / 4;
+    is_possible_ =
+        is_possible_ && count >= 0 && count < std::numeric_limits<std::int64_t>::max() / 4;
     time = Duration(count);
   }
   void maybe_number(std::optional<int>& value) {
@@ -122,18 +125,18 @@ class Reading {
     value = read != TimePoint() ? std::optional(read) : std::nullopt;
   }
   template <class Item>
-  void list(std::vector<Item>& items, std::size_t most) {
+  void list(std::vector<Item>& items, std::size_t items_max) {
     const auto count = reader_.get<std::uint32_t>();
-    possible_ = possible_ && count <= most;
-    for (std::uint32_t i = 0; i < count && ok(); ++i) fields(*this, items.emplace_back());
+    is_possible_ = is_possible_ && count <= items_max;
+    for (std::uint32_t i = 0; i < count && ok(); ++i) visit_fields(*this, items.emplace_back());
   }
-  bool ok() const { return reader_.ok() && possible_; }
+  bool ok() const { return reader_.ok() && is_possible_; }
   bool at_end() const { return reader_.at_end(); }
 
  private:
   ByteReader reader_;
   TimePoint now_;
-  bool possible_ = true;
+  bool is_possible_ = true;
 };
 
 // Keeps the calls in flight, and those that have finished last.
@@ -157,16 +160,16 @@ std::vector<RecordedCall> important_calls(const std::vector<RecordedCall>& calls
 Bytes encode_worker(const WatchedWorker& worker, TimePoint now) {
   WatchedWorker reported = worker;
   reported.report.calls = important_calls(worker.report.calls);
-  Writing writing(now);
-  fields(writing, std::as_const(reported));
-  return writing.take();
+  FieldWriter writer(now);
+  visit_fields(writer, std::as_const(reported));
+  return writer.take();
 }
 
 std::optional<WatchedWorker> decode_worker(std::span<const std::byte> bytes, TimePoint now) {
-  Reading reading(bytes, now);
+  FieldReader reader(bytes, now);
   WatchedWorker worker;
-  fields(reading, worker);
-  if (!reading.ok() || !reading.at_end()) return std::nullopt;
+  visit_fields(reader, worker);
+  if (!reader.ok() || !reader.at_end()) return std::nullopt;
   return worker;
 }
 

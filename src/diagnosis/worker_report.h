@@ -13,10 +13,10 @@
 
 namespace farandole {
 
-// No report is longer.
+// The most bytes of a report.
 inline constexpr std::size_t kWorkerReportBytesMax = 64'500;
 
-// The report has all calls in flight, but only the last finished ones, and no traceback. A pure
+// The report has all calls in flight and the last finished calls, but no traceback. A pure
 // function; `now` is the time at which the launcher read the worker's record.
 Bytes encode_worker(const WatchedWorker& worker, TimePoint now);
 

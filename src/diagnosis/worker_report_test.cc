@@ -13,8 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr TimePoint kThere{seconds(1000)};
-constexpr TimePoint kHere{seconds(77)};
+constexpr TimePoint kTimeThere{seconds(1000)};
+constexpr TimePoint kTimeHere{seconds(77)};
 
 RecordedCall call_of(Handle handle, CallState state) {
   RecordedCall call;
@@ -27,8 +27,8 @@ RecordedCall call_of(Handle handle, CallState state) {
   call.name = "grad";
   call.name_hash = 0xFFFF'FFFF'FFFF'FFF0;
   call.state = state;
-  call.submitted = kThere - seconds(30);
-  call.changed = kThere - seconds(20) + milliseconds(handle);
+  call.submitted = kTimeThere - seconds(30);
+  call.changed = kTimeThere - seconds(20) + milliseconds(handle);
   return call;
 }
 
@@ -37,19 +37,19 @@ WatchedWorker some_worker() {
   worker.stopped_by = SIGSTOP;
   FlightReport& report = worker.report;
   report.member_state = MemberState::kMember;
-  report.since = kThere - seconds(100);
+  report.since = kTimeThere - seconds(100);
   report.blamed_rank = 5;
   report.cause = LeaveCause::kException;
   report.reason = "because";
   report.groups = {kWorld, 3};
   report.calls = {call_of(1, CallState::kDone), call_of(2, CallState::kWaiting)};
   report.counts = {.calls = 7, .bytes = 1U << 20U, .blocked = milliseconds(1234)};
-  report.wait = {.handle = 2, .since = kThere - seconds(30), .until = kThere - seconds(1)};
+  report.wait = {.handle = 2, .since = kTimeThere - seconds(30), .until = kTimeThere - seconds(1)};
   return worker;
 }
 
 WatchedWorker round_trip(const WatchedWorker& worker) {
-  const auto decoded = decode_worker(encode_worker(worker, kThere), kHere);
+  const auto decoded = decode_worker(encode_worker(worker, kTimeThere), kTimeHere);
   EXPECT_TRUE(decoded.has_value());
   return decoded.value_or(WatchedWorker());
 }
@@ -62,7 +62,7 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
   EXPECT_EQ(worker.stopped_by, SIGSTOP);
   const FlightReport& report = worker.report;
   EXPECT_EQ(report.member_state, MemberState::kMember);
-  EXPECT_EQ(report.since, kHere - seconds(100));
+  EXPECT_EQ(report.since, kTimeHere - seconds(100));
   EXPECT_EQ(report.blamed_rank, 5);
   EXPECT_EQ(report.cause, LeaveCause::kException);
   EXPECT_EQ(report.reason, "because");
@@ -71,8 +71,8 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
   EXPECT_EQ(report.counts.bytes, 1U << 20U);
   EXPECT_EQ(report.counts.blocked, milliseconds(1234));
   EXPECT_EQ(report.wait.handle, 2);
-  EXPECT_EQ(report.wait.since, kHere - seconds(30));
-  EXPECT_EQ(report.wait.until, kHere - seconds(1));
+  EXPECT_EQ(report.wait.since, kTimeHere - seconds(30));
+  EXPECT_EQ(report.wait.until, kTimeHere - seconds(1));
   ASSERT_EQ(report.calls.size(), 2);
   const RecordedCall& call = report.calls[1];
   EXPECT_EQ(call.handle, 2);
@@ -84,8 +84,8 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
   EXPECT_EQ(call.name, "grad");
   EXPECT_EQ(call.name_hash, 0xFFFF'FFFF'FFFF'FFF0);
   EXPECT_EQ(call.state, CallState::kWaiting);
-  EXPECT_EQ(call.submitted, kHere - seconds(30));
-  EXPECT_EQ(call.changed, kHere - seconds(20) + milliseconds(2));
+  EXPECT_EQ(call.submitted, kTimeHere - seconds(30));
+  EXPECT_EQ(call.changed, kTimeHere - seconds(20) + milliseconds(2));
 }
 
 TEST(WorkerReport, WhatIsUnknownStaysUnknown) {
@@ -122,28 +122,28 @@ TEST(WorkerReport, TheLongestIsWithinTheLimit) {
   worker.report.groups.assign(1000, 1);
   worker.report.calls.assign(1000, call_of(1, CallState::kWaiting));
   for (RecordedCall& call : worker.report.calls) call.name.assign(1000, 'n');
-  const Bytes bytes = encode_worker(worker, kThere);
+  const Bytes bytes = encode_worker(worker, kTimeThere);
   EXPECT_GT(bytes.size(), kWorkerReportBytesMax * 9 / 10);
   EXPECT_LE(bytes.size(), kWorkerReportBytesMax);
-  const auto decoded = decode_worker(bytes, kHere);
+  const auto decoded = decode_worker(bytes, kTimeHere);
   ASSERT_TRUE(decoded.has_value());
   EXPECT_EQ(decoded->report.calls.size(), kFlightCalls);
   EXPECT_EQ(decoded->report.traceback, "");
 }
 
 TEST(WorkerReport, CutExtendedOrChangedBytesDoNoHarm) {
-  const Bytes bytes = encode_worker(some_worker(), kThere);
+  const Bytes bytes = encode_worker(some_worker(), kTimeThere);
   for (std::size_t count = 0; count < bytes.size(); ++count)
-    EXPECT_FALSE(decode_worker(std::span(bytes).first(count), kHere).has_value());
+    EXPECT_FALSE(decode_worker(std::span(bytes).first(count), kTimeHere).has_value());
   Bytes longer = bytes;
   longer.push_back(std::byte{0});
-  EXPECT_FALSE(decode_worker(longer, kHere).has_value());
+  EXPECT_FALSE(decode_worker(longer, kTimeHere).has_value());
   std::mt19937 random(1);
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     Bytes changed = bytes;
     changed[random() % changed.size()] = static_cast<std::byte>(random());
-    if (const auto worker = decode_worker(changed, kHere)) {
+    if (const auto worker = decode_worker(changed, kTimeHere)) {
       ++accepted;
       for (const RecordedCall& call : worker->report.calls)
         EXPECT_LT(static_cast<std::size_t>(call.operation), kOperationRows.size());

@@ -131,7 +131,8 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   });
   parts.watch = std::make_unique<Watch>(*parts.formation.doorbells,
                                         processes_to_watch(parts.formation), *parts.log);
-  // The members have begun to connect. So a job whose hosts cannot reach each other ends here.
+  // The group members have begun to connect. If the hosts of the job cannot reach each other, the
+  // start fails here.
   if (parts.channels) FARANDOLE_TRY(parts.channels->wait_until_connected(options.interrupted));
   FARANDOLE_TRY(parts.progress->start());
   return parts.watch->start();
@@ -160,9 +161,9 @@ Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& opti
 
 }  // namespace
 
-Result<Surroundings> find_surroundings(const EngineOptions& options) {
+Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
-  Surroundings found;
+  StoresAndNetwork found;
   FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
   found.stores.job = found.stores.local;
   found.stores.for_one_formation = !options.rendezvous_id.empty();

@@ -48,15 +48,16 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
                                          std::unique_ptr<HostNetwork> network = nullptr);
 
 // How a rank reaches the other ranks of its job.
-struct Surroundings {
+struct StoresAndNetwork {
   Stores stores;
   std::unique_ptr<HostNetwork> network;  // null without a job_store
 };
 
-// Returns the surroundings that the options describe. The LocalStore belongs to the launcher, or is
-// found by the rendezvous id, or is a new MemoryStore if the rank is alone on its host. Without a
-// job_store, it is also the job's Store. If the launcher has a Store and there is a rendezvous id,
-// all keys in that Store get a prefix. `options.context` must be set. Errors: as Engine::create().
-Result<Surroundings> find_surroundings(const EngineOptions& options);
+// Opens the stores and the network that the options describe. The LocalStore belongs to the
+// launcher, or is found by the rendezvous id, or is a new MemoryStore if the rank is alone on its
+// host. Without a job_store, it is also the job's Store. If the launcher has a Store and there is a
+// rendezvous id, all keys in that Store get a prefix. `options.context` must be set. Errors: as
+// Engine::create().
+Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options);
 
 }  // namespace farandole

@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kCounts = {0, 1, 7, 1000};
-// A tensor of several whole windows and a part of one.
+// The number of elements of a tensor that fills several windows and a part of one more.
 constexpr std::int64_t kLarge = 140'001;
 constexpr std::array<DType, 4> kLargeDTypes = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
                                                DType::kFloat64};

@@ -1,5 +1,5 @@
-// Ranks as real processes. One rank is killed, exits or leaves during its collective calls. Every
-// other rank must get an error that names it.
+// Every rank is a real process. One rank is killed, exits or leaves during its collective calls.
+// All other ranks must get an error that names this rank.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -179,7 +179,8 @@ bool is_stopped(pid_t pid) {
 // Memory that all processes of a test share.
 struct SharedByProcesses {
   std::atomic<pid_t> pids[3];
-  std::atomic<int> stage;     // counts up when rank 2 may leave, and when a rank has refilled
+  // counts up when rank 2 may leave, and when a rank has refilled its tensor
+  std::atomic<int> stage;
   std::atomic<bool> resumed;  // the call of the stopped process has ended
 };
 

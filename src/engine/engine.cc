@@ -33,8 +33,9 @@ Status check_may_block(std::string_view what) {
       what));
 }
 
-// Checks a batch. If calls in it are invalid, `with_call_errors`, which must be empty, becomes a
-// copy of the batch with these call errors. Errors: as check_submission().
+// Checks a batch. `with_call_errors` must be empty. If calls of the batch are invalid,
+// `with_call_errors` becomes a copy of the batch that has their call errors. Errors: as
+// check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& with_call_errors) {
   const int rank = parts.formation.topology.rank;
@@ -84,7 +85,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
-    FARANDOLE_TRY_ASSIGN(auto found, find_surroundings(options));
+    FARANDOLE_TRY_ASSIGN(auto found, open_stores_and_network(options));
     return assemble(options, std::move(found.stores), std::move(found.network));
   });
 }

@@ -150,7 +150,7 @@ TEST(Engine, ANameInFlightTwiceIsRejectedAtSubmit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
-    if (engine.topology().rank == 1) {  // `x` cannot complete before rank 0 has tried both
+    if (engine.topology().rank == 1) {  // `x` cannot complete before rank 0 has submitted it twice
       EXPECT_EQ(allreduce(engine, first, "go"), Status());
       EXPECT_EQ(allreduce(engine, second, "x"), Status());
       return;
@@ -370,13 +370,13 @@ TEST(Engine, TheProgressThreadIsNotWokenForCallsWithWaiters) {
 TEST(Engine, ACallIsCompletedAfterTheWaitLimit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
-    const bool first = engine.topology().rank == 0;
-    const auto early = first ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
-                             : Result<Handle>(Handle{0});
+    const bool is_rank_0 = engine.topology().rank == 0;
+    const auto early = is_rank_0 ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
+                                 : Result<Handle>(Handle{0});
     ASSERT_TRUE(early.ok());
-    EXPECT_EQ(engine.poll(*early), !first);  // unknown handles count as done
+    EXPECT_EQ(engine.poll(*early), !is_rank_0);  // unknown handles count as done
     EXPECT_EQ(barrier(engine), Status());
-    if (!first) {
+    if (!is_rank_0) {
       EXPECT_EQ(allreduce(engine, values, "late"), Status());
       return;
     }
@@ -400,15 +400,15 @@ TEST(Engine, AnInfiniteLimitIsAccepted) {
 
 TEST(Engine, AnUnfinishedCallCannotBeTaken) {
   run_job(2, {}, [](Engine& engine) {
-    const bool first = engine.topology().rank == 0;
+    const bool is_rank_0 = engine.topology().rank == 0;
     Submission late;
     late.name = "late";
-    const Result<Handle> early = first ? engine.submit(late) : Result<Handle>(Handle{0});
-    if (first) {
+    const Result<Handle> early = is_rank_0 ? engine.submit(late) : Result<Handle>(Handle{0});
+    if (is_rank_0) {
       EXPECT_EQ(engine.take(*early).status, Status::retry("`late` is not done yet"));
     }
     EXPECT_EQ(barrier(engine), Status());
-    EXPECT_EQ(finish(engine, first ? early : engine.submit(late)).status, Status());
+    EXPECT_EQ(finish(engine, is_rank_0 ? early : engine.submit(late)).status, Status());
   });
 }
 
@@ -467,7 +467,7 @@ Submission join_call() {
   return submission;
 }
 
-// Rank r has 3 r tensors. A rank that has no tensors left joins.
+// Rank r has 3 × r tensors. A rank that has no tensors left joins.
 void run_uneven_epoch(Engine& engine) {
   const int size = engine.topology().size;
   const int rank = engine.topology().rank;
@@ -618,7 +618,7 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     std::vector<float> dropped(1000, 1.0F);
     const auto handle = engine.submit(allreduce_of(dropped));
     ASSERT_TRUE(handle.ok());
-    // Rank 0 drops the call in flight or later; rank 1 drops it when it is finished.
+    // Rank 0 may drop the call while it is in flight; rank 1 drops the finished call.
     if (engine.topology().rank == 0) engine.drop(*handle);
     EXPECT_TRUE(engine.wait(*handle, kHangGuard));
     engine.drop(*handle);

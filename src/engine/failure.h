@@ -18,9 +18,9 @@ struct Record;
 
 // Which ranks of the job have ended, as read at one time.
 struct EndedRanks {
-  std::optional<int> first_dead_rank;                     // the rank that died first
-  std::uint32_t leavers_before_death = 0;                 // how many ranks had left by then
-  std::string death_reason = {};                          // empty if it is not known
+  std::optional<int> first_dead_rank;      // the rank that died first
+  std::uint32_t leavers_before_death = 0;  // how many ranks had left before that death
+  std::string death_reason = {};           // empty if it is not known
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 

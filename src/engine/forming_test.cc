@@ -117,7 +117,7 @@ TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
   }
 }
 
-// The launcher warns after the time that rank 0 has chosen last.
+// The launcher uses the warning time that rank 0 has set last.
 TEST(Formation, TellsTheLauncherWhenToWarn) {
   const auto store = std::make_shared<MemoryStore>();
   for (const int time : {5, 0, 7}) {
@@ -158,17 +158,17 @@ int count_requests_of_job(int size) {
 // Each rank publishes itself and its memory, and waits once for all others, once for their memory
 // and once for their end.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
-  const int few = count_requests_of_job(2);
-  const int more = count_requests_of_job(8);
-  const int per_rank = (more - few) / (8 - 2);
+  const int requests_of_2 = count_requests_of_job(2);
+  const int requests_of_8 = count_requests_of_job(8);
+  const int per_rank = (requests_of_8 - requests_of_2) / (8 - 2);
   EXPECT_LE(per_rank, 11);
-  EXPECT_EQ(count_requests_of_job(32), more + (32 - 8) * per_rank);
+  EXPECT_EQ(count_requests_of_job(32), requests_of_8 + (32 - 8) * per_rank);
 }
 
-// The options of a rank whose launcher serves the job's Store over the network.
+// A job whose launcher serves the Store over the network. Makes the options of its ranks.
 class RemoteJob {
  public:
-  // `hosts` has by rank the number of its host, 0 or 1.
+  // `hosts`: by rank, the number of its host, 0 or 1.
   explicit RemoteJob(std::vector<int> hosts) : hosts_(std::move(hosts)), job_(0, context_.get()) {
     for (auto& store : local_stores_) store = std::make_unique<ServingThread>(size());
   }

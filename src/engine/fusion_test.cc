@@ -100,24 +100,24 @@ TEST(Fusion, GivesTheResultsOfSingleSteps) {
 TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
   run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
     constexpr std::size_t kTensors = 8;
-    constexpr std::size_t kEach = 10'000;
-    const auto block = engine.allocate(kTensors * kEach * sizeof(float)).value();
+    constexpr std::size_t kElements = 10'000;
+    const auto block = engine.allocate(kTensors * kElements * sizeof(float)).value();
     auto* const values = reinterpret_cast<float*>(block.get());
     const int rank = engine.topology().rank;
     for (int round = 0; round < 4; ++round) {
       std::vector<Submission> batch;
-      std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kEach));
+      std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kElements));
       for (std::size_t t = 0; t < kTensors; ++t) {
         // In each round, the tensors of one rank have separate memory, and those of another rank
         // lie in reverse order.
         const std::size_t place = rank == (round + 1) % kRanks ? kTensors - 1 - t : t;
-        float* const memory = rank == round ? apart[t].data() : values + place * kEach;
-        std::fill_n(memory, kEach, static_cast<float>(t + 1));
+        float* const memory = rank == round ? apart[t].data() : values + place * kElements;
+        std::fill_n(memory, kElements, static_cast<float>(t + 1));
         Submission submission;
         submission.operation = Operation::kAllreduce;
         submission.name = "t" + std::to_string(t);
         submission.dtype = DType::kFloat32;
-        submission.shape = {static_cast<std::int64_t>(kEach)};
+        submission.shape = {static_cast<std::int64_t>(kElements)};
         submission.input = memory;
         submission.output = memory;
         batch.push_back(submission);
@@ -125,14 +125,15 @@ TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
       run_batch(engine, batch);
       for (std::size_t t = 0; t < kTensors; ++t) {
         const auto* const result = static_cast<const float*>(batch[t].output);
-        ASSERT_EQ(std::count(result, result + kEach, static_cast<float>(kRanks * (t + 1))),
-                  static_cast<std::ptrdiff_t>(kEach));
+        ASSERT_EQ(std::count(result, result + kElements, static_cast<float>(kRanks * (t + 1))),
+                  static_cast<std::ptrdiff_t>(kElements));
       }
     }
   });
 }
 
-// More tensors than fit into a bucket take several steps, and another dtype takes its own step.
+// If the tensors do not all fit into a bucket, they take several steps. A tensor of another dtype
+// takes a step of its own.
 TEST(Fusion, ABucketHasALimit) {
   std::barrier<> together(2);
   run_spied_job(2, 4000, [&](Engine& engine, const GroupSpy& spy) {

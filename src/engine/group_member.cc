@@ -59,8 +59,8 @@ void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
   ::madvise(begin, static_cast<std::size_t>(memory + bytes - begin), MADV_HUGEPAGE);
 }
 
-// Allocates memory for the received rows; null if there is none. It is not from the shared heap,
-// where a forked child of the program would see changes when the memory is reused.
+// Allocates memory for the received rows; null if the system has none left. The memory is not from
+// the shared heap, where a forked child of the program would see changes when the memory is reused.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());
@@ -169,12 +169,12 @@ void GroupMember::connect() {
   group_.parts = other_hosts_->parts();
 }
 
-// Opens the message rings between the leader (the lowest member on this host) and each other member
-// on this host.
+// Opens the message rings between the leader (the lowest member on this host) and every other
+// member on this host.
 void GroupMember::open_rings(const GroupMemory& memory) {
   Doorbells& doorbells = *formation_.doorbells;
   const int me = group_.member;
-  if (me == 0) messages_sent_ = memory.sent_to_leader();
+  if (me == 0) sent_to_leader_ = memory.sent_to_leader();
   if (me > 0) {
     const int leader = group_.ranks.front();
     rings_.emplace(
@@ -296,8 +296,8 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
 }
 
 bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
-  if (messages_sent_ != nullptr) {
-    const std::uint32_t sent = messages_sent_->messages.load(std::memory_order_seq_cst);
+  if (sent_to_leader_ != nullptr) {
+    const std::uint32_t sent = sent_to_leader_->messages.load(std::memory_order_seq_cst);
     if (sent == messages_seen_) return false;
     messages_seen_ = sent;
   }
@@ -305,7 +305,7 @@ bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
   for (auto& [member, rings] : rings_) {
     while (const auto message = rings.in.try_receive()) {
       progressed = true;
-      take(member, *message, finished);
+      take_message(member, *message, finished);
       if (ended_) return true;
     }
   }
@@ -319,13 +319,13 @@ bool GroupMember::receive_from_other_hosts(std::vector<Record*>& finished) {
     const auto message = other_hosts_->next_message();
     if (!message) break;
     progressed = true;
-    take(message->first, message->second, finished);
+    take_message(message->first, message->second, finished);
   }
   return progressed;
 }
 
-void GroupMember::take(int member, std::span<const std::byte> message,
-                       std::vector<Record*>& finished) {
+void GroupMember::take_message(int member, std::span<const std::byte> message,
+                               std::vector<Record*>& finished) {
   const Status status = agreement_.receive(member, message, clock_.now());
   if (!status.ok()) end(status, finished);
 }

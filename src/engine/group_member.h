@@ -62,9 +62,9 @@ class GroupMember {
   // Whether a member on this host has left or any rank has died. Such a rank stores nothing
   // more.
   bool any_member_gone() const { return board_.any_member_gone(); }
-  // Whether this member runs a step that it knows to be entered by all members on several hosts.
-  // Such a step can finish although a member has left, because all that it still needs is on its
-  // way.
+  // True if the group has members on several hosts, and this member runs a step and knows that all
+  // members have entered it. Such a step can finish although a member has left, because all that it
+  // still needs is on its way.
   bool must_finish_step();
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
@@ -110,7 +110,7 @@ class GroupMember {
   bool receive_messages(std::vector<Record*>& finished);
   bool receive_from_rings(std::vector<Record*>& finished);
   bool receive_from_other_hosts(std::vector<Record*>& finished);
-  void take(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
+  void take_message(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
   void drop_rolled_back_step();
@@ -141,7 +141,7 @@ class GroupMember {
   // By member: all other members on this host, or only their leader; see GroupMemory.
   std::map<int, PeerRings> rings_;
   // counts the messages to the leader; null if this rank is not the leader
-  MessageRing::Counter* messages_sent_ = nullptr;
+  MessageRing::Counter* sent_to_leader_ = nullptr;
   std::uint32_t messages_seen_ = 0;  // the value of that counter at the last read
   std::size_t unsent_ = 0;           // how many messages are in `waiting`
   std::vector<Record*> in_flight_;

@@ -18,11 +18,11 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// Limits the wait for the key of a new group. The key has already been set.
+// How long a rank waits at most for the key of a new group. Another rank has already set the key.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
-Bytes bytes_of(const Status& status) {
+Bytes encode_status(const Status& status) {
   ByteWriter writer;
   writer.put(status.code());
   writer.put_text(status.message());
@@ -30,7 +30,7 @@ Bytes bytes_of(const Status& status) {
 }
 
 // Decodes the status of another rank. Any error but kFixCall becomes kStop.
-Status status_in(const Bytes& bytes, int rank) {
+Status decode_status(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
   const std::string text = format_text("rank {}: {}", rank, reader.get_text());
@@ -96,7 +96,8 @@ auto Groups::run_exclusively(Change change) -> decltype(change()) {
 }
 
 // The other ranks wait for this rank in the next exchange of this change. If this rank only
-// returned an error, they would wait for ever. So it leaves the job, which gives them an error.
+// returned an error, they would wait forever. So this rank leaves the job, and the other ranks get
+// an error.
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(
@@ -143,10 +144,11 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
   const auto local = dependencies_.formation.on_this_host(ranks);
-  const bool first = !local.empty() && local.front() == rank();
-  auto member = form(id, ranks, first ? key : "");
+  const bool shares_memory = !local.empty() && local.front() == rank();
+  auto member = form(id, ranks, shares_memory ? key : "");
   // After an interruption the key stays, because other ranks may still read it.
-  if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
+  if (shares_memory && member.status().code() != StatusCode::kRetry)
+    (void)dependencies_.store.remove(key);
   FARANDOLE_TRY(member.status());
   if (*member) dependencies_.progress.add_member(std::move(*member));
   table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
@@ -192,7 +194,7 @@ Status Groups::remove_now(GroupId group) {
   return {};
 }
 
-// All ranks have requested the same ranks, so this gives the same result on all of them.
+// All ranks have requested the same group, so they all get the same result here.
 Status Groups::check_new(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_group(ranks, size()));
   auto table = table_.lock();
@@ -245,9 +247,9 @@ Status Groups::check_same_request(const std::string& request) {
 }
 
 Status Groups::first_error_of_all(const Status& own) {
-  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(bytes_of(own)));
+  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(encode_status(own)));
   for (int other = 0; other < size(); ++other)
-    FARANDOLE_TRY(status_in(answers[static_cast<std::size_t>(other)], other));
+    FARANDOLE_TRY(decode_status(answers[static_cast<std::size_t>(other)], other));
   return {};
 }
 

@@ -67,17 +67,19 @@ class Groups {
   Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
   // Errors: kFixCall if not all ranks request the same.
   Status check_same_request(const std::string& request);
-  // Returns the error of the first rank that has one, with its rank; ok if no rank has one.
+  // Returns the error of the first rank that has an error; the text names that rank. Returns ok if
+  // no rank has an error.
   Status first_error_of_all(const Status& own);
   // All-gathers `own`; the result is by rank.
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Dependencies dependencies_;
-  // true while a thread makes a change; that thread then owns the next two members
+  // true while a thread adds or removes a group; only that thread uses next_id_ and
+  // abandoned_input_
   Guarded<bool> changing_;
   GroupId next_id_;
-  std::unique_ptr<Bytes>
-      abandoned_input_;  // input of an interrupted exchange, which still reads it
+  // the input of an interrupted exchange, which still reads it
+  std::unique_ptr<Bytes> abandoned_input_;
   Guarded<Table> table_;
 };
 

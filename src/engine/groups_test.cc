@@ -80,8 +80,8 @@ constexpr bool kMemoryIsReused = false;
 constexpr bool kMemoryIsReused = true;
 #endif
 
-// Adds and removes many groups and runs a call in every twentieth. Descriptors, mappings and memory
-// must not grow.
+// Adds and removes many groups and runs a call in every twentieth group. Descriptors, mappings and
+// memory must not grow.
 TEST(Groups, LeaveNoResourcesBehind) {
   constexpr int kWarmUp = 1000;
   const int changes = changes_of_groups();
@@ -138,13 +138,13 @@ TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
 
 TEST(Groups, DifferentRequestsAreRejectedOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
-    const bool first = engine.topology().rank == 0;
-    EXPECT_EQ(error_of(engine.add_group(first ? std::vector{0} : std::vector{1})),
+    const bool is_rank_0 = engine.topology().rank == 0;
+    EXPECT_EQ(error_of(engine.add_group(is_rank_0 ? std::vector{0} : std::vector{1})),
               Status::fix_call("rank 0 adds the group [0], rank 1 adds the group [1]; all ranks "
                                "must add and remove the same groups in the same order"));
     const auto group = engine.add_group({0});
     ASSERT_EQ(error_of(group), Status());
-    const Status status = first ? error_of(engine.add_group({1})) : engine.remove_group(*group);
+    const Status status = is_rank_0 ? error_of(engine.add_group({1})) : engine.remove_group(*group);
     EXPECT_EQ(status,
               Status::fix_call("rank 0 adds the group [1], rank 1 removes group 1; all ranks must "
                                "add and remove the same groups in the same order"));
@@ -193,7 +193,7 @@ TEST(Groups, TheirNumberIsLimited) {
   });
 }
 
-Status not_waited_for(int rank, int calls) {
+Status not_waited_for_error(int rank, int calls) {
   return Status::fix_call("rank " + std::to_string(rank) +
                           ": group 1 has calls that were not waited "
                           "for (" +
@@ -203,20 +203,20 @@ Status not_waited_for(int rank, int calls) {
                           "of its calls was dropped)");
 }
 
-// Finished calls keep the group too, because the time at which a call finishes differs between the
-// ranks.
+// A finished call also prevents the removal until its result is taken, because the time at which a
+// call finishes differs between the ranks.
 TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     const bool member = engine.topology().rank != 2;
     Result<Handle> pending = Status::retry("none");
     if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(1, 1));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(1, 1));
     if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (member) {
       EXPECT_TRUE(engine.wait(*pending, kHangGuard));
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 1));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 1));
     if (member) {
       EXPECT_EQ(engine.take(*pending).status, Status());
     }
@@ -228,13 +228,13 @@ TEST(Groups, AGroupWithDroppedCallsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<std::vector<float>> values(2, std::vector<float>(3, 1.0F));
     if (engine.topology().rank == 2) values.clear();  // it is not a member
-    for (auto& one : values) {
-      const auto handle = engine.submit(allreduce_of(one, "", 1));
+    for (auto& tensor : values) {
+      const auto handle = engine.submit(allreduce_of(tensor, "", 1));
       ASSERT_TRUE(handle.ok());
       engine.drop(*handle);
       EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the engine no longer uses the memory
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 2));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 2));
   });
 }
 
@@ -285,7 +285,7 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   }
 }
 
-// The leave makes the removal fail and ends the group: no call in the group may wait forever.
+// Rank 1 leaves, so the removal fails and the group ends. No call in the group may wait forever.
 TEST(Groups, AGroupWhoseRemovalFailsAfterALeaveIsOver) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     if (engine.topology().rank == 1) return (void)engine.shutdown("enough");
@@ -352,8 +352,8 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   });
 }
 
-// The interrupted thread was still waiting for its turn, so its own change had not begun. No other
-// rank waits for that change, and the change of the first thread goes on.
+// A thread is interrupted while it waits for the change of another thread, so its own change has
+// not begun. No other rank waits for its change, and the change of the other thread goes on.
 TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   std::atomic<bool> first_waits = false;
   std::atomic<bool> second_has_tried = false;

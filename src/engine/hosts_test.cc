@@ -119,9 +119,10 @@ Submission message(Operation operation, int peer, std::vector<float>& memory) {
   return submission;
 }
 
-// Every rank sends to every other rank, and receives from it.
+// Every rank sends a message to each of the other ranks, and receives one from each.
 TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
-  constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};  // in floats; 2048 are sent early
+  // In floats. A send of up to 2048 floats is done early.
+  constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
     const int size = engine.topology().size;
@@ -147,8 +148,8 @@ TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
   });
 }
 
-// Each rank submits its sends and receives of a common list in an order of its own. Messages
-// between two ranks with the same tag arrive in the order of the list.
+// All ranks have the same list of messages. Each rank submits its sends and receives in an order of
+// its own. Messages between two ranks with the same tag arrive in the order of the list.
 TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   struct Sent {
     int from;
@@ -165,14 +166,14 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   for (int number = 0; number < 200; ++number) {
     const int from = below(random, size);
     const int to = (from + 1 + below(random, size - 1)) % size;
-    const int most = below(random, 4) == 0 ? 50'000 : 3'000;
-    const auto count = static_cast<std::size_t>(below(random, most));
+    const int count_limit = below(random, 4) == 0 ? 50'000 : 3'000;
+    const auto count = static_cast<std::size_t>(below(random, count_limit));
     list.push_back({from, to, below(random, 3), std::vector<float>(count)});
     for (float& element : list.back().data) element = static_cast<float>(random() % 1000);
   }
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
-    std::mt19937 own(static_cast<unsigned>(rank));
+    std::mt19937 own_random(static_cast<unsigned>(rank));
     std::vector<std::vector<float>> memory(list.size());
     // By peer, tag and direction: the numbers of the messages, in order.
     std::map<std::tuple<int, int, bool>, std::deque<std::size_t>> queues;
@@ -184,7 +185,8 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
     }
     std::vector<Handle> handles;
     while (!queues.empty()) {
-      const auto queue = std::next(queues.begin(), below(own, static_cast<int>(queues.size())));
+      const auto queue =
+          std::next(queues.begin(), below(own_random, static_cast<int>(queues.size())));
       const auto [peer, tag, sends] = queue->first;
       const std::size_t number = queue->second.front();
       queue->second.pop_front();
@@ -196,7 +198,7 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
       submission.tag = tag;
       submission.name += " number " + std::to_string(number);
       handles.push_back(engine.submit(submission).value());
-      if (below(own, 20) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (below(own_random, 20) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
     for (std::size_t number = 0; number < list.size(); ++number) {
@@ -207,8 +209,8 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   });
 }
 
-// Rank 0 names no source, so it does not know who will want a channel. The others end at once:
-// their messages must arrive all the same.
+// Rank 0 receives from any rank, so it does not know which ranks will send. The senders end
+// immediately after their sends. Their messages must still arrive.
 TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int size = engine.topology().size;
@@ -229,14 +231,14 @@ TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
     }
     EXPECT_EQ(sources.size(), static_cast<std::size_t>(size - 1));
     const auto handle = engine.submit(message(Operation::kReceive, kAnyRank, memory));
-    const Status nobody = finish(engine, handle).status;
-    EXPECT_EQ(nobody.code(), StatusCode::kRebuildGroup);
-    EXPECT_THAT(nobody.message(), testing::HasSubstr("has left the job"));
+    const Status status = finish(engine, handle).status;
+    EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(status.message(), testing::HasSubstr("has left the job"));
   });
 }
 
-// The last rank wants a channel while rank 0 makes no call: rank 0 connects all the same, so that
-// the message is on its way before the last rank ends.
+// The last rank sends a message while rank 0 makes no call. Rank 0 must still connect, so that the
+// message is on its way before the last rank ends.
 TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
   std::latch has_left(1);
   run_job(GetParam(), {}, [&](Engine& engine) {
@@ -257,8 +259,8 @@ TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
   });
 }
 
-// Ranks 0 and 3 have no channel, because each meets the other host through the rank of its own
-// place there. So rank 0 learns that rank 3 has left only when it dials.
+// Ranks 0 and 3 have no channel, because the lanes connect only rank 0 with rank 2, and rank 1 with
+// rank 3. So rank 0 learns that rank 3 has left only when it dials.
 TEST(EngineWithGroupsOnHosts, AMessageFromARankThatHasLeftFailsAlone) {
   std::latch has_left(1);
   run_job(HostOfRank{0, 0, 1, 1}, {{0, 1, 2}}, [&](Engine& engine) {

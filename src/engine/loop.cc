@@ -22,13 +22,13 @@ bool Loop::take_arrived(Submissions& submissions) {
   return true;
 }
 
-std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline) {
+std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimePoint deadline) {
   wanted_ = wanted;
-  missing_ = missing;
+  unfinished_ = unfinished;
   int rounds = 0;
   bool time_is_over = false;
   policy_.begin_wait(clock_);
-  while (missing_ > 0 && !time_is_over && !state_.must_release) {
+  while (unfinished_ > 0 && !time_is_over && !state_.must_release) {
     if (advance()) {
       policy_.begin_wait(clock_);
       if (++rounds % kRoundsPerClockRead != 0) continue;
@@ -42,7 +42,7 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoin
     time_is_over = clock_.now() >= deadline;
   }
   wanted_ = {};
-  return std::exchange(missing_, 0);
+  return std::exchange(unfinished_, 0);
 }
 
 // Polls only while calls with completions are in flight, as a thread that waits for them would.
@@ -70,13 +70,13 @@ bool Loop::holder_must_release(const SharedState::Contents& contents) const {
   return contents.progress_lock.holder_must_release(state_.has_work(contents));
 }
 
-// New submissions need no check here: advance() takes those that came before, and a thread that
-// submits later rings the bell.
+// New submissions need no check here: advance() takes those that have come so far, and a thread
+// that submits later rings the bell.
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());
   const bool progress = advance();
-  const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
+  const bool wanted_is_done = wanted_.count > 0 && unfinished_ == 0;
   bool must_release = false;
   {
     auto state = state_.guarded.lock();
@@ -152,9 +152,9 @@ void Loop::publish() {
     if (memberships_.some_have_ended())
       for (const auto& [group, status] : memberships_.take_ended())
         state->submissions.end_group(group, status);
-    state->published = now;
+    state->published_at = now;
     for (Record* const record : finished_) {
-      if (wanted_.contains(record->handle)) --missing_;
+      if (wanted_.contains(record->handle)) --unfinished_;
       recorder_.record_finished(record->handle, record->outcome.status.ok(), now);
       completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);

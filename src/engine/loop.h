@@ -45,9 +45,9 @@ class Loop {
   // Runs one round.
   void advance_once() { (void)advance(); }
   // Runs rounds until all wanted calls are finished, the deadline has passed, or the lock must be
-  // released. `missing`: how many of the wanted calls are unfinished. Returns how many remain
+  // released. `unfinished`: how many of the wanted calls are unfinished. Returns how many remain
   // unfinished.
-  std::size_t drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline);
+  std::size_t drive(const HandleRange& wanted, std::size_t unfinished, TimePoint deadline);
   // For the thread "progress": runs rounds until the lock must be released or there is no work.
   void drive_in_background();
   // Changes the memberships between two rounds, and publishes the calls that the change finishes.
@@ -83,7 +83,7 @@ class Loop {
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
   HandleRange wanted_;             // the calls for which the driving thread waits
-  std::size_t missing_ = 0;        // how many of these are unfinished
+  std::size_t unfinished_ = 0;     // how many of these are unfinished
   std::vector<Record*> arrived_;   // submissions that are not passed to memberships_ yet
   std::vector<Record*> finished_;  // finished calls that are not published yet
   Completions completions_;        // of published calls

@@ -67,7 +67,7 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
   channels_->for_each([&](int sender, PeerChannel& channel) {
     while (auto end = channel.next_group_end()) take_group_end(sender, *std::move(end));
     while (const auto death = channel.next_death())
-      if (check_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
+      if (check_rank_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
     if (!channel.peer_said_goodbye() || channel.has_envelope() || mailbox_.is_gone(sender)) return;
     const auto left = failure_of_leave(sender, *channel.peer_goodbye(), pids_);
     mailbox_.end_peer(sender, left.status, finished);
@@ -84,14 +84,14 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
   return progress;
 }
 
-bool Memberships::check_exists(int rank, int sender) {
+bool Memberships::check_rank_exists(int rank, int sender) {
   const bool exists = rank >= 0 && rank < doorbells_.size();
   if (!exists) close_epoch(sender, format_text("it reports rank {}, which does not exist", rank));
   return exists;
 }
 
 void Memberships::take_group_end(int sender, GroupEnd end) {
-  if (!check_exists(end.rank, sender)) return;
+  if (!check_rank_exists(end.rank, sender)) return;
   const auto member =
       std::ranges::find_if(members_, [&](const auto& one) { return one->id() == end.group; });
   if (member != members_.end())
@@ -109,8 +109,8 @@ void Memberships::close_epoch(int dead_rank, const std::string& reason) {
 }
 
 // Every rank that learns of a death tells the ranks to which it has channels. It does so before it
-// sends the ends of its groups or its goodbye: a rank that received one of these first would see
-// only a leave, after which other groups go on.
+// sends the ends of its groups or its goodbye. Otherwise the receiver would see only a leave, after
+// which other groups go on.
 void Memberships::pass_on_death() {
   const auto dead_rank = doorbells_.closed_by();
   if (channels_ == nullptr || !dead_rank || std::exchange(death_passed_on_, true)) return;
@@ -133,7 +133,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
   if (mailbox_.broken()) give_up(reason_of_broken_group(*mailbox_.broken()), finished);
-  if (has_news() || (progress && !ending_.empty())) {
+  if (may_have_new_endings() || (progress && !ending_groups_.empty())) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
@@ -153,11 +153,11 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
   return channels_ == nullptr ? at_most : std::min(at_most, channels_->deadline());
 }
 
-bool Memberships::has_news() {
+bool Memberships::may_have_new_endings() {
   const bool changed = failure_watch_.has_changed();
   if (std::exchange(has_new_members_, false) || changed) return true;
   return channels_ != nullptr && std::ranges::any_of(members_, [this](const auto& member) {
-           return !ending_.contains(member->id()) && member->end_elsewhere();
+           return !ending_groups_.contains(member->id()) && member->end_elsewhere();
          });
 }
 
@@ -191,10 +191,10 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   for (auto& [member, ending] : endings) member->stop_entering();
   while (advance_all(finished)) continue;
   end_failed_messages(ended, finished);
-  ending_.clear();
+  ending_groups_.clear();
   for (auto& [member, ending] : endings) {
     if (!ended.first_dead_rank && member->must_finish_step()) {
-      ending_.insert(member->id());
+      ending_groups_.insert(member->id());
       continue;
     }
     recorder_.blame(ending.failure.failed_rank);

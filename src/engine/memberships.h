@@ -62,7 +62,7 @@ class Memberships {
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }
-  // See Channels; for processes that want to connect to this rank.
+  // As Channels::serve() and Channels::begin_serving(), if this rank has channels.
   void serve(std::function<void()> on_knock) {
     if (channels_ != nullptr) channels_->serve(std::move(on_knock));
   }
@@ -75,7 +75,7 @@ class Memberships {
   // members have entered until they finish or make no progress any more. Only the first give_up()
   // has an effect.
   void give_up(const GiveUpReason& why, std::vector<Record*>& finished);
-  // Ends all groups for the end of the engine. Returns when no other rank writes to memory of this
+  // Ends all groups, because the engine ends. Returns when no other rank writes to memory of this
   // rank's calls any more. Without a reason, the other ranks are not notified that this rank
   // leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
@@ -97,10 +97,10 @@ class Memberships {
 
   bool advance_channels(std::vector<Record*>& finished);
   void take_group_end(int sender, GroupEnd end);
-  bool has_news();
+  bool may_have_new_endings();
   void close_epoch(int dead_rank, const std::string& reason);
   void pass_on_death();
-  bool check_exists(int rank, int sender);
+  bool check_rank_exists(int rank, int sender);
   std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
   void end_failed_groups(std::vector<Record*>& finished);
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
@@ -124,13 +124,15 @@ class Memberships {
   std::vector<std::unique_ptr<GroupMember>> members_;
   Mailbox mailbox_;
   FailureWatch failure_watch_;
-  bool has_new_members_ = false;  // a member of a new group may have died before it was added
+  bool has_new_members_ =
+      false;  // a member of a new group may have died before the group was added
   bool has_unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up
   // Groups that end only after their current step, because all hosts have entered that step.
-  std::set<GroupId> ending_;
-  // Ends of groups that this rank has not added yet. The id of a group is never used again.
+  std::set<GroupId> ending_groups_;
+  // The received ends of groups that this rank has not added yet. The id of a group is never used
+  // again.
   std::vector<GroupEnd> early_ends_;
   std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
   bool death_passed_on_ = false;

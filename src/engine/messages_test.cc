@@ -42,8 +42,8 @@ Outcome receive(Engine& engine, int peer, std::vector<std::int32_t>& values, int
 class MessagesOfSize : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, MessagesOfSize, ::testing::Values(2, 3, 9));
 
-// Every rank sends a message of each size, with a tag of its own, to every other rank, and drops
-// some of the handles. Each rank receives the messages in a random order of tags, with pauses; for
+// Every rank sends a message of each size to all other ranks, and drops some of the handles. Each
+// size has its own tag. Each rank receives the messages in a random order of tags, with pauses; for
 // every second tag it receives from any rank.
 TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
   const int size = GetParam();
@@ -83,19 +83,19 @@ TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
 }
 
 TEST(Messages, ALeaveEndsThoseOfTheRankOnly) {
-  std::latch one_has_left(1);
+  std::latch rank_1_has_left(1);
   run_job(3, {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
     std::vector<std::int32_t> values(20'000, rank);
     if (rank == 1) {
       EXPECT_TRUE(engine.shutdown("enough").ok());
-      return one_has_left.count_down();
+      return rank_1_has_left.count_down();
     }
-    one_has_left.wait();
+    rank_1_has_left.wait();
     if (rank == 0) {
-      const Outcome from_gone = receive(engine, 1, values);
-      EXPECT_EQ(from_gone.status.code(), StatusCode::kRebuildGroup);
-      EXPECT_THAT(from_gone.status.message(), HasSubstr("recv `receive` cannot finish: rank 1"));
+      const Outcome from_rank_1 = receive(engine, 1, values);
+      EXPECT_EQ(from_rank_1.status.code(), StatusCode::kRebuildGroup);
+      EXPECT_THAT(from_rank_1.status.message(), HasSubstr("recv `receive` cannot finish: rank 1"));
       EXPECT_EQ(receive(engine, kAnyRank, values).source, 2);
       EXPECT_EQ(values.front(), 2);
       return;
@@ -134,8 +134,8 @@ TEST(Messages, GoOnAcrossAJoin) {
         rank == 0 ? engine.submit(message(Operation::kReceive, 1, late, 0, "before")) : Handle{};
     const auto joined = engine.submit(join);
     // A rank that has joined still sends and receives.
-    const auto kind = rank == 0 ? Operation::kSend : Operation::kReceive;
-    ASSERT_EQ(finish(engine, engine.submit(message(kind, 1 - rank, early, 1, "while"))).status,
+    const auto operation = rank == 0 ? Operation::kSend : Operation::kReceive;
+    ASSERT_EQ(finish(engine, engine.submit(message(operation, 1 - rank, early, 1, "while"))).status,
               Status());
     EXPECT_EQ(early.back(), 0);
     ASSERT_EQ(finish(engine, joined).status, Status());
@@ -172,8 +172,8 @@ TEST(Messages, ADeathEndsThem) {
     std::thread killer;
     if (rank == 1) killer = kill_this_process_after(std::chrono::milliseconds(10));
     for (;;) {
-      const auto kind = rank == 1 ? Operation::kSend : Operation::kReceive;
-      const auto call = engine.submit(message(kind, 1 - rank, values, 0, "large"));
+      const auto operation = rank == 1 ? Operation::kSend : Operation::kReceive;
+      const auto call = engine.submit(message(operation, 1 - rank, values, 0, "large"));
       if (!call.ok()) return exit_code_for(call.status(), "rank 1 (pid ");
       if (!engine.wait(*call, kHangGuard)) return 1;
       if (const Status status = engine.take(*call).status; !status.ok()) {

@@ -28,17 +28,17 @@ OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Ch
 
 void OtherHosts::connect(TimePoint now) {
   if (local_member_ >= parts_.lanes()) return;
-  std::vector<PeerChannel*> of_lane;
+  std::vector<PeerChannel*> lane_channels;
   for (int host = 0; host < parts_.hosts(); ++host) {
     const int member =
         parts_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(local_member_)];
     const int rank = ranks_[static_cast<std::size_t>(member)];
-    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.to(rank, now);
+    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.for_lane(rank, now);
     if (channel != nullptr) channel->begin_group(id_);
     if (channel != nullptr && is_leader()) leaders_.emplace(member, channel);
-    of_lane.push_back(channel);
+    lane_channels.push_back(channel);
   }
-  lane_.emplace(id_, std::move(of_lane));
+  lane_.emplace(id_, std::move(lane_channels));
 }
 
 HostParts OtherHosts::parts() {
@@ -60,19 +60,20 @@ void OtherHosts::send_end(std::uint32_t completed, int rank, const std::string& 
 }
 
 void OtherHosts::take_end(const GroupEnd& end) {
-  if (!taken_ && !this->end()) taken_ = end;
+  if (!end_to_pass_on_ && !this->end()) end_to_pass_on_ = end;
 }
 
 void OtherHosts::pass_end_on(std::uint32_t completed) {
-  if (!taken_ || static_cast<std::int32_t>(completed - taken_->completed) < 0) return;
+  if (!end_to_pass_on_ || static_cast<std::int32_t>(completed - end_to_pass_on_->completed) < 0)
+    return;
   auto& shared = memory_.end_elsewhere();
-  const auto bytes = std::min(taken_->reason.size(), shared.reason.size());
-  std::memcpy(shared.reason.data(), taken_->reason.data(), bytes);
+  const auto bytes = std::min(end_to_pass_on_->reason.size(), shared.reason.size());
+  std::memcpy(shared.reason.data(), end_to_pass_on_->reason.data(), bytes);
   shared.reason_bytes = static_cast<std::uint32_t>(bytes);
-  shared.rank = taken_->rank;
+  shared.rank = end_to_pass_on_->rank;
   shared.is_set.store(1, std::memory_order_seq_cst);
   for (const int rank : local_ranks_) doorbells_.ring(rank);
-  taken_.reset();
+  end_to_pass_on_.reset();
 }
 
 std::optional<GroupEnd> OtherHosts::end() const {

@@ -1,5 +1,6 @@
-// OtherHosts: what a member of a group needs for the members on other hosts: its lane, the channels
-// for control messages between the leaders of the hosts, and the ends of the group on other hosts.
+// OtherHosts: connects a member of a group with the members on other hosts. It has the member's
+// lane, the channels for control messages between the leaders of the hosts, and the ends of the
+// group on other hosts.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
 // then end the group. The leader of that host, which is the lowest local member, then tells the
@@ -25,14 +26,14 @@ namespace farandole {
 class OtherHosts {
  public:
   // For a group that has members on several hosts. `channels`, `formation` and the group's memory
-  // must outlive this object. `memory` is that of the members on this host. Any thread may call
+  // must outlive this object. `memory` belongs to the members on this host. Any thread may call
   // this constructor.
   OtherHosts(const FormedGroup& formed, const Formation& formation, Channels& channels,
              const GroupMemory& memory);
 
   // Begins to connect to the members with which this one exchanges data. Call it first, and once.
   void connect(TimePoint now);
-  // For Group. The lane belongs to this object.
+  // Returns the value for Group::parts. The lane belongs to this object.
   HostParts parts();
   bool is_leader() const { return local_member_ == 0; }
 
@@ -47,15 +48,15 @@ class OtherHosts {
   // On a leader: this host's members have completed all steps up to `completed`, and have ended the
   // group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
-  // On a leader: another leader has sent this. Only the first one counts.
+  // On a leader: takes an end that another leader has sent. Only the first end counts.
   void take_end(const GroupEnd& end);
   // On a leader: passes a taken end on to the members of this host if they can complete all steps
   // that the other host has completed. `completed` is the last sequence that we have completed.
   void pass_end_on(std::uint32_t completed);
-  // What was passed on to the members of this host; empty if nothing was.
+  // The end that was passed on to the members of this host; empty if none was.
   std::optional<GroupEnd> end() const;
 
-  // Drops the memory that a step has lent to the lane, and all that comes for this group from now
+  // Drops the borrowed memory of the current step, and all frames that come for this group from now
   // on. Returns false if the lane can no longer be used, because a frame is half sent.
   bool stop();
 
@@ -68,9 +69,9 @@ class OtherHosts {
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
-  std::optional<GroupLane> lane_;        // empty if our index is too high
-  std::map<int, PeerChannel*> leaders_;  // by member, if we are a leader
-  std::optional<GroupEnd> taken_;        // not passed on yet
+  std::optional<GroupLane> lane_;           // empty if no lane has our index
+  std::map<int, PeerChannel*> leaders_;     // by member, if we are a leader
+  std::optional<GroupEnd> end_to_pass_on_;  // not passed on yet
   bool has_sent_end_ = false;
 };
 

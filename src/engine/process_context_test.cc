@@ -62,7 +62,7 @@ class Tensor {
   std::span<const std::byte> bytes() const { return std::as_bytes(values_); }
   void fill(float value) { std::ranges::fill(values_, value); }
   bool all_are(float value) const {
-    return std::ranges::all_of(values_, [value](float each) { return each == value; });
+    return std::ranges::all_of(values_, [value](float element) { return element == value; });
   }
   const float* data() const { return values_.data(); }
 

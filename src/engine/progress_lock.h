@@ -42,7 +42,7 @@ class ProgressLock {
     return true;
   }
   // Call it when a waiter has come. Returns true if the thread "progress" holds the lock. Then ring
-  // the rank's bell, so that this thread wakes up and releases the lock.
+  // the rank's bell, so that the thread "progress" wakes up and releases the lock.
   bool is_held_in_background() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake release_as_waiter() {
@@ -50,7 +50,8 @@ class ProgressLock {
     held_ = false;
     return claimed_or_stopping() ? Wake::kCallers : Wake::kNoThread;
   }
-  // Releases the lock of any other holder. `has_work`: calls are in flight, or messages not sent.
+  // Releases the lock of any other holder. `has_work`: calls are in flight, or messages are not
+  // sent yet.
   [[nodiscard]] Wake release(bool has_work) {
     CHECK(held_, "only the holder releases the progress lock");
     held_ = false;
@@ -78,8 +79,8 @@ class ProgressLock {
   // Takes the lock for a claim, if can_be_claimed(). release() ends it.
   void take_claimed();
 
-  // From now on, no caller can take the lock. Returns false if it was called before. The engine
-  // must then wake all threads, and claim the lock for its shutdown.
+  // From now on, no caller can take the lock. Returns true at the first call. The engine must then
+  // wake all threads, and claim the lock for its shutdown. Returns false at later calls.
   bool stop();
 
   // The thread "progress" waits until this or is_stopping() returns true.

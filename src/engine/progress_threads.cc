@@ -109,18 +109,18 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
 // calls, so all of them are unfinished. Returns true if all are finished.
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
-  std::size_t missing = wanted.count;
+  std::size_t unfinished = wanted.count;
   auto to_wake = ProgressLock::Wake::kNoThread;
   for (;;) {
-    if (has_progress_lock) missing = loop_.drive(wanted, missing, deadline);
+    if (has_progress_lock) unfinished = loop_.drive(wanted, unfinished, deadline);
     auto state = state_.guarded.lock();
     if (has_progress_lock) state_.wake(state->progress_lock.release_as_waiter());
-    const bool woke = missing == 0 || state.wait_until(deadline, [&](Contents& contents) {
-      missing = contents.submissions.unfinished(wanted);
-      return missing == 0 || contents.progress_lock.is_free();
+    const bool woke = unfinished == 0 || state.wait_until(deadline, [&](Contents& contents) {
+      unfinished = contents.submissions.unfinished(wanted);
+      return unfinished == 0 || contents.progress_lock.is_free();
     });
-    const TimePoint now = missing == 0 ? state->published : clock_.now();
-    if (missing == 0 || !woke || now >= deadline) {
+    const TimePoint now = unfinished == 0 ? state->published_at : clock_.now();
+    if (unfinished == 0 || !woke || now >= deadline) {
       to_wake = state->progress_lock.end_wait(state_.has_work(*state));
       if (state->progress_lock.waiters() == 0) recorder_.record_unblocked(now);
       break;
@@ -128,7 +128,7 @@ bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
     has_progress_lock = state->progress_lock.try_take();
   }
   state_.wake(to_wake);
-  return missing == 0;
+  return unfinished == 0;
 }
 
 void ProgressThreads::add_member(std::unique_ptr<GroupMember> member) {

@@ -1,6 +1,6 @@
-// ProgressThreads: the threads that make progress: the callers that submit and wait, and the thread
-// "progress". ProgressLock decides which of them holds the progress lock. The holder drives the
-// loop, and the other threads sleep here.
+// ProgressThreads: the threads that make progress. These are the callers of submit() and wait(),
+// and the thread "progress". ProgressLock decides which of them holds the progress lock. The holder
+// drives the loop, and the other threads sleep here.
 #pragma once
 
 #include <chrono>

@@ -50,12 +50,12 @@ const auto& one_of(Random& random, const Range& range) {
 // The members of each host part of a group, as indices; empty if all are on one host.
 std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const HostOfRank& hosts) {
   std::vector<std::vector<int>> parts;
-  std::vector<int> known;  // the host of each part
+  std::vector<int> hosts_of_parts;
   for (std::size_t member = 0; member < ranks.size(); ++member) {
     const int host = hosts[static_cast<std::size_t>(ranks[member])];
-    const auto place = std::ranges::find(known, host) - known.begin();
-    if (place == static_cast<std::ptrdiff_t>(known.size())) {
-      known.push_back(host);
+    const auto place = std::ranges::find(hosts_of_parts, host) - hosts_of_parts.begin();
+    if (place == static_cast<std::ptrdiff_t>(hosts_of_parts.size())) {
+      hosts_of_parts.push_back(host);
       parts.emplace_back();
     }
     parts[static_cast<std::size_t>(place)].push_back(static_cast<int>(member));
@@ -67,13 +67,13 @@ std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const Ho
 CallPlan random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
                      const HostOfRank& hosts) {
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
-  constexpr std::array kOpsHere = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
-                                   ReduceOp::kMax, ReduceOp::kProduct};
+  constexpr std::array kReduceOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
+                                     ReduceOp::kMax, ReduceOp::kProduct};
   auto operations = operations_with_steps();
   std::erase_if(operations, [](const auto& row) { return row.shape_rule == ShapeRule::kNone; });
   const OperationRow row = one_of(random, operations);
   const DType dtype = one_of(random, kDTypes).dtype;
-  ReduceOp op = one_of(random, kOpsHere);
+  ReduceOp op = one_of(random, kReduceOps);
   if (!is_defined(row.operation, dtype, op)) op = ReduceOp::kMax;
   const auto group = static_cast<GroupId>(between(random, 0, static_cast<int>(groups.size()) - 1));
   auto call = random_call(random,
@@ -136,7 +136,7 @@ void deviate(Submission& submission, Deviation deviation) {
 }
 
 Call make_call(const CallPlan& plan, int rank) {
-  const CallInTest& of = plan.prepared.call;
+  const CallInTest& arguments = plan.prepared.call;
   Call call;
   call.plan = &plan;
   call.member = static_cast<std::size_t>(std::ranges::find(plan.ranks, rank) - plan.ranks.begin());
@@ -144,16 +144,16 @@ Call make_call(const CallPlan& plan, int rank) {
   call.target.resize(call.expected().size() + 1);
   call.rejected = plan.deviation != Deviation::kNone && plan.ranks.size() > 1;
   Submission& submission = call.submission;
-  submission.operation = of.operation;
+  submission.operation = arguments.operation;
   submission.name = plan.name;
   submission.group = plan.group;
-  submission.dtype = of.reduction.dtype;
-  submission.shape = {of.rows[call.member], kColumns};
-  submission.reduce_op = of.reduction.op;
-  submission.prescale = of.reduction.prescale;
-  submission.postscale = of.reduction.postscale;
-  submission.root_rank = plan.ranks[static_cast<std::size_t>(of.root)];
-  if (!of.splits.empty()) submission.splits = of.splits[call.member];
+  submission.dtype = arguments.reduction.dtype;
+  submission.shape = {arguments.rows[call.member], kColumns};
+  submission.reduce_op = arguments.reduction.op;
+  submission.prescale = arguments.reduction.prescale;
+  submission.postscale = arguments.reduction.postscale;
+  submission.root_rank = plan.ranks[static_cast<std::size_t>(arguments.root)];
+  if (!arguments.splits.empty()) submission.splits = arguments.splits[call.member];
   submission.input = call.source.data();
   submission.output = call.target.data();
   if (call.rejected && rank == plan.ranks.back()) deviate(submission, plan.deviation);
@@ -161,11 +161,11 @@ Call make_call(const CallPlan& plan, int rank) {
 }
 
 // Submits all calls of a round in this rank's own order, some of them in batches.
-void submit_all(Engine& engine, std::vector<Call>& calls, Random& own) {
-  std::ranges::shuffle(calls, own);
+void submit_all(Engine& engine, std::vector<Call>& calls, Random& own_random) {
+  std::ranges::shuffle(calls, own_random);
   for (std::size_t next = 0; next < calls.size();) {
     const auto remaining = static_cast<int>(calls.size() - next);
-    const int count = std::min(remaining, between(own, 1, 4));
+    const int count = std::min(remaining, between(own_random, 1, 4));
     std::vector<Submission> batch;
     for (int i = 0; i < count; ++i)
       batch.push_back(calls[next + static_cast<std::size_t>(i)].submission);
@@ -190,13 +190,13 @@ void check_outcome(Engine& engine, const Call& call) {
       << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
 
-void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own) {
+void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own_random) {
   const int rank = engine.topology().rank;
   std::vector<Call> calls;
   for (const CallPlan& plan : plans)
     if (std::ranges::count(plan.ranks, rank) > 0) calls.push_back(make_call(plan, rank));
-  submit_all(engine, calls, own);
-  std::ranges::shuffle(calls, own);
+  submit_all(engine, calls, own_random);
+  std::ranges::shuffle(calls, own_random);
   for (const Call& call : calls) check_outcome(engine, call);
 }
 
@@ -230,10 +230,11 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {
     std::vector<float> values(1000, 1.0F);
     ASSERT_EQ(allreduce(engine, values), Status());
-    const auto remaining = std::ranges::count_if(steps, [&](int all) { return all > step; });
+    const auto remaining =
+        std::ranges::count_if(steps, [&](int rank_steps) { return rank_steps > step; });
     ASSERT_EQ(values.back(), static_cast<float>(remaining));
     std::vector<bool> is_present;
-    for (const int all : steps) is_present.push_back(all > step);
+    for (const int rank_steps : steps) is_present.push_back(rank_steps > step);
     constexpr std::array<std::int64_t, 3> kRows = {0, 3, 50'000};  // none, inline, two windows
     gather_from_present(engine, is_present, kRows[static_cast<std::size_t>(step % 3)]);
   }

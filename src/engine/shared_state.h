@@ -19,7 +19,7 @@ struct SharedState {
   struct Contents {
     Submissions submissions;
     ProgressLock progress_lock;
-    TimePoint published{};  // when finished calls were published last
+    TimePoint published_at{};  // when finished calls were published last
   };
 
   bool has_work(const Contents& contents) const {

@@ -17,8 +17,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint32_t kStopEvent =
-    UINT32_MAX;  // the epoll data of stop_event_; that of a pidfd is its rank
+// The epoll data of stop_event_. The epoll data of a pidfd is the rank of its process.
+constexpr std::uint32_t kStopEvent = UINT32_MAX;
 
 }  // namespace
 

@@ -31,7 +31,8 @@ class Watch {
   Status start();
   // Ends the thread; idempotent.
   void stop();
-  // For a forked child, which has no such thread: closes this object's descriptors.
+  // For a forked child, in which the thread "watch" does not exist: closes this object's
+  // descriptors.
   void abandon_after_fork() {
     stop_event_.reset();
     epoll_.reset();

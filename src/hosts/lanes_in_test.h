@@ -123,8 +123,8 @@ class LanesInTest {
       EXPECT_FALSE(into.empty());
       stream(host).receiving.push_back(into);
     }
-    std::uint64_t sent(int host) const override { return stream(host).sent; }
-    std::uint64_t received(int host) const override { return stream(host).received; }
+    std::uint64_t bytes_sent(int host) const override { return stream(host).sent; }
+    std::uint64_t bytes_received(int host) const override { return stream(host).received; }
 
     Stream& stream(int host) {
       EXPECT_NE(host, host_) << "there is no stream to our own host";

@@ -44,13 +44,15 @@ void LaneStreams::receive(int host, std::byte* into, std::int64_t bytes) {
 // A lane has no stream to its own host, so the mark of that host is 0.
 bool LaneStreams::have_sent(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.sent.size(); ++host)
-    if (mark.sent[host] > 0 && lane_->sent(static_cast<int>(host)) < mark.sent[host]) return false;
+    if (mark.sent[host] > 0 && lane_->bytes_sent(static_cast<int>(host)) < mark.sent[host])
+      return false;
   return true;
 }
 
 bool LaneStreams::have_received(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.received.size(); ++host)
-    if (mark.received[host] > 0 && lane_->received(static_cast<int>(host)) < mark.received[host])
+    if (mark.received[host] > 0 &&
+        lane_->bytes_received(static_cast<int>(host)) < mark.received[host])
       return false;
   return true;
 }

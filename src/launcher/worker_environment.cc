@@ -65,7 +65,7 @@ std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, in
       {"MASTER_ADDR", places.master_address},
       {"MASTER_PORT", port == 0 ? "" : std::to_string(port)},
       // Libraries that know torchrun, such as Lightning, look for this variable.
-      {kTorchrunJob, kOwnTorchrunJob}};
+      {kTorchrunJobVariable, kOwnTorchrunJob}};
 }
 
 std::vector<EnvironmentVariable> default_variables(int workers, int cores) {

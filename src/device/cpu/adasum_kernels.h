@@ -1,6 +1,6 @@
-// The source of the Adasum kernels, compiled and bound by the same rules as vector_kernels.h. With
-// every instruction set, the kernels add eight float64 numbers in parallel. So the order of the
-// additions, and thus the result, does not depend on the instruction set.
+// The source of the Adasum kernels. It is compiled like vector_kernels.h, and its code must follow
+// the same rules. With every instruction set, the kernels add eight float64 numbers in parallel. So
+// the order of the additions, and thus the result, does not depend on the instruction set.
 #pragma once
 
 #include "device/cpu/elements.h"
@@ -140,20 +140,20 @@ void multiply(const ProductArguments& arguments) {
                        };
   const std::int64_t step = kLanes * Element::kBytes;
   std::int64_t offset = 0;
-  std::int64_t left_over = arguments.count;
-  for (; left_over >= kVectorsInParallel * kLanes; left_over -= kVectorsInParallel * kLanes)
+  std::int64_t remaining = arguments.count;
+  for (; remaining >= kVectorsInParallel * kLanes; remaining -= kVectorsInParallel * kLanes)
     for (Products<kSquare>& products : all) {
       add(Lanes<Element>::read, offset, products);
       offset += step;
     }
   for (Products<kSquare>& products : all) {
-    if (left_over <= 0) break;
-    PartialVector<Element> partial(left_over < kLanes ? left_over : kLanes);
+    if (remaining <= 0) break;
+    PartialVector<Element> partial(remaining < kLanes ? remaining : kLanes);
     add([&](const std::byte* from, Doubles& to)
             __attribute__((always_inline)) { partial.read(from, to); },
         offset, products);
     offset += step;
-    left_over -= kLanes;
+    remaining -= kLanes;
   }
   for (int product = 0; product < 4; ++product) {
     const Doubles sum = all[0].sums[product] + all[1].sums[product];
@@ -178,8 +178,8 @@ void add_weighted(const WeightedSumArguments& arguments) {
     }
   };
   std::int64_t offset = 0;
-  std::int64_t left_over = arguments.count;
-  for (; left_over >= kChunk * kLanes; left_over -= kChunk * kLanes, offset += kChunk * step) {
+  std::int64_t remaining = arguments.count;
+  for (; remaining >= kChunk * kLanes; remaining -= kChunk * kLanes, offset += kChunk * step) {
     Doubles sums[kChunk];
     for (std::int64_t part = 0; part < kChunk; ++part)
       add(Lanes<Element>::read, offset + part * step, sums[part]);
@@ -187,8 +187,8 @@ void add_weighted(const WeightedSumArguments& arguments) {
       for (std::int64_t part = 0; part < kChunk; ++part)
         Lanes<Element>::write(sums[part], arguments.outputs[output] + offset + part * step);
   }
-  for (; left_over > 0; left_over -= kLanes, offset += step) {
-    PartialVector<Element> partial(left_over < kLanes ? left_over : kLanes);
+  for (; remaining > 0; remaining -= kLanes, offset += step) {
+    PartialVector<Element> partial(remaining < kLanes ? remaining : kLanes);
     Doubles sum;
     add([&](const std::byte* from, Doubles& to)
             __attribute__((always_inline)) { partial.read(from, to); },

@@ -285,10 +285,10 @@ TEST(Adasum, dot_products_of_parts_add_up) {
   const Buffer left = encoded<float>(a);
   const Buffer right = encoded<float>(b);
   std::array<double, dot_product_count(2)> products = {};
-  const Adasum of_floats(DType::kFloat32);
+  const Adasum adasum_of_floats(DType::kFloat32);
   for (const std::size_t half : {std::size_t{0}, 2 * sizeof(float)}) {
     const std::array inputs = {left.data() + half, right.data() + half};
-    of_floats.add_dot_products(inputs, 2, products);
+    adasum_of_floats.add_dot_products(inputs, 2, products);
   }
   EXPECT_THAT(products, testing::ElementsAre(30, 70, 174));
   std::array<double, 2> weights = {};

@@ -17,9 +17,9 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// These functions are always inlined, so that the linker cannot use a copy compiled for a newer
-// processor in other files. The low 16 bits of each lane of `half` are a float16; the high bits are
-// 0.
+// These functions are always inlined. Otherwise the linker could keep one copy for all files, and
+// that copy could be compiled for a newer processor. The low 16 bits of each lane of `half` are a
+// float16; the high bits are 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place

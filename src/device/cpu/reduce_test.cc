@@ -133,9 +133,9 @@ std::vector<float> widened(const std::vector<Half>& values) {
 
 bool reference_bool(const Reduction& reduction, const std::vector<std::uint8_t>& values) {
   const auto is_true = [&](std::uint8_t value) { return value != 0 && reduction.prescale != 0; };
-  const bool any = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kMax;
+  const bool is_or = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kMax;
   const bool result =
-      any ? std::ranges::any_of(values, is_true) : std::ranges::all_of(values, is_true);
+      is_or ? std::ranges::any_of(values, is_true) : std::ranges::all_of(values, is_true);
   return result && reduction.postscale != 0;
 }
 
@@ -392,10 +392,10 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
 
 TEST_P(Reduce, bits_do_not_depend_on_address_count_or_other_elements) {
   if (!is_defined()) return;
-  constexpr std::size_t kMost = 600;
-  constexpr std::size_t kCounts[] = {0, 1, 3, 33, 127, 256, kMost};
+  constexpr std::size_t kCountMax = 600;
+  constexpr std::size_t kCounts[] = {0, 1, 3, 33, 127, 256, kCountMax};
   for (int inputs = 1; inputs <= 8; ++inputs) {
-    const std::vector<Buffer> buffers = random_inputs(row(), inputs, kMost);
+    const std::vector<Buffer> buffers = random_inputs(row(), inputs, kCountMax);
     for (const Scales scales : {kScales[0], kScales[3]}) {
       const Buffer expected = one_by_one(reduction(scales, inputs), buffers);
       for (const std::size_t count : kCounts)

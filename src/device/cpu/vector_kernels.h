@@ -1,6 +1,6 @@
 // The source of the vector kernels. Each file that includes this one is compiled for one
 // instruction set and exports kVectorKernels under a name of its own. Everything here is in an
-// unnamed namespace or always inlined, and calls no inline function of a standard header: the
+// unnamed namespace or always inlined, and calls no inline function of a standard header. The
 // linker keeps one copy of such a function for the whole program, and that copy could contain
 // instructions that older processors cannot run. (The test unit.device_symbols checks this.)
 #pragma once
@@ -32,8 +32,8 @@ struct Product {
     return a * b;
   }
 };
-// If a or b is a NaN, so is the result: a comparison with a NaN is false, so the result is b,
-// unless a is the NaN.
+// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false, so the result is b,
+// except that it is a if a is a NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
@@ -107,17 +107,17 @@ struct Chunk {
     __builtin_memcpy(memory, from, size);
     return;
   }
-  Vector<std::uint64_t> few = {};
+  Vector<std::uint64_t> last_bytes = {};
   if (size == 4) {
     std::uint32_t word = 0;
     __builtin_memcpy(&word, from, sizeof(word));
-    few[0] = word;
+    last_bytes[0] = word;
   } else {
     std::uint64_t word = 0;
     __builtin_memcpy(&word, from, sizeof(word));
-    few[0] = word;
+    last_bytes[0] = word;
   }
-  __builtin_memcpy(memory, &few, sizeof(few));
+  __builtin_memcpy(memory, &last_bytes, sizeof(last_bytes));
 }
 
 // Reduces the last elements, which do not fill a chunk, in the same way through a buffer.
