@@ -263,7 +263,7 @@ TEST(Formation, EnginesOfSomeRanksUseTheStoresOfTheJob) {
       }
       EXPECT_EQ(barrier(*whole), Status());
       const std::string engine = std::exchange(options.rendezvous_id, "");
-      EXPECT_FALSE(has_lasting_key(*find_surroundings(options).value().stores.job, engine));
+      EXPECT_FALSE(has_lasting_key(*open_stores_and_network(options).value().stores.job, engine));
     });
 }
 
