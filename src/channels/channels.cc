@@ -121,7 +121,11 @@ PeerChannel& Channels::for_lane(int rank, TimePoint now) {
   Entry& entry = entry_of(rank);
   const bool failed_before = entry.failed && entry.only_messages;
   entry.only_messages = false;
-  if (failed_before) failures_.push_back({rank, "it could not be reached before"});
+  if (failed_before) {
+    Failure& failure = failures_.emplace_back();
+    failure.rank = rank;
+    failure.text = "it could not be reached before";
+  }
   if (is_known) return *entry.channel;
   entry.connect_deadline = now + options_.connect_timeout;
   if (options_.rank < rank) dial(rank, entry, now);
