@@ -210,10 +210,9 @@ class Hosts(Sequence[Host]):
 
         If there are fewer cores than hosts, some hosts share a core.
         """
-        cores, count = sorted(os.sched_getaffinity(0)), len(self._hosts)
-        for number, host in enumerate(self._hosts):
-            host.cores = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
-            host.cores = host.cores or [cores[number % len(cores)]]
+        cores, hosts = sorted(os.sched_getaffinity(0)), self._hosts
+        for number, host in enumerate(hosts):
+            host.cores = cores[number :: len(hosts)] or [cores[number % len(cores)]]
 
     def remove(self) -> None:
         """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""

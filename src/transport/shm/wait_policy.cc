@@ -27,25 +27,38 @@ void WaitPolicy::begin_wait(const Clock& clock) {
 WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   if (asleep_) begin_wait(clock);
   if (yielded_) learn_from_yield(clock);
-  if (has_own_core_ ? keeps_spinning(clock) : polls_ < kPolls) {
+  if (has_own_core_) return next_while_spinning(clock);
+  if (polls_ < kPolls) {
     ++polls_;
-    return has_own_core_ && polls_ <= kChecks ? Action::kCheck : Action::kPoll;
+    return Action::kPoll;
   }
-  if (!has_own_core_ && yields_ < kYields) {
-    ++yields_;
-    yielded_ = true;
-    yield_began_ = clock.now();
-    return Action::kYield;
-  }
-  asleep_ = true;
-  return Action::kSleep;
+  return yields_ < kYields ? yield(clock.now()) : sleep();
 }
 
-bool WaitPolicy::keeps_spinning(const Clock& clock) {
-  if (polls_ % kPollsPerReading != kPollsPerReading - 1) return true;
-  const TimePoint now = clock.now();
-  if (polls_ < kPollsPerReading) spin_end_ = now + kSpin;
-  return now < spin_end_;
+WaitPolicy::Action WaitPolicy::next_while_spinning(const Clock& clock) {
+  const int polls = polls_++;
+  if (polls % kPollsPerReading == kPollsBeforeReading) {
+    const TimePoint now = clock.now();
+    if (polls == kPollsBeforeReading) spin_began_ = now;
+    if (yields_ < kYields) {
+      if (now - spin_began_ >= kSpinBeforeYields) return yield(now);
+    } else if (now - spin_began_ >= kSpin) {
+      return sleep();
+    }
+  }
+  return polls < kChecks ? Action::kCheck : Action::kPoll;
+}
+
+WaitPolicy::Action WaitPolicy::yield(TimePoint now) {
+  ++yields_;
+  yielded_ = true;
+  yield_began_ = now;
+  return Action::kYield;
+}
+
+WaitPolicy::Action WaitPolicy::sleep() {
+  asleep_ = true;
+  return Action::kSleep;
 }
 
 void WaitPolicy::learn_from_yield(const Clock& clock) {
@@ -53,6 +66,7 @@ void WaitPolicy::learn_from_yield(const Clock& clock) {
   all_yields_short_ = clock.now() - yield_began_ < kLongYield;
   if (all_yields_short_) return;
   yields_ = kYields;
+  if (has_own_core_) skipped_waits_next_ = kSkippedWaitsMax;
   skipped_waits_ = skipped_waits_next_;
   skipped_waits_next_ = std::min(kSkippedWaitsMax, skipped_waits_next_ * 2);
 }

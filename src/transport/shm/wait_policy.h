@@ -1,8 +1,13 @@
 // WaitPolicy and wait_awake(): what a waiting thread does before it sleeps. If every rank has a
 // core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank may
-// occupy the core that the awaited rank needs, so yielding is better. But if other programs use the
-// core, a yield may take milliseconds. So after a long yield, the next waits do not yield. If
-// yields stay long, the number of waits without a yield doubles each time.
+// occupy the core that the awaited rank needs, so yielding is better. Ranks of another job, or of
+// another "host" that is a container on this machine, may also need the core. So a rank that spins
+// for longer yields now and then, which costs little if nobody needs the core.
+//
+// If other programs use the core, a yield may take milliseconds. So after a long yield, the next
+// waits do not yield. With fewer cores than ranks, the number of waits without a yield is small at
+// first, and doubles each time if yields stay long. A rank with a core of its own skips the largest
+// number at once: it rarely needs to yield, and data loaders often use its core.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +28,15 @@ class WaitPolicy {
     kSleep,  // prepare_sleep(), check the flags, sleep()
   };
 
+  // While spinning:
   static constexpr auto kSpin = std::chrono::microseconds(100);
-  static constexpr int kChecks = 64;           // checks before the first pause, while spinning
-  static constexpr int kPollsPerReading = 16;  // polls per reading of the clock, while spinning
-  static constexpr int kPolls = 4;             // polls before the first yield
-  static constexpr int kYields = 16;           // yields before the first sleep
+  static constexpr auto kSpinBeforeYields = std::chrono::microseconds(5);
+  static constexpr int kChecks = 64;             // checks before the first pause
+  static constexpr int kPollsBeforeReading = 4;  // polls before the clock is first read
+  static constexpr int kPollsPerReading = 8;     // polls per later reading of the clock
+
+  static constexpr int kPolls = 4;    // polls before the first yield, with fewer cores than ranks
+  static constexpr int kYields = 16;  // yields before the first sleep
   // A yield that takes at least this long is a long yield. This is longer than a few other ranks
   // need on this core, and shorter than the time slice of another program (3 ms or more).
   static constexpr auto kLongYield = std::chrono::milliseconds(1);
@@ -42,14 +51,16 @@ class WaitPolicy {
   Action next(const Clock& clock);
 
  private:
-  bool keeps_spinning(const Clock& clock);
+  Action next_while_spinning(const Clock& clock);
+  Action yield(TimePoint now);
+  Action sleep();
   void learn_from_yield(const Clock& clock);
 
   bool has_own_core_;
   bool asleep_ = false;
   bool yielded_ = false;           // the last action was a yield, at yield_began_
   bool all_yields_short_ = false;  // this wait has yielded, and all yields were short
-  TimePoint spin_end_{};           // set when the clock is first read
+  TimePoint spin_began_{};         // when the clock was first read
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;

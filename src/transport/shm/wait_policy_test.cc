@@ -49,14 +49,46 @@ int count_waits_until_yield(WaitPolicy& policy, SimulatedClock& clock) {
   return waits;
 }
 
-TEST(WaitPolicy, SpinsWhenEveryRankHasACore) {
+// Yields that take no time leave 100 µs to the checks and polls.
+TEST(WaitPolicy, SpinsAndSometimesYieldsWhenEveryRankHasACore) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;
-  const auto counts = run_wait(policy, clock);
-  EXPECT_EQ(counts.checks, WaitPolicy::kChecks);
-  EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
-  EXPECT_LE(counts.polls, 100 + 2 * WaitPolicy::kPollsPerReading);
-  EXPECT_EQ(counts.yields, 0);
+  for (int wait = 0; wait < 3; ++wait) {
+    const auto counts = run_wait(policy, clock, {});
+    EXPECT_EQ(counts.checks, WaitPolicy::kChecks);
+    EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
+    EXPECT_LE(counts.polls, WaitPolicy::kPollsPerReading * (WaitPolicy::kYields + 2));
+    EXPECT_EQ(counts.yields, WaitPolicy::kYields);
+  }
+}
+
+TEST(WaitPolicy, DoesNotYieldInAShortWait) {
+  WaitPolicy policy(2, 2);
+  SimulatedClock clock;
+  policy.begin_wait(clock);
+  while (clock.now().time_since_epoch() < WaitPolicy::kSpinBeforeYields) {
+    EXPECT_EQ(policy.next(clock), Action::kCheck);
+    clock.advance(microseconds(1));
+  }
+}
+
+// A check that asks several sockets takes microseconds, so 64 checks take longer than others on
+// this core can wait.
+TEST(WaitPolicy, YieldsDuringSlowChecks) {
+  WaitPolicy policy(2, 2);
+  SimulatedClock clock;
+  policy.begin_wait(clock);
+  int checks = 0;
+  for (; policy.next(clock) != Action::kYield; ++checks) clock.advance(microseconds(2));
+  EXPECT_EQ(checks, WaitPolicy::kPollsBeforeReading + WaitPolicy::kPollsPerReading);
+}
+
+TEST(WaitPolicy, OneLongYieldEndsTheYieldsOfARankWithItsOwnCoreForLong) {
+  WaitPolicy policy(2, 2);
+  SimulatedClock clock;
+  const auto counts = run_wait(policy, clock, milliseconds(3));
+  EXPECT_EQ(counts.yields, 1);
+  EXPECT_EQ(count_waits_until_yield(policy, clock), WaitPolicy::kSkippedWaitsMax);
 }
 
 TEST(WaitPolicy, SpinsAgainAfterASleep) {
