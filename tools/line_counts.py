@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BATCH = 20  # objects per gcov process; gcov prints the lines of all headers for each object
+# Objects per gcov process. More would need more memory, because gcov prints the lines of all
+# headers once per object.
+BATCH = 20
 
 
 @dataclass

@@ -117,7 +117,8 @@ def measure(arguments: argparse.Namespace) -> int:
             everything[title] = {"rounds": rounds, "rows": rows}
             print(*lines(title, rows), sep="\n", flush=True)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine_facts(), "measured": everything}
+    settings = {name: str(value) for name, value in vars(arguments).items()}
+    content = {"machine": machine_facts(), "settings": settings, "measured": everything}
     arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     print(f"Everything as JSON: {arguments.json}")
     return 0

@@ -27,6 +27,7 @@ GLOO_PORT = 5055
 PUMP_PORT = 5056
 INTERFACE = "eth0"
 PUMP_CHUNK = 1 << 20
+MPIRUN_SECONDS_MAX = 300
 
 
 def connect(address: str) -> socket.socket:
@@ -114,7 +115,13 @@ def measure_open_mpi(command: list[str], sizes: list[int]) -> dict[int, float]:
     times: dict[int, float] = {}
     if hvd.rank() == 0:
         words = [str(word) for size in sizes for word in (size, calls_of(size))]
-        ended = subprocess.run([*command, *words], check=False, capture_output=True, text=True)
+        ended = subprocess.run(
+            [*command, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=MPIRUN_SECONDS_MAX,
+        )
         if ended.returncode != 0:
             raise SystemExit(f"mpirun ended with exit code {ended.returncode}: {ended.stderr}")
         times = {int(size): seconds for size, seconds in json.loads(ended.stdout).items()}

@@ -102,9 +102,11 @@ class Job:
 def recording(hosts: Hosts, file: Path) -> Iterator[None]:
     words = [sys.executable, str(TOOLS / "record_packets.py"), str(file)]
     with hosts[0].start(*words, stdout=subprocess.PIPE) as recorder:
-        recorder.stdout.readline()
-        yield
-        recorder.kill()
+        try:
+            recorder.stdout.readline()
+            yield
+        finally:
+            recorder.kill()
 
 
 @contextlib.contextmanager
@@ -112,8 +114,10 @@ def decoy(hosts: Hosts, ports: int, nice: int) -> Iterator[list[str]]:
     words = [sys.executable, str(Path(__file__).with_name("decoy.py")), hosts[2].address]
     niced = ["nice", "-n", str(nice), *words, str(ports)]
     with hosts[2].start(*niced, stdout=subprocess.PIPE) as process:
-        yield process.stdout.readline().split()
-        process.kill()
+        try:
+            yield process.stdout.readline().split()
+        finally:
+            process.kill()
 
 
 @dataclass

@@ -41,7 +41,8 @@ struct EngineOptions : Knobs {
   // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
   // be
   //   empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
-  //   the only rank of its host.
+  //   the only rank of its host. If there is a text and a job_store, the keys in that Store begin
+  //   with the text.
   // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
   //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
   //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.

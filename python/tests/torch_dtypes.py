@@ -20,8 +20,8 @@ class DtypeChecks:
         dist.destroy_process_group()
 
     def check_tensors_with_a_conjugate_or_a_negative_bit(self) -> None:
-        """The memory of such tensors holds values with another sign. The check calls the group,
-        because many of torch's own functions reject the conjugate bit."""
+        """The memory of such tensors holds values with another sign. The check calls
+        methods of the group, because functions of torch.distributed reject the conjugate bit."""
         dist.init_process_group("farandole")
         for make_view in (torch.conj, lambda tensor: tensor.conj().imag, torch._neg_view):
             inputs = [

@@ -62,7 +62,7 @@ bool Allgather::is_staged(int member, std::int64_t bytes) const {
          !entry_barrier.exposes_input(member);
 }
 
-std::optional<std::int64_t> Allgather::all_arrived() {
+std::optional<std::int64_t> Allgather::on_all_arrived() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   scratch_->counts.clear();

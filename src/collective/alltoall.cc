@@ -170,7 +170,7 @@ Alltoall::Sent Alltoall::sent_by(int member) const {
   return sent;
 }
 
-std::optional<std::int64_t> Alltoall::all_arrived() {
+std::optional<std::int64_t> Alltoall::on_all_arrived() {
   read_splits();
   if (!splits_fit()) return std::nullopt;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();

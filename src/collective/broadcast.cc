@@ -54,7 +54,7 @@ void Broadcast::enter(EntryBarrier& entry_barrier) const {
     entry_barrier.enter(options_.bytes);
 }
 
-std::optional<std::int64_t> Broadcast::all_arrived() {
+std::optional<std::int64_t> Broadcast::on_all_arrived() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   if (!entry_barrier.declared_counts_equal() ||
       !entry_barrier.exposes_enough(options_.root, options_.bytes))

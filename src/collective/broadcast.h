@@ -45,7 +45,7 @@ class Broadcast {
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   bool take(std::int64_t round);
 
   Rounds rounds_;

@@ -26,7 +26,7 @@ void OneShotAllreduce::stage(std::int64_t /*round*/) {
   std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
 }
 
-std::optional<std::int64_t> OneShotAllreduce::all_arrived() {
+std::optional<std::int64_t> OneShotAllreduce::on_all_arrived() {
   const int present = count_present(rounds_.entry_barrier(), options_.bytes());
   if (present == 0) return std::nullopt;
   set_divisor(options_.reduction, present);

@@ -30,7 +30,7 @@ class OneShotAllreduce {
   void enter(EntryBarrier& entry_barrier) const {
     entry_barrier.enter(declared_count_of(options_));
   }
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   bool take(std::int64_t round);
 
   std::int64_t offset() const;  // of our input in the staging memory

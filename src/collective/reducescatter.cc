@@ -70,7 +70,7 @@ void Reducescatter::enter(EntryBarrier& entry_barrier) const {
     entry_barrier.enter(options_.bytes());
 }
 
-std::optional<std::int64_t> Reducescatter::all_arrived() {
+std::optional<std::int64_t> Reducescatter::on_all_arrived() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const int members = entry_barrier.group().members();
   if (!entry_barrier.declared_counts_equal()) return std::nullopt;

@@ -62,7 +62,7 @@ class Reducescatter {
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   bool take(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;

@@ -43,7 +43,8 @@ class BasicRounds {
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(round): shows our part of a round; for round 0 it is called before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
+  //   number
   //     of rounds, which is the same on all members. Empty if an entry is invalid;
   //   bool take(round): copies or reduces what the others show for us; false while the round is
   //     unfinished.
@@ -111,7 +112,7 @@ template <class Algorithm>
 Progress BasicRounds<EntryBarrierType>::arrive(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
-  const std::optional<std::int64_t> rounds = algorithm.all_arrived();
+  const std::optional<std::int64_t> rounds = algorithm.on_all_arrived();
   if (!rounds) return Progress::kMismatch;
   rounds_ = *rounds;
   if (rounds_ == 0) return end_rounds();

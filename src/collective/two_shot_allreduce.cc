@@ -107,7 +107,7 @@ void TwoShotAllreduce::enter(EntryBarrier& entry_barrier) const {
   entry_barrier.enter_exposing(declared_count_of(options_), input(), output());
 }
 
-std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
+std::optional<std::int64_t> TwoShotAllreduce::on_all_arrived() {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const int present = count_present(entry_barrier, options_.bytes());
   if (present == 0) return std::nullopt;

@@ -82,7 +82,7 @@ class TwoShotAllreduce {
   friend class BasicTwoShots;  // calls these five functions
   void stage(std::int64_t index);
   void enter(EntryBarrier& entry_barrier) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   bool reduce(std::int64_t index);
   void fetch(std::int64_t index);
 

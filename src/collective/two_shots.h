@@ -45,7 +45,8 @@ class BasicTwoShots {
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
+  //   number
   //     of windows, which is the same on all members. Empty if an entry is invalid;
   //   bool reduce(window): reduces our slice; false while a part of it is left;
   //   void fetch(window): fetches the other slices.
@@ -99,7 +100,7 @@ template <class Algorithm>
 Progress BasicTwoShots<EntryBarrierType>::arrive(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
-  const std::optional<std::int64_t> windows = algorithm.all_arrived();
+  const std::optional<std::int64_t> windows = algorithm.on_all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
   // The other members read and write exposed memory only in reduce(), so they do not use it any

@@ -108,7 +108,8 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
         "cannot trust each other: start the job with `farandole run --join`, or start all ranks on "
         "one host, in one container and under one launcher",
         formation.hosts(), hosts_text(formation.ranks)));
-  if (options.unsealed_data && formation.topology.rank == 0)
+  const bool is_first = formation.topology.rank == 0 && options.rendezvous_id.empty();
+  if (options.unsealed_data && is_first)
     (*parts.log)(Level::kWarning,
                  "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read and change the "
                  "tensors that travel between the hosts of this job");

@@ -215,7 +215,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return true;
   progressed |= run_decision(finished);
   if (ended_) return true;
-  if (other_hosts_ && may_enter_) other_hosts_->pass_end_on(completed_);
+  if (other_hosts_ && may_enter_) other_hosts_->pass_on_end(completed_);
   progressed |= send_messages();
   return progressed;
 }

@@ -284,7 +284,8 @@ TEST(EngineWithGroupsOnHosts, AMessageFromARankThatHasLeftFailsAlone) {
   });
 }
 
-// The average of host 0 is orthogonal to the input of host 1, so the two are added.
+// The average of host 0 is orthogonal to the input of host 1, so the two are added. The second
+// tensor has several windows.
 TEST(EngineWithHierarchicalAdasum, CombinesTheAveragesOfHosts) {
   const JobOnHosts job({0, 0, 1});
   std::vector<std::thread> threads;
@@ -293,12 +294,19 @@ TEST(EngineWithHierarchicalAdasum, CombinesTheAveragesOfHosts) {
       EngineOptions options = job.options(rank);
       options.hierarchical_adasum = true;
       const auto engine = value_or_abort(job.join(options));
-      std::vector<float> values = rank == 2 ? std::vector<float>{0, 1} : std::vector<float>{2, 0};
-      if (rank == 1) values = {4, 0};
-      Submission adasum = allreduce_of(values);
-      adasum.reduce_op = ReduceOp::kAdasum;
-      EXPECT_EQ(finish(*engine, engine->submit(std::move(adasum))).status, Status());
-      EXPECT_EQ(values, (std::vector<float>{3, 1}));
+      for (const std::size_t half : {1, 500'000}) {
+        std::vector<float> values(2 * half, 0.0F);
+        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(half);
+        if (rank == 2)
+          std::fill(middle, values.end(), 1.0F);
+        else
+          std::fill(values.begin(), middle, rank == 0 ? 2.0F : 4.0F);
+        Submission adasum = allreduce_of(values);
+        adasum.reduce_op = ReduceOp::kAdasum;
+        EXPECT_EQ(finish(*engine, engine->submit(std::move(adasum))).status, Status());
+        EXPECT_TRUE(std::all_of(values.begin(), middle, [](float value) { return value == 3; }));
+        EXPECT_TRUE(std::all_of(middle, values.end(), [](float value) { return value == 1; }));
+      }
     });
   for (auto& thread : threads) thread.join();
 }

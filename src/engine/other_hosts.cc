@@ -63,7 +63,7 @@ void OtherHosts::take_end(const GroupEnd& end) {
   if (!end_to_pass_on_ && !this->end()) end_to_pass_on_ = end;
 }
 
-void OtherHosts::pass_end_on(std::uint32_t completed) {
+void OtherHosts::pass_on_end(std::uint32_t completed) {
   if (!end_to_pass_on_ || static_cast<std::int32_t>(completed - end_to_pass_on_->completed) < 0)
     return;
   auto& shared = memory_.end_elsewhere();

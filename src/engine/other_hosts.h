@@ -52,7 +52,7 @@ class OtherHosts {
   void take_end(const GroupEnd& end);
   // On a leader: passes a taken end on to the members of this host if they can complete all steps
   // that the other host has completed. `completed` is the last sequence that we have completed.
-  void pass_end_on(std::uint32_t completed);
+  void pass_on_end(std::uint32_t completed);
   // The end that was passed on to the members of this host; empty if none was.
   std::optional<GroupEnd> end() const;
 

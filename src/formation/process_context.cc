@@ -37,7 +37,7 @@ Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descripto
 Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Options& options,
                                                          const WaitLimit& limit) {
   std::shared_ptr<Store> store = parts_.lock()->job_stores[options.places].lock();
-  if (store) return store;
+  if (store && store->clock().ok()) return store;  // an answer shows that the connection works
   FARANDOLE_TRY_ASSIGN(store, RemoteStore::connect(options, limit));
   parts_.lock()->job_stores[options.places] = store;
   return store;

@@ -47,7 +47,7 @@ bool HostsAllgather::read_rows() {
   return place_rows(*scratch_, options_.row_bytes);
 }
 
-std::optional<std::int64_t> HostsAllgather::all_arrived() {
+std::optional<std::int64_t> HostsAllgather::on_all_arrived() {
   if (!read_rows()) return std::nullopt;
   std::byte* const output = options_.allocate(scratch_->counts);
   return copies_.start(streams(), options_.input, output);

@@ -31,7 +31,7 @@ class HostsAllgather final : public StepBetweenHosts {
   // See HostNotes and advance_between_hosts().
   std::int64_t show() const { return options_.rows; }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
 
  private:
   const HostParts& hosts() const { return notes_.parts(); }

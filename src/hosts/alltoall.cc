@@ -128,7 +128,7 @@ bool HostsAlltoall::read_received() {
   return place_rows(*scratch_, options_.row_bytes);
 }
 
-std::optional<std::int64_t> HostsAlltoall::all_arrived() {
+std::optional<std::int64_t> HostsAlltoall::on_all_arrived() {
   if (!read_received()) return std::nullopt;
   std::optional<HostCopies::Streams> all = streams();
   if (!all) return std::nullopt;

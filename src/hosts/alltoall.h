@@ -34,7 +34,7 @@ class HostsAlltoall final : public StepBetweenHosts {
   // See HostNotes and advance_between_hosts().
   std::int64_t show();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
 
  private:
   const HostParts& hosts() const { return notes_.parts(); }

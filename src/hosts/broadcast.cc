@@ -39,7 +39,7 @@ std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payloa
   return NoteHeader{.declared_count = options_.bytes};
 }
 
-std::optional<std::int64_t> HostsBroadcast::all_arrived() {
+std::optional<std::int64_t> HostsBroadcast::on_all_arrived() {
   if (is_small()) {
     copy_out({0, options_.bytes}, notes_.payload(root_host_));
     return 0;

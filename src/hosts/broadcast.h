@@ -41,7 +41,7 @@ class HostsBroadcast final : public StepBetweenHosts {
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
   std::int64_t show();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window) const;
   void begin(std::int64_t window);
   bool drive();

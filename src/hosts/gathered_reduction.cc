@@ -80,7 +80,7 @@ void GatheredReduction::read_present() {
   }
 }
 
-std::optional<std::int64_t> GatheredReduction::all_arrived() {
+std::optional<std::int64_t> GatheredReduction::on_all_arrived() {
   const auto present = notes_.present_in_group();
   if (present == 0) return std::nullopt;
   read_present();

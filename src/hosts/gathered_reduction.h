@@ -45,7 +45,7 @@ class GatheredReduction final : public StepBetweenHosts {
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
   std::int64_t show();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window) const { copies_.stage(window); }
   void begin(std::int64_t window) { copies_.begin(window); }
   static bool drive() { return false; }

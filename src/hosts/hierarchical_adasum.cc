@@ -37,7 +37,7 @@ HierarchicalAdasum::HierarchicalAdasum(Group& group, const StepIdentity& identit
         "the dot products of 255 hosts fit into the slices of a window");
 }
 
-std::optional<std::int64_t> HierarchicalAdasum::all_arrived() {
+std::optional<std::int64_t> HierarchicalAdasum::on_all_arrived() {
   if (notes_.present_in_group() == 0) return std::nullopt;
   if (HostSum::is_small(hosts(), tensor_.bytes())) {
     if (!tensor_.joined) reduce_notes();
@@ -100,7 +100,7 @@ void HierarchicalAdasum::combine(std::int64_t window) {
   }
   adasum.add_dot_products(scratch_->inputs, count, scratch_->dot_products);
   if (window + 1 == windows_in_pass_)
-    std::memcpy(own(averages_offset(window)), scratch_->dot_products.data(),
+    std::memcpy(own(received_offset(window)), scratch_->dot_products.data(),
                 scratch_->dot_products.size() * sizeof(double));
 }
 
@@ -125,7 +125,7 @@ void HierarchicalAdasum::compute_weights(std::int64_t window) {
   auto& sums = scratch_->dot_products;
   std::ranges::fill(sums, 0);
   for (int lane = 0; lane < hosts().lanes(); ++lane) {
-    const std::byte* const from = notes_.entry_barrier().staging(lane) + averages_offset(window);
+    const std::byte* const from = notes_.entry_barrier().staging(lane) + received_offset(window);
     for (std::size_t index = 0; index < sums.size(); ++index) {
       double product = 0;
       std::memcpy(&product, from + index * sizeof(product), sizeof(product));

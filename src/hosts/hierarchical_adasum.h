@@ -11,8 +11,8 @@
 //
 // Cost for n bytes on h hosts with p members and L lanes each: a small tensor travels in the notes,
 // which takes 2 waits and one one-way latency. Otherwise each host sends 2 (h − 1) n bytes (the
-// flat Adasum sends p times as many), and there are 2 waits and one one-way latency per window of
-// each pass, with two windows on the wire.
+// flat Adasum sends p times as many). It takes a one-way latency for the notes, and then 2 waits
+// and a one-way latency per window of each pass, with two windows on the wire.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_average_.write_note(payload);
   }
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window) const;
   void begin(std::int64_t window);
   bool drive();
@@ -66,9 +66,9 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::int64_t shown_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
-  // Where our lane has the averages of the other hosts and, once it has combined the last window of
-  // the first pass, its dot products.
-  std::int64_t averages_offset(std::int64_t window) const {
+  // Where our lane receives the averages of the other hosts. Once it has combined the last window
+  // of the first pass, its dot products are there.
+  std::int64_t received_offset(std::int64_t window) const {
     return layout_.slice_offset(window, 0);
   }
   std::int64_t result_offset(std::int64_t window) const {

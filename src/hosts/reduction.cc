@@ -56,7 +56,7 @@ HostsReduction::HostsReduction(Group& group, const StepIdentity& identity, Optio
   to_result_.prescale = 1;
 }
 
-std::optional<std::int64_t> HostsReduction::all_arrived() {
+std::optional<std::int64_t> HostsReduction::on_all_arrived() {
   const auto present = notes_.present_in_group();
   if (present == 0) return std::nullopt;
   to_result_.divisor = to_result_.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present)

@@ -68,7 +68,7 @@ class HostsReduction final : public StepBetweenHosts {
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_sum_.write_note(payload);
   }
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window);
   void begin(std::int64_t window);
   bool drive();

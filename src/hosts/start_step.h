@@ -14,8 +14,9 @@ namespace farandole {
 // not fit into the staging memory. The result is the same on all members.
 Status supports(const Group& group, Operation operation);
 
-// choose() calls this for such a group, through HostParts::start_step. The root and the splits of
-// `call` count the members of the whole group. supports() and check_reduction() must be ok.
+// choose() calls this for such a group, through HostParts::start_step. In `call`, the
+// root is a member of the whole group, and each member of the whole group has a split. supports()
+// and check_reduction() must be ok.
 std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& identity,
                                              CollectiveCall&& call);
 

@@ -116,9 +116,9 @@ Progress BasicHostWindows<Board>::advance_window(Algorithm& algorithm) {
 using HostWindows = BasicHostWindows<FlagBoard>;
 
 // Runs a step between hosts: its notes, then its windows. `operation` has the functions that
-// HostNotes needs, and std::optional<std::int64_t> all_arrived(): called when the notes are there
-// and valid. all_arrived() returns the number of windows, which is the same on all members of all
-// hosts. If that number is 0, the outputs are complete. The result is empty if the notes are
+// HostNotes needs, and std::optional<std::int64_t> on_all_arrived(): called when the notes are
+// there and valid. on_all_arrived() returns the number of windows, which is the same on all members
+// of all hosts. If that number is 0, the outputs are complete. The result is empty if the notes are
 // invalid. `mover` has the functions that HostWindows needs.
 template <class Operation, class Mover>
 Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation& operation,
@@ -126,7 +126,7 @@ Progress advance_between_hosts(HostNotes& notes, HostWindows& windows, Operation
   if (notes.is_over()) return windows.advance(mover);
   if (const Progress noted = notes.advance(operation); noted != Progress::kDone) return noted;
   if (!notes.are_valid()) return Progress::kMismatch;
-  const std::optional<std::int64_t> count = operation.all_arrived();
+  const std::optional<std::int64_t> count = operation.on_all_arrived();
   if (!count) return Progress::kMismatch;
   windows.start(notes.entry_barrier().board(), *count);
   return *count == 0 ? Progress::kDone : Progress::kAdvanced;

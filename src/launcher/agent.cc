@@ -225,7 +225,7 @@ Status Agent::join_nodes() {
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    if (nodes_->link().start()) break;
+    if (nodes_->link().start_message()) break;
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     if (last_signal_ != 0 || output_.closed())
       return Status::stop(
@@ -620,7 +620,7 @@ int Agent::finish(int exit_code) {
 // Waits until all nodes have ended, so that each launcher knows how the job ended. Node 0 serves
 // the job's Store meanwhile. If this node has failed, the wait is bounded.
 int Agent::exit_code_with_other_nodes(int exit_code) {
-  if (!nodes_ || !nodes_->link().start()) return exit_code;
+  if (!nodes_ || !nodes_->link().start_message()) return exit_code;
   NodeLink& link = nodes_->link();
   link.report_end(exit_code);
   const TimePoint start = now();
@@ -651,18 +651,18 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
 void Agent::collect_timelines() {
   if (!timelines_) return;
   const NodeLink& link = nodes_->link();
+  // Otherwise, ranks of other nodes may still write to their files.
+  if (!link.outcome()) return timelines_->skip("not all nodes have ended");
   timelines_->begin(store_->text_at(keys::job_name()).value_or(""), now());
-  while (link.outcome() && !timelines_->is_over() && nodes_failure_.ok() && !foreground_is_gone_ &&
-         !skip_waits_) {
+  while (!timelines_->is_over() && nodes_failure_.ok() && !foreground_is_gone_ && !skip_waits_) {
     TimePoint next = timelines_->deadline();
     if (const auto other = deadline()) next = std::min(next, *other);
     for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
     serve_nodes();
     timelines_->time_passed(now());
   }
-  timelines_->give_up(skip_waits_       ? signal_name(last_signal_) + " has ended the collection"
-                      : !link.outcome() ? "not all nodes have ended"
-                                        : nodes_failure_.message());
+  timelines_->give_up(skip_waits_ ? signal_name(last_signal_) + " has ended the collection"
+                                  : nodes_failure_.message());
 }
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.

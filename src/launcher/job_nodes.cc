@@ -25,7 +25,7 @@ Result<std::unique_ptr<JobNodes>> JobNodes::join(const NodeOptions& options,
 
 NodeLayout JobNodes::layout() const {
   NodeLayout layout{.node = options_.node, .workers = {}};
-  for (const std::uint32_t count : link_->start()->workers)
+  for (const std::uint32_t count : link_->start_message()->workers)
     layout.workers.push_back(static_cast<int>(count));
   return layout;
 }
@@ -33,7 +33,7 @@ NodeLayout JobNodes::layout() const {
 MeetingPlaces JobNodes::meeting_places() const {
   return {.job_store = options_.endpoint.text(),
           .master_address = options_.endpoint.host,
-          .master_port = static_cast<int>(link_->start()->master_port)};
+          .master_port = static_cast<int>(link_->start_message()->master_port)};
 }
 
 Result<Descriptor> JobNodes::secret_for_worker() const {

@@ -27,7 +27,7 @@ class JobNodes {
   NodeLink& link() { return *link_; }
   const NodeLink& link() const { return *link_; }
 
-  // Call these when all nodes have come (NodeLink::start()).
+  // Call these when all nodes have come (NodeLink::start_message()).
   NodeLayout layout() const;
   MeetingPlaces meeting_places() const;
   // A descriptor that one worker inherits. Errors: kStop.

@@ -25,7 +25,7 @@ constexpr TimePoint kStart{seconds(1000)};
 class FakeLink final : public NodeLink {
  public:
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
-  const std::optional<Start>& start() const override { return start_; }
+  const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& /*exit*/) override {}
   void report_failing(const std::string& /*why*/) override {}
   void report_end(int /*exit_code*/) override {}

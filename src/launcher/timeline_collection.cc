@@ -57,14 +57,17 @@ void TimelineCollection::begin(const std::string& job, TimePoint now) {
     } else if (const Status opened = open_own_file(job, first_event); opened.ok()) {
       ask(job, first_event);
     } else {
-      show_(
-          format_text("the timelines of the other nodes stay in their own files: {}; if the "
-                      "program changes its working directory, give --timeline an absolute path",
-                      opened.message()));
+      skip(opened.message() +
+           "; if the program changes its working directory, give --timeline an absolute path");
     }
     end_if_complete();
   }
   time_passed(now);
+}
+
+void TimelineCollection::skip(const std::string& why) const {
+  if (layout_.node != 0 || target_.path.empty()) return;
+  show_("the timelines of the other nodes stay in their own files: " + why);
 }
 
 Status TimelineCollection::open_own_file(const std::string& job, std::string& first_event) {

@@ -35,8 +35,10 @@ class TimelineCollection {
   TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, Show show);
 
   // Call it when all nodes have ended. `job` is the name of the job, which only node 0 must know;
-  // empty if no rank has started a timeline.
+  // empty if no rank has called init().
   void begin(const std::string& job, TimePoint now);
+  // Instead of begin(): warns the user of node 0 that nothing is collected.
+  void skip(const std::string& why) const;
   // Handles a question of node 0, or an answer to a question of ours.
   void handle(const NodeMessage& message, TimePoint now);
   // Call it after every wait.

@@ -31,7 +31,7 @@ constexpr TimePoint kStart{seconds(1000)};
 class FakeLink final : public NodeLink {
  public:
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
-  const std::optional<Start>& start() const override { return start_; }
+  const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& /*exit*/) override {}
   void report_failing(const std::string& /*why*/) override {}
   void report_end(int /*exit_code*/) override {}
@@ -108,6 +108,20 @@ class TimelineCollectionTest : public ::testing::Test {
 
   std::string folder_ = "/tmp/farandole-collection-XXXXXX";
 };
+
+TEST_F(TimelineCollectionTest, OnlyNodeZeroSaysThatNothingIsCollected) {
+  const Node zero(0, path(0));
+  zero.collection.skip("not all nodes have ended");
+  EXPECT_THAT(zero.lines,
+              ElementsAre("the timelines of the other nodes stay in their own files: not "
+                          "all nodes have ended"));
+  const Node without_timeline(0, "");
+  const Node one(1, path(1));
+  without_timeline.collection.skip("not all nodes have ended");
+  one.collection.skip("not all nodes have ended");
+  EXPECT_THAT(without_timeline.lines, IsEmpty());
+  EXPECT_THAT(one.lines, IsEmpty());
+}
 
 TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
   write(path(0), line_of(0) + line_of(1));

@@ -24,7 +24,7 @@ class FirstNode final : public NodeLink {
                                                    const NodeOptions& options, TimePoint now);
 
   Result<NodeNews> advance(TimePoint now) override;
-  const std::optional<Start>& start() const override { return start_; }
+  const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override;
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;

@@ -31,24 +31,25 @@ class NodeLink {
  public:
   virtual ~NodeLink() = default;
 
-  // Does all that can be done now. Errors are final, come only before start(), and have texts for
-  // users: kFixCall if the nodes contradict each other, kStop if not all of them have come in time.
+  // Does all that can be done now. Errors are final, come only before start_message() is set, and
+  // have texts for users: kFixCall if the nodes contradict each other, kStop if not all of them
+  // have come in time.
   virtual Result<NodeNews> advance(TimePoint now) = 0;
-  // Set when all nodes have come.
-  virtual const std::optional<Start>& start() const = 0;
+  // Node 0's message that all nodes have come; empty until then.
+  virtual const std::optional<Start>& start_message() const = 0;
 
-  // Tell the other nodes what happens here. Call them after start().
+  // Tell the other nodes what happens here. Call them when start_message() is set.
   virtual void report_exit(const WorkerExit& exit) = 0;     // once per worker
   virtual void report_failing(const std::string& why) = 0;  // at most once
   virtual void report_end(int exit_code) = 0;               // at most once
-  // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it after
-  // start().
+  // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it when
+  // start_message() is set.
   virtual void tell(const NodeMessage& message) = 0;
   // Node 0: sends a message to one other node.
   virtual void tell_node(int node, const NodeMessage& message) = 0;
   // Whether messages can reach this node, which is 0 for the other nodes.
   virtual bool is_connected(int node) const = 0;
-  // Whether the job has succeeded on all nodes. Empty while one of them still runs.
+  // Empty while a node is running. Then: whether the job has succeeded on all nodes.
   virtual std::optional<bool> outcome() const = 0;
 
   // To sleep, poll descriptor() for POLLIN, up to deadline().

@@ -35,7 +35,7 @@ struct Launcher {
   std::vector<NodeMessage> questions{};
   Status error{};
 
-  bool started() const { return link->start().has_value(); }
+  bool started() const { return link->start_message().has_value(); }
   void advance(TimePoint now) {
     if (!error.ok()) return;
     auto news = link->advance(now);
@@ -112,8 +112,8 @@ TEST_F(NodeLinks, StartWhenAllNodesHaveCome) {
   Launcher& third = other(2, 3, 1);
   run_until_started();
   for (const Launcher* launcher : {&zero, &second, &third}) {
-    EXPECT_THAT(launcher->link->start()->workers, ElementsAre(2, 4, 1));
-    EXPECT_EQ(launcher->link->start()->master_port, 99U);
+    EXPECT_THAT(launcher->link->start_message()->workers, ElementsAre(2, 4, 1));
+    EXPECT_EQ(launcher->link->start_message()->master_port, 99U);
   }
   EXPECT_THAT(second.notices.front(), HasSubstr("waiting for node 0 of 3 at 127.0.0.1:"));
   EXPECT_THAT(second.notices, ::testing::Contains("waiting for node 2 of 3"));

@@ -91,9 +91,10 @@ struct StackReport {
   friend bool operator==(const StackReport&, const StackReport&) = default;
 };
 
-// 0 →, after Over: send so many more pieces of your ranks' timeline, which is that of `job`. If
-// `first_event` is also the first event in the receiver's file, then both nodes have the same file,
-// and nothing is to be sent. 0 pieces: node 0 wants nothing more.
+// 0 →, after Over: asks for the next `pieces` pieces of the timeline file of the receiver's ranks.
+// `job` is the name of the job in that file. If `first_event` is also the first event in the
+// receiver's file, then both nodes have the same file, and nothing is to be sent. 0 pieces: node 0
+// wants nothing more.
 struct TimelineWanted {
   std::uint32_t pieces = 0;
   std::string job;

@@ -22,7 +22,7 @@ class OtherNode final : public NodeLink {
                                                    const NodeOptions& options, TimePoint now);
 
   Result<NodeNews> advance(TimePoint now) override;
-  const std::optional<Start>& start() const override { return start_; }
+  const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override { tell(exit); }
   void report_failing(const std::string& why) override;
   void report_end(int exit_code) override;

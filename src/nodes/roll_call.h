@@ -40,7 +40,7 @@ class RollCall {
   std::vector<int> workers() const;
   // The nodes whose workers run. A node that has left does not count.
   std::vector<int> running() const;
-  // Whether all nodes have ended, each with exit code 0. Empty while a node is running.
+  // Empty while a node is running. Then: whether all nodes have ended with exit code 0.
   std::optional<bool> outcome() const;
   bool has_ended(int node) const { return at(node).exit_code.has_value(); }
   std::string name(int node) const;  // such as "node 1 (hen)"

@@ -93,20 +93,22 @@ Result<std::int64_t> StoreServer::add(const std::string& key, std::int64_t delta
   return sum;
 }
 
-std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const {
+// `read` gets a ByteReader of the value.
+template <class Value, class Read>
+std::optional<Value> StoreServer::value_at(const std::string& key, const Read& read) const {
   const auto found = table_.find(key);
   if (!found.ok() || *found == nullptr) return {};
   ByteReader reader((*found)->bytes);
-  const auto value = reader.get<std::int64_t>();
-  return reader.ok() ? std::optional(value) : std::nullopt;
+  Value value = read(reader);
+  return reader.ok() ? std::optional(std::move(value)) : std::nullopt;
+}
+
+std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const {
+  return value_at<std::int64_t>(key, [](ByteReader& reader) { return reader.get<std::int64_t>(); });
 }
 
 std::optional<std::string> StoreServer::text_at(const std::string& key) const {
-  const auto found = table_.find(key);
-  if (!found.ok() || *found == nullptr) return {};
-  ByteReader reader((*found)->bytes);
-  std::string value = reader.get_text();
-  return reader.ok() ? std::optional(std::move(value)) : std::nullopt;
+  return value_at<std::string>(key, [](ByteReader& reader) { return reader.get_text(); });
 }
 
 std::vector<std::string> StoreServer::serve_ready() {

@@ -80,6 +80,8 @@ class StoreServer {
   StoreServer(std::string name, Descriptor epoll)
       : name_(std::move(name)), epoll_(std::move(epoll)) {}
   Status add_connection(Client client);
+  template <class Value, class Read>
+  std::optional<Value> value_at(const std::string& key, const Read& read) const;
   void read_requests(std::uint64_t id);
   void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
   void begin_wait(std::uint64_t id, StoreRequest request);

@@ -327,7 +327,7 @@ void FlowMember<Slots>::write_early() {
 }
 
 template <std::uint32_t Slots>
-std::optional<std::int64_t> FlowMember<Slots>::all_arrived() {
+std::optional<std::int64_t> FlowMember<Slots>::on_all_arrived() {
   ++hooks_;
   require(job_->arena(), step_ != job_->flow().misprediction_at, "a misprediction was not seen");
   return job_->flow().rounds;

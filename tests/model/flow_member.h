@@ -75,7 +75,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   using EntryBarrierType = EntryBarrierWithBug<Slots>;
   void stage(std::int64_t window);
   void enter(EntryBarrierType& entry_barrier);
-  std::optional<std::int64_t> all_arrived();
+  std::optional<std::int64_t> on_all_arrived();
   bool take(std::int64_t round);
   bool reduce(std::int64_t window);
   void fetch(std::int64_t window);

@@ -149,7 +149,7 @@ bool SimulatedWorker::make_progress() {
     again = read_board(membership) || again;
     again = go_on_across_hosts(membership) || again;
     if (is_over(membership)) continue;
-    again = finish(membership) || again;
+    again = try_complete_step(membership) || again;
   }
   return again && !dependencies_.referee.problem();
 }
@@ -376,7 +376,7 @@ void SimulatedWorker::agree(Membership& membership) {
 
 // Completes a decision that all members have entered. One half of the simulated algorithms complete
 // at once, the other half after all members have written that they are done.
-bool SimulatedWorker::finish(Membership& membership) {
+bool SimulatedWorker::try_complete_step(Membership& membership) {
   if (!membership.attempt || membership.attempt->state != Attempt::State::kAgreed) return false;
   if (dependencies_.referee.problem()) return false;
   if (membership.enters && dependencies_.random.chance(10)) {  // the step takes its time

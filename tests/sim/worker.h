@@ -132,7 +132,7 @@ class SimulatedWorker {
   void mispredict(Membership& membership);
   void agree(Membership& membership);
   bool has_our_word(const Membership& membership, const Attempt& attempt, int member);
-  bool finish(Membership& membership);
+  bool try_complete_step(Membership& membership);
   bool say_done_and_check_all(Membership& membership, Attempt& attempt);
   void end_step(Membership& membership, const Attempt& attempt);
 

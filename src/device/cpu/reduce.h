@@ -32,8 +32,8 @@ struct Reduction {
 // - float16 and bfloat16 are scaled and accumulated in float32 and rounded once, to nearest even.
 //   float32 and float64 are scaled in their own type.
 // - Integers wrap in two's complement. Their average is the 64-bit sum, divided and truncated
-// toward zero. Each
-//   scaling is done in float64, truncated toward zero and clamped to the range of the type.
+//   toward zero. Each scaling is done in float64, truncated toward zero and clamped to the range of
+//   the type.
 // - bool: sum and max are "or", product and min are "and"; any non-zero byte counts as true. A
 //   scale of 0 makes everything false; other scales change nothing.
 // - If any input is NaN, min and max are NaN. The bits of a NaN result are unspecified.

@@ -113,8 +113,8 @@ void SharedHeap::keep_at_most(std::size_t bytes) {
 }
 
 bool SharedHeap::is_unshared(std::span<const std::byte> memory) const {
-  auto exposure = exposure_.lock();
-  return std::ranges::any_of(exposure->unshared_pages,
+  auto sharing = sharing_.lock();
+  return std::ranges::any_of(sharing->unshared_pages,
                              [&](const auto& range) { return overlap(range, memory); });
 }
 
@@ -171,8 +171,8 @@ Status SharedHeap::unshare(std::span<const std::byte> memory) {
         "the memory must be in the heap");
   const auto pages = pages_of(memory);
   {
-    auto exposure = exposure_.lock();
-    for (const HeapPin* const pin : exposure->pins)
+    auto sharing = sharing_.lock();
+    for (const HeapPin* const pin : sharing->pins)
       for (const auto& pinned : pin->pinned_memory_)
         if (overlap(pages, pinned))
           return Status::retry("another step exposes memory in these pages");
@@ -180,8 +180,8 @@ Status SharedHeap::unshare(std::span<const std::byte> memory) {
       return other.data() == pages.data() && other.size() == pages.size();
     };
     // If make_private() failed in an earlier call, the pages are already in the list.
-    if (!std::ranges::any_of(exposure->unshared_pages, is_same))
-      exposure->unshared_pages.push_back(pages);
+    if (!std::ranges::any_of(sharing->unshared_pages, is_same))
+      sharing->unshared_pages.push_back(pages);
     any_unshared_ = true;
   }
   return segment_->make_private(const_cast<std::byte*>(pages.data()), pages.size());
@@ -191,22 +191,22 @@ bool SharedHeap::overlaps_heap(std::span<const std::byte> memory) const {
   return overlap(memory, {segment_->data(), segment_->size()});
 }
 
-HeapPin::HeapPin(SharedHeap& heap) : heap_(heap) { heap_.exposure_.lock()->pins.push_back(this); }
+HeapPin::HeapPin(SharedHeap& heap) : heap_(heap) { heap_.sharing_.lock()->pins.push_back(this); }
 
-HeapPin::~HeapPin() { std::erase(heap_.exposure_.lock()->pins, this); }
+HeapPin::~HeapPin() { std::erase(heap_.sharing_.lock()->pins, this); }
 
 void HeapPin::pin(const Memory& memory) {
   unpin();
   if (!std::ranges::any_of(memory, [&](const auto& part) { return heap_.overlaps_heap(part); }))
     return;
-  auto exposure = heap_.exposure_.lock();
+  auto sharing = heap_.sharing_.lock();
   pinned_memory_ = memory;
   is_set_ = true;
 }
 
 void HeapPin::unpin() {
   if (!is_set_) return;
-  auto exposure = heap_.exposure_.lock();
+  auto sharing = heap_.sharing_.lock();
   pinned_memory_ = {};
   is_set_ = false;
 }

@@ -86,7 +86,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   bool overlaps_heap(std::span<const std::byte> memory) const;
 
   friend class HeapPin;
-  struct Exposure {
+  struct SharingState {
     std::vector<std::span<const std::byte>> unshared_pages;
     std::vector<const HeapPin*> pins;
   };
@@ -95,7 +95,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const std::size_t kept_bytes_max_;
   const int owner_pid_;
   Guarded<Zones> zones_;
-  mutable Guarded<Exposure> exposure_;
+  mutable Guarded<SharingState> sharing_;
   std::atomic<bool> any_unshared_ = false;  // unshared_pages has entries; read without the lock
 };
 
@@ -119,7 +119,7 @@ class HeapPin {
  private:
   friend class SharedHeap;
   SharedHeap& heap_;
-  Memory pinned_memory_;  // guarded by the heap's exposure_; only our thread writes it
+  Memory pinned_memory_;  // guarded by the heap's sharing_; only our thread writes it
   bool is_set_ = false;
 };
 

@@ -29,7 +29,7 @@ class WaitPolicy {
   };
 
   // While spinning:
-  static constexpr auto kSpin = std::chrono::microseconds(100);
+  static constexpr auto kSpin = std::chrono::microseconds(100);  // at least, before a sleep
   static constexpr auto kSpinBeforeYields = std::chrono::microseconds(5);
   static constexpr int kChecks = 64;             // checks before the first pause
   static constexpr int kPollsBeforeReading = 4;  // polls before the clock is first read
