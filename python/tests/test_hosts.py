@@ -30,8 +30,8 @@ WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE /
 CALLING = """
 import os
 import numpy as np
-from numpy_frontend import api
-hvd = api(True)
+from numpy_frontend import make_api
+hvd = make_api(True)
 hvd.init()
 hvd.barrier()
 print(f"rank {hvd.rank()} is process {os.getpid()}", flush=True)
@@ -42,8 +42,8 @@ while True:
 TIMED_CALLS = """
 import time
 import numpy as np
-from numpy_frontend import api
-hvd = api(True)
+from numpy_frontend import make_api
+hvd = make_api(True)
 hvd.init()
 for step in range(20):
     if hvd.rank() == step % 2:
@@ -54,8 +54,8 @@ CANARY = b"a tensor in clear"
 CALL = b"a name that nobody else uses"
 BROADCASTING = f"""
 import numpy as np
-from numpy_frontend import api
-hvd = api(True)
+from numpy_frontend import make_api
+hvd = make_api(True)
 hvd.init()
 canaries = np.tile(np.frombuffer({CANARY!r}, np.uint8), 1 << 16)
 own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
@@ -65,8 +65,8 @@ assert (hvd.broadcast(own, 0, name={CALL.decode()!r}) == canaries).all()
 CHECKING = """
 import os, sys
 import numpy as np
-from numpy_frontend import api
-hvd = api(True)
+from numpy_frontend import make_api
+hvd = make_api(True)
 hvd.init()
 own = np.arange(30_000, dtype=np.int64) * (hvd.rank() + 1)
 expected = np.arange(30_000, dtype=np.int64) * (hvd.size() * (hvd.size() + 1) // 2)
