@@ -9,6 +9,7 @@
 #include <string>
 
 #include "diagnosis/worker_report.h"
+#include "launcher/node_link_in_test.h"
 
 namespace farandole {
 namespace {
@@ -20,27 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr TimePoint kStart{seconds(1000)};
-
-// Keeps the messages to the other nodes.
-class FakeLink final : public NodeLink {
- public:
-  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
-  const std::optional<Start>& start_message() const override { return start_; }
-  void report_exit(const WorkerExit& /*exit*/) override {}
-  void report_failing(const std::string& /*why*/) override {}
-  void report_end(int /*exit_code*/) override {}
-  void tell(const NodeMessage& message) override { told.push_back(message); }
-  void tell_node(int /*node*/, const NodeMessage& /*message*/) override {}
-  bool is_connected(int /*node*/) const override { return true; }
-  std::optional<bool> outcome() const override { return std::nullopt; }
-  int descriptor() const override { return -1; }
-  TimePoint deadline() const override { return TimePoint::max(); }
-
-  std::vector<NodeMessage> told;
-
- private:
-  std::optional<Start> start_;
-};
 
 // A launcher of a job on three nodes with 2, 1 and 1 workers. There is no py-spy.
 class Launcher {
@@ -67,14 +47,19 @@ class Launcher {
     report.calls = {call};
     report.wait = {.handle = 1, .since = kStart, .until = {}};
   }
-  std::vector<NodeMessage> take_told() { return std::exchange(link.told, {}); }
+  std::vector<NodeMessage> take_told() {
+    std::vector<NodeMessage> messages;
+    for (auto& [node, message] : std::exchange(link.told, {}))
+      messages.push_back(std::move(message));
+    return messages;
+  }
   // Answers the questions, and gives the answers to `asker`.
   void answer(const std::vector<NodeMessage>& questions, Launcher& asker, TimePoint now) {
     for (const NodeMessage& question : questions) reports.handle(question, now);
     for (const NodeMessage& answer : take_told()) asker.reports.handle(answer, now);
   }
 
-  FakeLink link;
+  NodeLinkInTest link;
   std::unique_ptr<WorkerReports> worker_reports = *WorkerReports::create(4);
   std::vector<WatchedWorker> workers;
   std::vector<std::string> lines;

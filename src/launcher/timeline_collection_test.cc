@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
+#include "launcher/node_link_in_test.h"
 
 namespace farandole {
 namespace {
@@ -27,30 +27,6 @@ using ::testing::SizeIs;
 
 constexpr TimePoint kStart{seconds(1000)};
 
-// Keeps the messages to the other nodes, by node; −1: to all.
-class FakeLink final : public NodeLink {
- public:
-  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
-  const std::optional<Start>& start_message() const override { return start_; }
-  void report_exit(const WorkerExit& /*exit*/) override {}
-  void report_failing(const std::string& /*why*/) override {}
-  void report_end(int /*exit_code*/) override {}
-  void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
-  void tell_node(int node, const NodeMessage& message) override {
-    told.emplace_back(node, message);
-  }
-  bool is_connected(int node) const override { return !gone.contains(node); }
-  std::optional<bool> outcome() const override { return true; }
-  int descriptor() const override { return -1; }
-  TimePoint deadline() const override { return TimePoint::max(); }
-
-  std::vector<std::pair<int, NodeMessage>> told;
-  std::set<int> gone;
-
- private:
-  std::optional<Start> start_;
-};
-
 std::string line_of(int rank, const std::string& name = "x") {
   return format_text("{{\"ph\":\"B\",\"ts\":1.000,\"pid\":{},\"tid\":9,\"name\":\"{}\"}},\n", rank,
                      name);
@@ -62,7 +38,7 @@ struct Node {
       : collection({.node = node, .workers = {2, 1, 1}}, link, {path, bytes_max},
                    [this](const std::string& line) { lines.push_back(line); }) {}
 
-  FakeLink link;
+  NodeLinkInTest link;
   std::vector<std::string> lines;
   TimelineCollection collection;
 };

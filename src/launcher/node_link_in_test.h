@@ -1,0 +1,37 @@
+// For tests: a link to the launchers of the other nodes that keeps what it is told.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nodes/node_link.h"
+
+namespace farandole {
+
+class NodeLinkInTest final : public NodeLink {
+ public:
+  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
+  const std::optional<Start>& start_message() const override { return start_; }
+  void report_exit(const WorkerExit& /*exit*/) override {}
+  void report_failing(const std::string& /*why*/) override {}
+  void report_end(int /*exit_code*/) override {}
+  void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
+  void tell_node(int node, const NodeMessage& message) override {
+    told.emplace_back(node, message);
+  }
+  bool is_connected(int node) const override { return !gone.contains(node); }
+  std::optional<bool> outcome() const override { return true; }
+  int descriptor() const override { return -1; }
+  TimePoint deadline() const override { return TimePoint::max(); }
+
+  std::vector<std::pair<int, NodeMessage>> told;  // by node; −1: tell()
+  std::set<int> gone;                             // nodes that are not connected
+
+ private:
+  std::optional<Start> start_;
+};
+
+}  // namespace farandole
