@@ -13,6 +13,7 @@
 #include "base/whole_number.h"
 #include "foreign_flags.h"
 #include "launcher/worker_environment.h"
+#include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
 #include "system_files.h"
 
@@ -87,6 +88,16 @@ std::string overriding_variable(std::string_view name) {
     for (const auto& [variable, value] : variables)
       if (variable == name) return variable;
   return {};
+}
+
+Status check_ports(const std::string& text, int workers) {
+  FARANDOLE_TRY_ASSIGN(const PortRange range, parse_ports(text));
+  const int ports = range.last - range.first + 1;
+  if (range.first == 0 || ports >= workers) return {};
+  return Status::fix_call(format_text(
+      "FARANDOLE_PORTS (--ports) has {} of the {} ports that the workers of this host need; give a "
+      "range such as {}-{}, or a larger one if the program makes groups of its own",
+      ports, workers, range.first, range.first + workers - 1));
 }
 
 // Parses "NAME=VALUE", or "NAME", which means the value of this variable in the launcher's
@@ -261,6 +272,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   if (job.nodes) {
     job.nodes->workers = job.workers;
     job.nodes->start_timeout = knobs.start_timeout;
+    FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
   }
   job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
   return job;

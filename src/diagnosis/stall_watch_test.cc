@@ -11,6 +11,7 @@
 namespace farandole {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -48,6 +49,19 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(tick_after(19).lines, IsEmpty());
   EXPECT_THAT(tick_after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 40.0 s"));
   EXPECT_THAT(tick_after(39).lines, IsEmpty());
+}
+
+// Two ranks wait for rank 2. Their times come from different hosts, so now the one and now the
+// other seems to have waited for longer.
+TEST_F(StallWatchTest, AStallIsKnownAlsoIfAnotherRankSeemsToHaveWaitedForLonger) {
+  workers_.push_back(workers_[1]);
+  workers_[1] = workers_[0];
+  int warnings = 0;
+  for (int second = 1; second <= 45; ++second) {
+    workers_[0].report.calls[0].submitted = TimePoint(seconds(1000)) + milliseconds(second % 2);
+    if (!tick_after(1).lines.empty()) ++warnings;
+  }
+  EXPECT_EQ(warnings, 3) << "after 10, 20 and 40 s";
 }
 
 TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {

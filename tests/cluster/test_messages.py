@@ -96,6 +96,14 @@ WRONG_RUNS = {
     "-n 2 --tag-rank 1-0 true": (
         '--tag-rank "1-0": "1-0" is neither a rank such as 3 nor a range such as 2-3'
     ),
+    "-n 2 --join a:1 --nodes 2 --node 0 --secret s --ports 20000 true": (
+        "FARANDOLE_PORTS (--ports) has 1 of the 2 ports that the workers of this host need; give a "
+        "range such as 20000-20001, or a larger one if the program makes groups of its own"
+    ),
+    "-n 2 --join a:1 --nodes 2 --node 0 --secret s --ports 2-1 true": (
+        'FARANDOLE_PORTS is "2-1"; it must be a port from 1 to 65535, or a range such as '
+        "20000-20099"
+    ),
     "-n 2 --tag-rank 0, true": (
         '--tag-rank "0,": "" is neither a rank such as 3 nor a range such as 2-3'
     ),

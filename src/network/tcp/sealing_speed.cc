@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr int kRecordBytes = 16 * 1024;
+constexpr int kSealedRecordBytes = 16 * 1024;
 
 struct FreeContext {
   void operator()(EVP_CIPHER_CTX* context) const { ::EVP_CIPHER_CTX_free(context); }
@@ -21,7 +21,8 @@ bool seal_record(EVP_CIPHER_CTX* context, std::vector<unsigned char>& record) {
   int bytes = 0;
   int rest = 0;
   return ::EVP_EncryptInit_ex(context, nullptr, nullptr, nullptr, kNonce.data()) == 1 &&
-         ::EVP_EncryptUpdate(context, record.data(), &bytes, record.data(), kRecordBytes) == 1 &&
+         ::EVP_EncryptUpdate(context, record.data(), &bytes, record.data(), kSealedRecordBytes) ==
+             1 &&
          ::EVP_EncryptFinal_ex(context, record.data(), &rest) == 1 &&
          ::EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, static_cast<int>(tag.size()),
                                tag.data()) == 1;
@@ -32,7 +33,7 @@ bool seal_record(EVP_CIPHER_CTX* context, std::vector<unsigned char>& record) {
 Result<double> measure_sealing_speed(std::chrono::milliseconds time) {
   const std::array<unsigned char, 16> key{};
   const std::unique_ptr<EVP_CIPHER_CTX, FreeContext> context(::EVP_CIPHER_CTX_new());
-  std::vector<unsigned char> record(kRecordBytes);
+  std::vector<unsigned char> record(kSealedRecordBytes);
   bool works = context && ::EVP_EncryptInit_ex(context.get(), ::EVP_aes_128_gcm(), nullptr,
                                                key.data(), nullptr) == 1;
   const auto begin = std::chrono::steady_clock::now();
@@ -40,7 +41,7 @@ Result<double> measure_sealing_speed(std::chrono::milliseconds time) {
   double bytes = 0;
   do {
     works = works && seal_record(context.get(), record);
-    bytes += kRecordBytes;
+    bytes += kSealedRecordBytes;
     passed = std::chrono::steady_clock::now() - begin;
   } while (works && passed < time);
   if (!works) return Status::stop("OpenSSL cannot seal with AES-128-GCM");

@@ -1,4 +1,4 @@
-#include "formation/listen_knobs.h"
+#include "network/tcp/listen_knobs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

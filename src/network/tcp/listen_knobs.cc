@@ -1,4 +1,4 @@
-#include "formation/listen_knobs.h"
+#include "network/tcp/listen_knobs.h"
 
 #include <algorithm>
 #include <charconv>
