@@ -15,6 +15,7 @@
 
 #include "base/format.h"
 #include "launcher/node_link_in_test.h"
+#include "timeline/trace_line_in_test.h"
 
 namespace farandole {
 namespace {
@@ -26,11 +27,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr TimePoint kStart{seconds(1000)};
-
-std::string line_of(int rank, const std::string& name = "x") {
-  return format_text("{{\"ph\":\"B\",\"ts\":1.000,\"pid\":{},\"tid\":9,\"name\":\"{}\"}},\n", rank,
-                     name);
-}
 
 // The launcher of one of three nodes with 2, 1 and 1 workers.
 struct Node {
@@ -100,9 +96,9 @@ TEST_F(TimelineCollectionTest, OnlyNodeZeroSaysThatNothingIsCollected) {
 }
 
 TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
-  write(path(0), line_of(0) + line_of(1));
-  write(path(1), line_of(2) + line_of(2, "y"));
-  write(path(2), line_of(3));
+  write(path(0), trace_line_of(0) + trace_line_of(1));
+  write(path(1), trace_line_of(2) + trace_line_of(2, "y"));
+  write(path(2), trace_line_of(3));
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, path(2));
@@ -114,14 +110,15 @@ TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
     EXPECT_TRUE(node->collection.is_over());
     EXPECT_THAT(node->lines, IsEmpty());
   }
-  EXPECT_EQ(read(path(0)), line_of(0) + line_of(1) + line_of(2) + line_of(2, "y") + line_of(3));
-  EXPECT_EQ(read(path(1)), line_of(2) + line_of(2, "y")) << "the file stays";
+  EXPECT_EQ(read(path(0)), trace_line_of(0) + trace_line_of(1) + trace_line_of(2) +
+                               trace_line_of(2, "y") + trace_line_of(3));
+  EXPECT_EQ(read(path(1)), trace_line_of(2) + trace_line_of(2, "y")) << "the file stays";
 }
 
 TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
-  std::string lines = line_of(2, std::string(150'000, 'z'));
-  for (int i = 0; i < 20'000; ++i) lines += line_of(2, std::to_string(i));
-  write(path(0), line_of(0));
+  std::string lines = trace_line_of(2, std::string(150'000, 'z'));
+  for (int i = 0; i < 20'000; ++i) lines += trace_line_of(2, std::to_string(i));
+  write(path(0), trace_line_of(0));
   write(path(1), lines);
   Node zero(0, path(0));
   Node one(1, path(1));
@@ -133,7 +130,7 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
 }
 
 TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
-  write(path(1), line_of(2, std::string(200'000, 'z')));
+  write(path(1), trace_line_of(2, std::string(200'000, 'z')));
   Node one(1, path(1));
   one.collection.begin("", kStart);
   EXPECT_THAT(one.link.told, IsEmpty());
@@ -150,24 +147,27 @@ TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
 }
 
 TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
-  write(path(0), line_of(2) + line_of(0) + line_of(1));  // node 1 has the file, too
-  write(path(1), line_of(3));
+  write(path(0),
+        trace_line_of(2) + trace_line_of(0) + trace_line_of(1));  // node 1 has the file, too
+  write(path(1), trace_line_of(3));
   Node zero(0, path(0));
   Node one(1, path(0));
   Node two(2, path(1));
   zero.collection.begin("job", kStart);
   carry(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
-  EXPECT_EQ(read(path(0)), line_of(2) + line_of(0) + line_of(1) + line_of(3));
+  EXPECT_EQ(read(path(0)),
+            trace_line_of(2) + trace_line_of(0) + trace_line_of(1) + trace_line_of(3));
   // Nodes 1 and 2 share a file: each of them sends its own ranks.
-  write(folder_ + "/a", line_of(0));
-  write(folder_ + "/b", line_of(3) + line_of(2) + line_of(3, "y"));
+  write(folder_ + "/a", trace_line_of(0));
+  write(folder_ + "/b", trace_line_of(3) + trace_line_of(2) + trace_line_of(3, "y"));
   Node first(0, folder_ + "/a");
   Node second(1, folder_ + "/b");
   Node third(2, folder_ + "/b");
   first.collection.begin("job", kStart);
   carry(first, {&second, &third});
-  EXPECT_EQ(read(folder_ + "/a"), line_of(0) + line_of(2) + line_of(3) + line_of(3, "y"));
+  EXPECT_EQ(read(folder_ + "/a"),
+            trace_line_of(0) + trace_line_of(2) + trace_line_of(3) + trace_line_of(3, "y"));
 }
 
 TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
@@ -196,8 +196,8 @@ TEST_F(TimelineCollectionTest, NodeZeroSaysThatItsOwnFileIsMissing) {
 }
 
 TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
-  write(path(0), line_of(0));
-  write(path(1), line_of(2), "another job");
+  write(path(0), trace_line_of(0));
+  write(path(1), trace_line_of(2), "another job");
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");  // it has no timeline
@@ -210,7 +210,7 @@ TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
 }
 
 TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
-  write(path(0), line_of(0));
+  write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin("job", kStart);
   EXPECT_EQ(zero.collection.deadline(), kStart + seconds(5));
@@ -220,7 +220,7 @@ TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
   zero.link.gone = {1};
   zero.collection.time_passed(kStart + seconds(6));
   EXPECT_FALSE(zero.collection.is_over());
-  zero.collection.handle(TimelinePiece{2, line_of(3)}, kStart + seconds(20));
+  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kStart + seconds(20));
   EXPECT_EQ(zero.collection.deadline(), kStart + seconds(50));
   zero.collection.time_passed(kStart + seconds(49));
   EXPECT_FALSE(zero.collection.is_over());
@@ -229,7 +229,7 @@ TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
   const std::string lacks = "the timeline `" + path(0) + "` may lack events of ";
   EXPECT_THAT(zero.lines, ElementsAre(::testing::_, lacks + "node 1: its launcher has ended",
                                       lacks + "node 2: its launcher has sent nothing for 30 s"));
-  EXPECT_EQ(read(path(0)), line_of(0) + line_of(3));
+  EXPECT_EQ(read(path(0)), trace_line_of(0) + trace_line_of(3));
 }
 
 TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
@@ -247,7 +247,7 @@ TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
 }
 
 TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
-  write(path(0), line_of(0));
+  write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin("job", kStart);
   zero.collection.give_up("SIGINT has ended the collection");
@@ -258,14 +258,14 @@ TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
 }
 
 TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
-  write(path(0), line_of(0));
+  write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin("job", kStart);
   const Descriptor other(::open(path(0).c_str(), O_RDWR | O_CLOEXEC));
   struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
   ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
-  zero.collection.handle(TimelinePiece{1, line_of(2)}, kStart);
-  zero.collection.handle(TimelinePiece{2, line_of(3)}, kStart);
+  zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kStart);
+  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kStart);
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
               ElementsAre("the timeline `" + path(0) +
@@ -275,11 +275,11 @@ TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
 
 TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
   constexpr std::size_t kBytesMax = 100'000;
-  write(path(0), line_of(0));
+  write(path(0), trace_line_of(0));
   Node zero(0, path(0), kBytesMax);
   zero.collection.begin("job", kStart);
   std::string lines;
-  while (lines.size() < 50'000) lines += line_of(2);
+  while (lines.size() < 50'000) lines += trace_line_of(2);
   for (int i = 0; i < 100; ++i) zero.collection.handle(TimelinePiece{1, lines}, kStart);
   zero.collection.handle(TimelineEnd{2, ""}, kStart);
   EXPECT_TRUE(zero.collection.is_over());
@@ -289,16 +289,16 @@ TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
 }
 
 TEST_F(TimelineCollectionTest, TextsOfOtherRanksAndOtherTextsAreNotWritten) {
-  write(path(0), line_of(0));
+  write(path(0), trace_line_of(0));
   const std::string before = read(path(0));
   for (const std::string& text :
-       {line_of(0), line_of(2) + line_of(3), std::string("nonsense\n"), std::string("\n"),
-        std::string(300'000, 'z'), "]\n" + line_of(2)}) {
+       {trace_line_of(0), trace_line_of(2) + trace_line_of(3), std::string("nonsense\n"),
+        std::string("\n"), std::string(300'000, 'z'), "]\n" + trace_line_of(2)}) {
     Node zero(0, path(0));
     zero.collection.begin("job", kStart);
     zero.collection.handle(TimelinePiece{1, text}, kStart);
-    zero.collection.handle(TimelinePiece{1, line_of(2)}, kStart);
-    zero.collection.handle(TimelinePiece{9, line_of(2)}, kStart);
+    zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kStart);
+    zero.collection.handle(TimelinePiece{9, trace_line_of(2)}, kStart);
     zero.collection.handle(TimelineEnd{9, "no such node"}, kStart);
     zero.collection.handle(TimelineEnd{2, ""}, kStart);
     EXPECT_TRUE(zero.collection.is_over());

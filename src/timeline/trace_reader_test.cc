@@ -8,16 +8,11 @@
 #include <fstream>
 #include <string>
 
-#include "base/format.h"
 #include "timeline/trace_file.h"
+#include "timeline/trace_line_in_test.h"
 
 namespace farandole {
 namespace {
-
-std::string line_of(int rank, const std::string& name = "x") {
-  return format_text("{{\"ph\":\"B\",\"ts\":1.000,\"pid\":{},\"tid\":9,\"name\":\"{}\"}},\n", rank,
-                     name);
-}
 
 class TraceReaderTest : public ::testing::Test {
  protected:
@@ -46,43 +41,45 @@ class TraceReaderTest : public ::testing::Test {
 };
 
 TEST_F(TraceReaderTest, ReturnsTheLinesOfItsRanks) {
-  write(line_of(0) + line_of(2) + line_of(1) + line_of(3) + line_of(2, "y"));
-  EXPECT_EQ(read({.first_rank = 1, .ranks = 2}), line_of(2) + line_of(1) + line_of(2, "y"));
-  EXPECT_EQ(read({.first_rank = 0, .ranks = 1}), line_of(0)) << "the head is not an event";
+  write(trace_line_of(0) + trace_line_of(2) + trace_line_of(1) + trace_line_of(3) +
+        trace_line_of(2, "y"));
+  EXPECT_EQ(read({.first_rank = 1, .ranks = 2}),
+            trace_line_of(2) + trace_line_of(1) + trace_line_of(2, "y"));
+  EXPECT_EQ(read({.first_rank = 0, .ranks = 1}), trace_line_of(0)) << "the head is not an event";
   EXPECT_EQ(read({.first_rank = 4, .ranks = 9}), "");
 }
 
 TEST_F(TraceReaderTest, ReadsLongFilesAndLongLines) {
-  const std::string long_line = line_of(2, std::string(200'000, 'z'));
+  const std::string long_line = trace_line_of(2, std::string(200'000, 'z'));
   std::string lines;
   std::string own;
   for (int i = 0; i < 5000; ++i) {
-    lines += line_of(1) + line_of(2, std::to_string(i));
-    own += line_of(2, std::to_string(i));
+    lines += trace_line_of(1) + trace_line_of(2, std::to_string(i));
+    own += trace_line_of(2, std::to_string(i));
   }
-  write(lines + long_line + line_of(2));
-  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), own + long_line + line_of(2));
+  write(lines + long_line + trace_line_of(2));
+  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), own + long_line + trace_line_of(2));
 }
 
 TEST_F(TraceReaderTest, DropsTheLineOfAKilledRank) {
-  write(line_of(2));
+  write(trace_line_of(2));
   std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - kTraceEnd.size());
-  std::ofstream(path(), std::ios::app) << line_of(2).substr(0, 20);
-  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), line_of(2));
+  std::ofstream(path(), std::ios::app) << trace_line_of(2).substr(0, 20);
+  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), trace_line_of(2));
 }
 
 TEST_F(TraceReaderTest, DropsLinesThatAreTooLong) {
-  write(line_of(2));
+  write(trace_line_of(2));
   std::ofstream(path(), std::ios::app) << std::string(3 * kTraceLineBytesMax, 'z') << "\n";
-  std::ofstream(path(), std::ios::app) << line_of(2, "y");
-  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), line_of(2) + line_of(2, "y"));
+  std::ofstream(path(), std::ios::app) << trace_line_of(2, "y");
+  EXPECT_EQ(read({.first_rank = 2, .ranks = 1}), trace_line_of(2) + trace_line_of(2, "y"));
 }
 
 TEST_F(TraceReaderTest, ReadsNothingThatIsAddedOrCutLater) {
-  write(line_of(2));
+  write(trace_line_of(2));
   auto reader = TraceReader::open(path(), "one", {.first_rank = 2, .ranks = 1});
-  write(line_of(2, std::string(1000, 'y')));
-  EXPECT_EQ(reader->next().value(), line_of(2));
+  write(trace_line_of(2, std::string(1000, 'y')));
+  EXPECT_EQ(reader->next().value(), trace_line_of(2));
   EXPECT_TRUE(reader->at_end());
   auto other = TraceReader::open(path(), "one", {.first_rank = 2, .ranks = 1});
   std::filesystem::resize_file(path(), 0);
@@ -93,9 +90,9 @@ TEST_F(TraceReaderTest, ReadsNothingThatIsAddedOrCutLater) {
 TEST_F(TraceReaderTest, KnowsTheFirstEvent) {
   write("");
   EXPECT_EQ(TraceReader::open(path(), "one", {})->first_event(), "");
-  write(line_of(3) + line_of(2));
+  write(trace_line_of(3) + trace_line_of(2));
   const auto reader = TraceReader::open(path(), "one", {.first_rank = 2, .ranks = 1});
-  EXPECT_EQ(reader->first_event() + "\n", line_of(3));
+  EXPECT_EQ(reader->first_event() + "\n", trace_line_of(3));
 }
 
 TEST_F(TraceReaderTest, OtherFilesAreErrors) {
@@ -107,7 +104,7 @@ TEST_F(TraceReaderTest, OtherFilesAreErrors) {
   };
   EXPECT_EQ(status_of(path()), cannot(path(), "No such file or directory"));
   EXPECT_EQ(status_of("/dev/null"), cannot("/dev/null", "it is not a regular file"));
-  write(line_of(2));
+  write(trace_line_of(2));
   EXPECT_EQ(status_of(path()), cannot(path(), "it is not the timeline of this job"));
   std::ofstream(path()) << "of yesterday";
   EXPECT_EQ(status_of(path()), cannot(path(), "it is not the timeline of this job"));
