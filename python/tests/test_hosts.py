@@ -202,8 +202,8 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
         os.kill(int(found[1]), signal.SIGKILL)
         for other, launcher in enumerate(launchers):
             texts[other] += launcher.communicate(timeout=HANG_SECONDS)[0]
-    assert launchers[node].returncode == 128 + signal.SIGKILL
-    assert launchers[1 - node].returncode != 0
+    assert launchers[node].returncode == 128 + signal.SIGKILL, texts
+    assert launchers[1 - node].returncode != 0, texts
     survivors = [(3, 1)[other] - (other == node) for other in range(2)]
     for text, count in zip(texts, survivors, strict=True):
         assert f"rank {rank} (pid {found[1]})" in text, text

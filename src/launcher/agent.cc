@@ -151,8 +151,8 @@ class Agent {
   StallReports stalls_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint last_memory_sample_ = now();
-  Status nodes_failure_;       // why this node cannot take part in the job
-  std::string other_failure_;  // the first failure of another node
+  Status nodes_failure_;                      // why this node cannot take part in the job
+  std::optional<NodeFailure> other_failure_;  // the first failure of another node
   bool told_own_failure_ = false;
   int last_signal_ = 0;  // the last signal that asked the job to end
   bool user_stopped_job_ = false;
@@ -176,7 +176,7 @@ int Agent::run() {
   if (prepared) started = start_all();
   if (!started.ok()) {
     output_.error(started.message());
-    if (nodes_) nodes_->link().report_failing(started.message());
+    if (nodes_) nodes_->link().report_failing({.why = started.message()});
     return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   std::vector<pid_t> pids;
@@ -262,7 +262,7 @@ void Agent::serve_nodes() {
     if (timelines_) timelines_->handle(question, now());
   }
   for (const auto& failure : news->failures) {
-    if (other_failure_.empty()) other_failure_ = failure;
+    if (!other_failure_ || failure.has_caused(*other_failure_)) other_failure_ = failure;
     if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
   }
 }
@@ -271,10 +271,10 @@ void Agent::serve_nodes() {
 // it.
 void Agent::tell_other_nodes() {
   if (!nodes_ || told_own_failure_) return;
-  const std::string failure = supervision_->own_failure();
-  if (failure.empty()) return;
+  const auto failure = supervision_->own_failure();
+  if (!failure) return;
   told_own_failure_ = true;
-  nodes_->link().report_failing(failure);
+  nodes_->link().report_failing(*failure);
 }
 
 Status Agent::begin_output() {
@@ -627,7 +627,7 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
   bool told = exit_code != 0;
   std::optional<TimePoint> limit;
   while (!link.outcome() && !foreground_is_gone_ && !skip_waits_) {
-    if (!limit && (exit_code != 0 || !other_failure_.empty())) limit = now() + kOtherNodesTime;
+    if (!limit && (exit_code != 0 || other_failure_)) limit = now() + kOtherNodesTime;
     if (limit && now() >= *limit) break;
     if (!told && now() >= start + kQuietWait) {
       told = true;
@@ -640,9 +640,9 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
   }
   if (exit_code != 0 || link.outcome() == true) return exit_code;
   output_.error("the workers of this node have succeeded, but the job has failed: " +
-                (!other_failure_.empty() ? other_failure_
-                 : skip_waits_           ? signal_name(last_signal_) + " has ended it"
-                                         : "the other nodes have not ended"));
+                (other_failure_ ? other_failure_->why
+                 : skip_waits_  ? signal_name(last_signal_) + " has ended it"
+                                : "the other nodes have not ended"));
   return skip_waits_ ? 128 + last_signal_ : 1;
 }
 

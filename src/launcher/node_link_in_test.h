@@ -16,7 +16,7 @@ class NodeLinkInTest final : public NodeLink {
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& /*exit*/) override {}
-  void report_failing(const std::string& /*why*/) override {}
+  void report_failing(const NodeFailure& /*failure*/) override {}
   void report_end(int /*exit_code*/) override {}
   void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
   void tell_node(int node, const NodeMessage& message) override {

@@ -46,9 +46,14 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end) {
   ended_ranks_.push_back(rank);
   --living_count_;
   if (living_count_ == 0) deadline_.reset();
-  if (!failed || state_ != State::kRunning) return {};
-  first_failed_rank_ = rank;
-  if (living_count_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
+  if (!failed) return {};
+  if (state_ == State::kRunning) {
+    first_failed_rank_ = rank;
+    if (living_count_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
+  } else if (has_caused_other_failure(rank)) {
+    first_failed_rank_ = rank;
+    other_failure_.reset();
+  }
   return {};
 }
 
@@ -106,11 +111,12 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
 
 // After the failure, the engine's errors usually end the workers. The deadline is for programs that
 // do not use the engine.
-Actions Supervision::other_node_failed(const std::string& why, TimePoint now) {
+Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now) {
+  if (other_failure_ && failure.has_caused(*other_failure_)) other_failure_ = failure;
   if (state_ != State::kRunning || finished()) return {};
-  other_failure_ = why;
+  other_failure_ = failure;
   enter(State::kOwnErrors, now + kOwnErrorTime);
-  return {{why + "; the workers of this node end, too"}, std::nullopt, false};
+  return {{failure.why + "; the workers of this node end, too"}, std::nullopt, false};
 }
 
 Actions Supervision::time_passed(TimePoint now) {
@@ -195,6 +201,22 @@ bool Supervision::is_root_cause(const Worker& worker) {
   return record.cause == LeaveCause::kException;
 }
 
+// Returns the rank of another node whose end made this worker fail.
+std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int rank) const {
+  const auto blamed = worker(rank).end->record.blamed_rank;
+  if (!blamed || *blamed < 0 || is_root_cause(worker(rank))) return std::nullopt;
+  const bool is_here =
+      *blamed >= first_rank_ && *blamed < first_rank_ + static_cast<int>(workers_.size());
+  return is_here ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
+}
+
+// Whether the worker, which has just failed, is the reason why another node has failed before.
+bool Supervision::has_caused_other_failure(int rank) const {
+  return other_failure_ && worker(rank).our_signal == 0 &&
+         other_failure_->blamed_rank == static_cast<std::uint32_t>(first_rank_ + rank) &&
+         !blamed_rank_elsewhere(rank);
+}
+
 // Returns the rank whose end made this rank fail. If this rank failed in init() without blaming a
 // rank, the cause is the worker that ended first. The launcher reports this end to the ranks in
 // init().
@@ -227,7 +249,7 @@ int Supervision::first_cause() const {
 }
 
 int Supervision::exit_code() const {
-  if (!other_failure_.empty()) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
+  if (other_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
   if (!first_failed_rank_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
   const Worker& cause = worker(first_cause());
   const bool cause_has_failed = cause.our_signal == 0 && cause.end->how.failed();
@@ -272,17 +294,21 @@ std::optional<Failure> Supervision::failure() const {
       .others = others_text(rank)};
 }
 
-std::string Supervision::own_failure() const {
-  if (!other_failure_.empty()) return {};
+std::optional<NodeFailure> Supervision::own_failure() const {
+  if (other_failure_) return std::nullopt;
   if (first_failed_rank_) {
     const ProcessEnd& how = worker(*first_failed_rank_).end->how;
-    return name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how);
+    return NodeFailure{
+        .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
+        .rank = static_cast<std::uint32_t>(first_rank_ + *first_failed_rank_),
+        .blamed_rank = blamed_rank_elsewhere(*first_failed_rank_)};
   }
-  return ending_signal_ != 0 ? signal_name(ending_signal_) + " has ended it" : "";
+  if (ending_signal_ == 0) return std::nullopt;
+  return NodeFailure{.why = signal_name(ending_signal_) + " has ended it"};
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
-  if (!other_failure_.empty()) return {"the job has ended: " + other_failure_, others_text(-1)};
+  if (other_failure_) return {"the job has ended: " + other_failure_->why, others_text(-1)};
   if (first_failed_rank_ || exit_code() == 0) return {};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),

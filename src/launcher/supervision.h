@@ -6,12 +6,14 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "diagnosis/failure_box.h"
+#include "nodes/node_messages.h"
 
 namespace farandole {
 
@@ -49,9 +51,10 @@ class Supervision {
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more.
   Actions signal_received(int signal, TimePoint now);
-  // Call it when the part of the job on another node fails; `why` says which node has failed, and
-  // why.
-  Actions other_node_failed(const std::string& why, TimePoint now);
+  // Call it when the part of the job on another node fails; `why` names that node. If it blames a
+  // worker of this node, and that worker then ends without blaming another node, then this node has
+  // failed first: the connections of a process break before its launcher sees its end.
+  Actions other_node_failed(const NodeFailure& failure, TimePoint now);
   Actions time_passed(TimePoint now);
 
   // When to call time_passed().
@@ -74,9 +77,9 @@ class Supervision {
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.
   std::optional<Failure> failure() const;
-  // Why this node's part of the job ends or has ended, in words; empty if it runs, if it has
-  // succeeded, or if another node has failed first.
-  std::string own_failure() const;
+  // Why this node's part of the job ends or has ended; empty if it runs, if it has succeeded, or if
+  // another node has failed first.
+  std::optional<NodeFailure> own_failure() const;
   // Lines about a job that a signal or another node has ended, otherwise empty. Call it when
   // finished().
   std::vector<std::string> closing_lines() const;
@@ -102,6 +105,8 @@ class Supervision {
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_cause(const Worker& worker);
   static bool is_root_cause(const Worker& worker);
+  std::optional<std::uint32_t> blamed_rank_elsewhere(int rank) const;
+  bool has_caused_other_failure(int rank) const;
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;
 
@@ -114,7 +119,7 @@ class Supervision {
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
   int ending_signal_ = 0;
-  std::string other_failure_;  // why another node has failed, if it was the first; else empty
+  std::optional<NodeFailure> other_failure_;  // of another node, if it was the first
   TimePoint last_signal_time_{};
 };
 

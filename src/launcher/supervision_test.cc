@@ -343,7 +343,7 @@ TEST_F(SupervisionTest, ASignalAfterTheEndIsIgnored) {
 }
 
 TEST_F(SupervisionTest, AnotherNodeThatFailsEndsThisOne) {
-  actions_ = job_.other_node_failed("node 1 (hen): rank 4 has exited with code 3", now_);
+  actions_ = job_.other_node_failed({.why = "node 1 (hen): rank 4 has exited with code 3"}, now_);
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("rank 4 has exited with code 3; the workers "
                                                       "of this node end, too")));
   EXPECT_TRUE(job_.is_ending());
@@ -353,7 +353,7 @@ TEST_F(SupervisionTest, AnotherNodeThatFailsEndsThisOne) {
   end(1, killed(SIGTERM));
   end(2, exited(0));
   EXPECT_EQ(job_.exit_code(), 1);
-  EXPECT_EQ(job_.own_failure(), "");
+  EXPECT_FALSE(job_.own_failure().has_value());
   EXPECT_FALSE(job_.failure().has_value());
   EXPECT_THAT(job_.closing_lines(),
               ElementsAre(HasSubstr("the job has ended: node 1 (hen): rank 4"),
@@ -361,25 +361,78 @@ TEST_F(SupervisionTest, AnotherNodeThatFailsEndsThisOne) {
 }
 
 TEST_F(SupervisionTest, AnotherNodeThatFailsMakesSuccessfulWorkersFail) {
-  actions_ = job_.other_node_failed("node 1 is gone", now_);
+  actions_ = job_.other_node_failed({.why = "node 1 is gone"}, now_);
   for (const int rank : {0, 1, 2}) end(rank, exited(0));
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
 TEST_F(SupervisionTest, OnlyTheFirstFailureCounts) {
   end(1, exited(5));
-  actions_ = job_.other_node_failed("node 1 is gone", now_);
+  actions_ = job_.other_node_failed({.why = "node 1 is gone"}, now_);
   expect_nothing();
-  EXPECT_EQ(job_.own_failure(), "rank 1 (pid 711) has exited with code 5");
+  EXPECT_EQ(job_.own_failure()->why, "rank 1 (pid 711) has exited with code 5");
   end(0, exited(1));
   end(2, exited(1));
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
+// Another node has failed because of a worker of this node whose end is not known here yet.
+class SupervisionOfABlamedNode : public SupervisionTest {
+ protected:
+  void SetUp() override {
+    (void)job_.other_node_failed({.why = "node 1 (hen): rank 4", .rank = 4, .blamed_rank = 1},
+                                 now_);
+  }
+};
+
+TEST_F(SupervisionOfABlamedNode, ABlamedWorkerThatEndsIsTheFirstCause) {
+  end(0, exited(1), report_blaming(1));
+  EXPECT_FALSE(job_.own_failure().has_value());
+  end(1, killed(SIGKILL), report_blaming(4));
+  EXPECT_EQ(job_.own_failure()->why, "rank 1 (pid 711) was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(job_.own_failure()->rank, 1U);
+  EXPECT_FALSE(job_.own_failure()->blamed_rank.has_value());
+  end(2, exited(1), report_blaming(1));
+  EXPECT_EQ(job_.exit_code(), 128 + SIGKILL);
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
+}
+
+TEST_F(SupervisionOfABlamedNode, ABlamedWorkerMayHaveACauseOnItsNode) {
+  end(0, killed(SIGSEGV));
+  end(1, exited(1), report_blaming(0));
+  end(2, exited(1), report_blaming(0));
+  EXPECT_EQ(job_.failure()->rank, 0);
+  EXPECT_EQ(job_.exit_code(), 128 + SIGSEGV);
+}
+
+TEST_F(SupervisionOfABlamedNode, AWorkerThatBlamesTheOtherNodeIsNotTheCause) {
+  for (const int rank : {0, 1, 2}) end(rank, exited(3), report_blaming(4));
+  EXPECT_FALSE(job_.own_failure().has_value());
+  EXPECT_EQ(job_.exit_code(), 1);
+}
+
+TEST_F(SupervisionOfABlamedNode, AWorkerThatSucceedsOrThatWeEndIsNotTheCause) {
+  end(0, exited(0));
+  wait(Supervision::kOwnErrorTime);
+  end(1, killed(SIGTERM));
+  end(2, killed(SIGKILL));
+  EXPECT_FALSE(job_.own_failure().has_value());
+  EXPECT_EQ(job_.exit_code(), 1);
+}
+
+TEST_F(SupervisionTest, TheCauseOfAnotherNodesFailureReplacesIt) {
+  (void)job_.other_node_failed({.why = "node 1: rank 4", .rank = 4, .blamed_rank = 7}, now_);
+  (void)job_.other_node_failed({.why = "node 3: rank 9", .rank = 9, .blamed_rank = 7}, now_);
+  (void)job_.other_node_failed({.why = "node 2: rank 7", .rank = 7, .blamed_rank = {}}, now_);
+  for (const int rank : {0, 1, 2}) end(rank, exited(1));
+  EXPECT_EQ(job_.closing_lines().front(), "the job has ended: node 2: rank 7");
+}
+
 TEST_F(SupervisionTest, ASignalIsAFailureForTheOtherNodes) {
-  EXPECT_EQ(job_.own_failure(), "");
+  EXPECT_FALSE(job_.own_failure().has_value());
   signal(SIGINT);
-  EXPECT_EQ(job_.own_failure(), "SIGINT has ended it");
+  EXPECT_EQ(job_.own_failure()->why, "SIGINT has ended it");
 }
 
 TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
@@ -387,7 +440,7 @@ TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
   Supervision node({710, 711}, kGrace, 3);
   // The record blames a rank of the job: 4 is the second worker here, 0 is on another node.
   (void)node.worker_ended(0, {exited(1), report_blaming(4), {}, now});
-  EXPECT_EQ(node.own_failure(), "rank 3 (pid 710) has exited with code 1");
+  EXPECT_EQ(node.own_failure()->why, "rank 3 (pid 710) has exited with code 1");
   Supervision copy = node;
   const Actions actions = copy.time_passed(now + Supervision::kOwnErrorTime);
   EXPECT_THAT(actions.notices, ElementsAre(HasSubstr("ending rank 4 with SIGTERM")));
@@ -397,6 +450,8 @@ TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
   Supervision other({710}, kGrace, 3);
   (void)other.worker_ended(0, {exited(1), report_blaming(0), {}, now});
   EXPECT_EQ(other.failure()->rank, 3);
+  EXPECT_EQ(other.own_failure()->rank, 3U);
+  EXPECT_EQ(other.own_failure()->blamed_rank, 0U);
 }
 
 }  // namespace

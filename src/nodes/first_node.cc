@@ -123,13 +123,11 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
       end != nullptr && end->node == static_cast<std::uint32_t>(guest.node))
     news.questions.push_back(message);
   if (const auto* failing = std::get_if<Failing>(&message))
-    fail(guest.node, roll_.name(guest.node) + ": " + escape_controls(failing->why), &news);
+    fail(guest.node, named(guest.node, failing->failure), &news);
   if (const auto* ended = std::get_if<Ended>(&message)) {
     roll_.end(guest.node, static_cast<int>(ended->exit_code & 0xFFU));
     if (ended->exit_code != 0)
-      fail(guest.node,
-           format_text("{} has ended with exit code {}", roll_.name(guest.node), ended->exit_code),
-           &news);
+      fail(guest.node, failure_of_end(guest.node, ended->exit_code), &news);
     end_if_over();
   }
   return {};
@@ -170,7 +168,8 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
   if (node >= 0) {
     roll_.leave(node);
     if (start_ && !roll_.has_ended(node))
-      fail(node, format_text("{} is gone: {}", roll_.name(node), channel.status().message()),
+      fail(node,
+           {.why = format_text("{} is gone: {}", roll_.name(node), channel.status().message())},
            &news);
     end_if_over();
   }
@@ -180,11 +179,20 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
 }
 
 // Only the first failure of a node is news. `news` is null for node 0's own failures.
-void FirstNode::fail(int node, const std::string& why, NodeNews* news) {
+void FirstNode::fail(int node, const NodeFailure& failure, NodeNews* news) {
   if (failing_.at(static_cast<std::size_t>(node))) return;
   failing_.at(static_cast<std::size_t>(node)) = true;
-  if (news != nullptr) news->failures.push_back(why);
-  send_to_nodes(Failing{static_cast<std::uint32_t>(node), why}, node);
+  if (news != nullptr) news->failures.push_back(failure);
+  send_to_nodes(Failing{static_cast<std::uint32_t>(node), failure}, node);
+}
+
+NodeFailure FirstNode::named(int node, NodeFailure failure) const {
+  failure.why = format_text("{}: {}", roll_.name(node), escape_controls(failure.why));
+  return failure;
+}
+
+NodeFailure FirstNode::failure_of_end(int node, std::uint32_t exit_code) const {
+  return {.why = format_text("{} has ended with exit code {}", roll_.name(node), exit_code)};
 }
 
 void FirstNode::begin_if_complete() {
@@ -252,14 +260,11 @@ std::string FirstNode::timeout_text() const {
 
 void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller has the Store itself
 
-void FirstNode::report_failing(const std::string& why) {
-  fail(0, roll_.name(0) + ": " + why, nullptr);
-}
+void FirstNode::report_failing(const NodeFailure& failure) { fail(0, named(0, failure), nullptr); }
 
 void FirstNode::report_end(int exit_code) {
   roll_.end(0, exit_code);
-  if (exit_code != 0)
-    fail(0, format_text("{} has ended with exit code {}", roll_.name(0), exit_code), nullptr);
+  if (exit_code != 0) fail(0, failure_of_end(0, static_cast<std::uint32_t>(exit_code)), nullptr);
   end_if_over();
 }
 

@@ -26,7 +26,7 @@ class FirstNode final : public NodeLink {
   Result<NodeNews> advance(TimePoint now) override;
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override;
-  void report_failing(const std::string& why) override;
+  void report_failing(const NodeFailure& failure) override;
   void report_end(int exit_code) override;
   void tell(const NodeMessage& message) override { send_to_nodes(message); }
   void tell_node(int node, const NodeMessage& message) override;
@@ -56,7 +56,9 @@ class FirstNode final : public NodeLink {
   void send(std::uint64_t id, Guest& guest, const NodeMessage& message);
   Status remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
                         NodeNews& news);
-  void fail(int node, const std::string& why, NodeNews* news);
+  void fail(int node, const NodeFailure& failure, NodeNews* news);
+  NodeFailure named(int node, NodeFailure failure) const;  // `why` begins with the node's name
+  NodeFailure failure_of_end(int node, std::uint32_t exit_code) const;
   void begin_if_complete();
   void tell_who_is_missing(NodeNews& news);
   void send_to_nodes(const NodeMessage& message, int except = -1);

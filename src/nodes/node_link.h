@@ -18,7 +18,7 @@ namespace farandole {
 // What has happened since the last call.
 struct NodeNews {
   std::vector<std::string> notices;   // lines for the user
-  std::vector<std::string> failures;  // parts of the job on other nodes that fail, in words
+  std::vector<NodeFailure> failures;  // parts of the job on other nodes that fail
   std::vector<WorkerExit> exits;      // node 0: workers of other nodes that have ended
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
   // Questions of other launchers, and answers: WorkersWanted, TimelineWanted …
@@ -39,9 +39,9 @@ class NodeLink {
   virtual const std::optional<Start>& start_message() const = 0;
 
   // Tell the other nodes what happens here. Call them when start_message() is set.
-  virtual void report_exit(const WorkerExit& exit) = 0;     // once per worker
-  virtual void report_failing(const std::string& why) = 0;  // at most once
-  virtual void report_end(int exit_code) = 0;               // at most once
+  virtual void report_exit(const WorkerExit& exit) = 0;         // once per worker
+  virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
+  virtual void report_end(int exit_code) = 0;                   // at most once
   // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it when
   // start_message() is set.
   virtual void tell(const NodeMessage& message) = 0;

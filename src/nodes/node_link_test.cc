@@ -29,7 +29,8 @@ constexpr const char* kNoName = "nobody..invalid";
 struct Launcher {
   std::unique_ptr<NodeLink> link;
   std::vector<std::string> notices{};
-  std::vector<std::string> failures{};
+  std::vector<std::string> failures{};  // `why` of each
+  std::optional<NodeFailure> last_failure{};
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
   std::vector<NodeMessage> questions{};
@@ -42,7 +43,10 @@ struct Launcher {
     error = news.status();
     if (!news.ok()) return;
     std::ranges::move(news->notices, std::back_inserter(notices));
-    std::ranges::move(news->failures, std::back_inserter(failures));
+    for (const NodeFailure& failure : news->failures) {
+      failures.push_back(failure.why);
+      last_failure = failure;
+    }
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
     std::ranges::move(news->questions, std::back_inserter(questions));
@@ -183,7 +187,7 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   Launcher& one = other(1, 3);
   Launcher& two = other(2, 3);
   run_until_started();
-  one.link->report_failing("rank 1 exited with code 3");
+  one.link->report_failing({.why = "rank 1 exited with code 3", .rank = 1, .blamed_rank = 0});
   one.link->report_end(3);
   run_until([&] { return !two.failures.empty() && !zero.failures.empty(); });
   zero.link->report_end(0);
@@ -192,6 +196,8 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   EXPECT_THAT(zero.failures,
               ElementsAre("node 1 (host1): rank 1 exited with code 3", HasSubstr("node 2")));
   EXPECT_THAT(two.failures, ElementsAre("node 1 (host1): rank 1 exited with code 3"));
+  EXPECT_EQ(two.last_failure->rank, 1U);
+  EXPECT_EQ(two.last_failure->blamed_rank, 0U);
   EXPECT_EQ(one.link->outcome(), false);
 }
 

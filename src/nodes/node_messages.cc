@@ -22,7 +22,8 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   else if constexpr (std::is_same_v<Message, WorkerExit>)
     visit(message.rank), visit(message.how);
   else if constexpr (std::is_same_v<Message, Failing>)
-    visit(message.node), visit(message.why);
+    visit(message.node), visit(message.failure.why), visit(message.failure.rank),
+        visit(message.failure.blamed_rank);
   else if constexpr (std::is_same_v<Message, Ended>)
     visit(message.exit_code);
   else if constexpr (std::is_same_v<Message, Over>)
@@ -52,6 +53,11 @@ struct Writing {
     writer.put(static_cast<std::uint32_t>(items.size()));
     for (const Item& item : items) (*this)(item);
   }
+  template <class Value>
+  void operator()(const std::optional<Value>& value) {
+    (*this)(value.has_value());
+    if (value) (*this)(*value);
+  }
 };
 
 struct Reading {
@@ -64,6 +70,12 @@ struct Reading {
   void operator()(std::vector<Item>& items) {
     const auto count = reader.get<std::uint32_t>();
     for (std::uint32_t i = 0; i < count && reader.ok(); ++i) (*this)(items.emplace_back());
+  }
+  template <class Value>
+  void operator()(std::optional<Value>& value) {
+    bool has_value = false;
+    (*this)(has_value);
+    if (has_value) (*this)(value.emplace());
   }
 };
 

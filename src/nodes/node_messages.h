@@ -48,10 +48,20 @@ struct WorkerExit {
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
 };
 
-// Both ways: a node's part of the job fails or was told to end, and why. Node 0 passes it on.
+// Why a node's part of the job fails or was told to end.
+struct NodeFailure {
+  std::string why{};                           // for the user
+  std::optional<std::uint32_t> rank{};         // the first of its ranks that failed, if one did
+  std::optional<std::uint32_t> blamed_rank{};  // the rank of another node that made it fail
+  // Whether this failure has led to the other one.
+  bool has_caused(const NodeFailure& other) const { return rank && rank == other.blamed_rank; }
+  friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
+};
+
+// Both ways: a node's part of the job fails or was told to end. Node 0 passes it on.
 struct Failing {
   std::uint32_t node = 0;
-  std::string why;
+  NodeFailure failure;
   friend bool operator==(const Failing&, const Failing&) = default;
 };
 

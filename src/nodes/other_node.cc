@@ -145,8 +145,10 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
       return Status::stop("node 0 has started another job than this one");
     start_ = *start;
   }
-  if (const auto* failing = std::get_if<Failing>(&message))
-    news.failures.push_back(escape_controls(failing->why));
+  if (const auto* failing = std::get_if<Failing>(&message)) {
+    news.failures.push_back(failing->failure);
+    news.failures.back().why = escape_controls(failing->failure.why);
+  }
   if (start_ && (std::holds_alternative<WorkersWanted>(message) ||
                  std::holds_alternative<StacksWanted>(message) ||
                  std::holds_alternative<TimelineWanted>(message)))
@@ -164,7 +166,8 @@ void OtherNode::handle_loss(TimePoint now, NodeNews& news) {
     dial_again(why, false, now, news);
   } else if (!outcome_) {
     outcome_ = false;
-    news.failures.push_back(format_text("the launcher of node 0 is gone: {}", why.message()));
+    news.failures.push_back(
+        {.why = format_text("the launcher of node 0 is gone: {}", why.message())});
   }
 }
 
@@ -181,8 +184,8 @@ void OtherNode::tell(const NodeMessage& message) {
   (void)update_interest();
 }
 
-void OtherNode::report_failing(const std::string& why) {
-  tell(Failing{static_cast<std::uint32_t>(options_.node), why});
+void OtherNode::report_failing(const NodeFailure& failure) {
+  tell(Failing{static_cast<std::uint32_t>(options_.node), failure});
 }
 
 void OtherNode::report_end(int exit_code) { tell(Ended{static_cast<std::uint32_t>(exit_code)}); }

@@ -24,7 +24,7 @@ class OtherNode final : public NodeLink {
   Result<NodeNews> advance(TimePoint now) override;
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override { tell(exit); }
-  void report_failing(const std::string& why) override;
+  void report_failing(const NodeFailure& failure) override;
   void report_end(int exit_code) override;
   void tell(const NodeMessage& message) override;
   void tell_node(int /*node*/, const NodeMessage& message) override { tell(message); }
