@@ -46,7 +46,7 @@ A job over several hosts is started by the same command on each host, but for th
   farandole run --join HOST:PORT --nodes 2 --node 0 --secret job.secret -n 4 python train.py
   farandole run --join HOST:PORT --nodes 2 --node 1 --secret job.secret -n 4 python train.py
 The order of starting does not matter. --start-timeout limits how long a node waits for the others.
-If a node fails, the others end, too.
+If a node fails, the others end, too. Node 0 shows the reason, and has the exit code of that node.
 
 When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
 and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).

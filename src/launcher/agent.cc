@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -104,6 +105,7 @@ class Agent {
   void serve_nodes();
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
+  int exit_code_of_first_failure(int exit_code);
   void collect_timelines();
   Status begin_output();
   Status start_all();
@@ -151,8 +153,9 @@ class Agent {
   StallReports stalls_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint last_memory_sample_ = now();
-  Status nodes_failure_;                      // why this node cannot take part in the job
-  std::optional<NodeFailure> other_failure_;  // the first failure of another node
+  Status nodes_failure_;                  // why this node cannot take part in the job
+  std::optional<Failing> other_failure_;  // of the other node that failed first
+  std::vector<NodeEnd> other_ends_;       // node 0: of the other nodes
   bool told_own_failure_ = false;
   int last_signal_ = 0;  // the last signal that asked the job to end
   bool user_stopped_job_ = false;
@@ -261,10 +264,12 @@ void Agent::serve_nodes() {
     if (supervision_) stalls_.handle(question, now());
     if (timelines_) timelines_->handle(question, now());
   }
-  for (const auto& failure : news->failures) {
-    if (!other_failure_ || failure.has_caused(*other_failure_)) other_failure_ = failure;
+  for (const Failing& failing : news->failures) {
+    const NodeFailure& failure = failing.failure;
+    if (!other_failure_ || failure.has_caused(other_failure_->failure)) other_failure_ = failing;
     if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
   }
+  std::ranges::move(news->ends, std::back_inserter(other_ends_));
 }
 
 // Tells the other nodes once that this node's part of the job fails, so that they need not wait for
@@ -622,7 +627,8 @@ int Agent::finish(int exit_code) {
 int Agent::exit_code_with_other_nodes(int exit_code) {
   if (!nodes_ || !nodes_->link().start_message()) return exit_code;
   NodeLink& link = nodes_->link();
-  link.report_end(exit_code);
+  const auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  link.report_end(exit_code, failure ? failure_box(*failure, {}) : std::vector<std::string>());
   const TimePoint start = now();
   bool told = exit_code != 0;
   std::optional<TimePoint> limit;
@@ -638,12 +644,26 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
     for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
     serve_nodes();
   }
-  if (exit_code != 0 || link.outcome() == true) return exit_code;
-  output_.error("the workers of this node have succeeded, but the job has failed: " +
-                (other_failure_ ? other_failure_->why
-                 : skip_waits_  ? signal_name(last_signal_) + " has ended it"
-                                : "the other nodes have not ended"));
-  return skip_waits_ ? 128 + last_signal_ : 1;
+  if (exit_code == 0 && link.outcome() != true) {
+    output_.error("the workers of this node have succeeded, but the job has failed: " +
+                  (other_failure_ ? other_failure_->failure.why
+                   : skip_waits_  ? signal_name(last_signal_) + " has ended it"
+                                  : "the other nodes have not ended"));
+    exit_code = skip_waits_ ? 128 + last_signal_ : 1;
+  }
+  return exit_code_of_first_failure(exit_code);
+}
+
+// If another node has failed first, node 0 shows what that node says about it, and returns that
+// node's exit code.
+int Agent::exit_code_of_first_failure(int exit_code) {
+  if (!other_failure_ || last_signal_ != 0 || (supervision_ && supervision_->own_failure()))
+    return exit_code;
+  const auto end =
+      std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
+  if (end == other_ends_.end() || end->exit_code == 0) return exit_code;
+  output_.show_lines(end->report);
+  return end->exit_code;
 }
 
 // Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does

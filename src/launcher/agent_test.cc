@@ -280,9 +280,10 @@ TEST(AgentOfANode, AFailureOnOneNodeEndsTheJobOnBoth) {
   const TwoNodes job;
   LauncherInTest zero(agent_of(job.node(0, "exec sleep 1000")));
   LauncherInTest one(agent_of(job.node(1, "exit 7")));
-  EXPECT_EQ(zero.end(), 1);
+  EXPECT_EQ(zero.end(), 7);
   EXPECT_EQ(one.end(), 7);
   EXPECT_THAT(zero.output(), HasSubstr("has exited with code 7"));
+  EXPECT_THAT(zero.output(), HasSubstr("farandole: the job has failed"));
 }
 
 TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {

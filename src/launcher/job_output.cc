@@ -157,7 +157,12 @@ void JobOutput::show(const Failure& failure) {
   BoxStyle style{.columns = kBoxColumns, .colors = target.has_colors};
   const int width = target.is_terminal ? worker_window(target.sink.descriptor(), 0).ws_col : 0;
   if (width > 0) style.columns = width;
-  for (const auto& line : failure_box(failure, style)) target.sink.write(target.screen.line(line));
+  show_lines(failure_box(failure, style));
+}
+
+void JobOutput::show_lines(const std::vector<std::string>& lines) {
+  Target& target = target_of(1);
+  for (const auto& line : lines) target.sink.write(target.screen.line(line));
   watch_full_sinks();
 }
 

@@ -57,6 +57,8 @@ class JobOutput {
   void error(std::string_view text);
   // Shows the box of a failed job on standard error.
   void show(const Failure& failure);
+  // Shows such a box of another host.
+  void show_lines(const std::vector<std::string>& lines);
   void window_changed();
   // True if the reader of our output has closed the pipe.
   bool closed() const;

@@ -17,7 +17,7 @@ class NodeLinkInTest final : public NodeLink {
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& /*exit*/) override {}
   void report_failing(const NodeFailure& /*failure*/) override {}
-  void report_end(int /*exit_code*/) override {}
+  void report_end(int /*exit_code*/, const std::vector<std::string>& /*report*/) override {}
   void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
   void tell_node(int node, const NodeMessage& message) override {
     told.emplace_back(node, message);

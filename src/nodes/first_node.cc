@@ -124,12 +124,7 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
     news.questions.push_back(message);
   if (const auto* failing = std::get_if<Failing>(&message))
     fail(guest.node, named(guest.node, failing->failure), &news);
-  if (const auto* ended = std::get_if<Ended>(&message)) {
-    roll_.end(guest.node, static_cast<int>(ended->exit_code & 0xFFU));
-    if (ended->exit_code != 0)
-      fail(guest.node, failure_of_end(guest.node, ended->exit_code), &news);
-    end_if_over();
-  }
+  if (const auto* ended = std::get_if<Ended>(&message)) end(guest.node, *ended, news);
   return {};
 }
 
@@ -182,7 +177,7 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
 void FirstNode::fail(int node, const NodeFailure& failure, NodeNews* news) {
   if (failing_.at(static_cast<std::size_t>(node))) return;
   failing_.at(static_cast<std::size_t>(node)) = true;
-  if (news != nullptr) news->failures.push_back(failure);
+  if (news != nullptr) news->failures.push_back({static_cast<std::uint32_t>(node), failure});
   send_to_nodes(Failing{static_cast<std::uint32_t>(node), failure}, node);
 }
 
@@ -191,8 +186,17 @@ NodeFailure FirstNode::named(int node, NodeFailure failure) const {
   return failure;
 }
 
-NodeFailure FirstNode::failure_of_end(int node, std::uint32_t exit_code) const {
+NodeFailure FirstNode::failure_of_end(int node, int exit_code) const {
   return {.why = format_text("{} has ended with exit code {}", roll_.name(node), exit_code)};
+}
+
+void FirstNode::end(int node, const Ended& ended, NodeNews& news) {
+  const int exit_code = static_cast<int>(ended.exit_code & 0xFFU);
+  roll_.end(node, exit_code);
+  NodeEnd& known = news.ends.emplace_back(node, exit_code, ended.report);
+  for (std::string& line : known.report) line = escape_controls(line);
+  if (exit_code != 0) fail(node, failure_of_end(node, exit_code), &news);
+  end_if_over();
 }
 
 void FirstNode::begin_if_complete() {
@@ -262,9 +266,9 @@ void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller has th
 
 void FirstNode::report_failing(const NodeFailure& failure) { fail(0, named(0, failure), nullptr); }
 
-void FirstNode::report_end(int exit_code) {
+void FirstNode::report_end(int exit_code, const std::vector<std::string>& /*report*/) {
   roll_.end(0, exit_code);
-  if (exit_code != 0) fail(0, failure_of_end(0, static_cast<std::uint32_t>(exit_code)), nullptr);
+  if (exit_code != 0) fail(0, failure_of_end(0, exit_code), nullptr);
   end_if_over();
 }
 

@@ -27,7 +27,7 @@ class FirstNode final : public NodeLink {
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override;
   void report_failing(const NodeFailure& failure) override;
-  void report_end(int exit_code) override;
+  void report_end(int exit_code, const std::vector<std::string>& report) override;
   void tell(const NodeMessage& message) override { send_to_nodes(message); }
   void tell_node(int node, const NodeMessage& message) override;
   bool is_connected(int node) const override;
@@ -58,7 +58,8 @@ class FirstNode final : public NodeLink {
                         NodeNews& news);
   void fail(int node, const NodeFailure& failure, NodeNews* news);
   NodeFailure named(int node, NodeFailure failure) const;  // `why` begins with the node's name
-  NodeFailure failure_of_end(int node, std::uint32_t exit_code) const;
+  NodeFailure failure_of_end(int node, int exit_code) const;
+  void end(int node, const Ended& ended, NodeNews& news);
   void begin_if_complete();
   void tell_who_is_missing(NodeNews& news);
   void send_to_nodes(const NodeMessage& message, int except = -1);

@@ -15,11 +15,19 @@
 
 namespace farandole {
 
+// All workers of another node have ended.
+struct NodeEnd {
+  int node = 0;
+  int exit_code = 0;
+  std::vector<std::string> report;  // how its part of the job has failed: lines for the user
+};
+
 // What has happened since the last call.
 struct NodeNews {
-  std::vector<std::string> notices;   // lines for the user
-  std::vector<NodeFailure> failures;  // parts of the job on other nodes that fail
-  std::vector<WorkerExit> exits;      // node 0: workers of other nodes that have ended
+  std::vector<std::string> notices;  // lines for the user
+  std::vector<Failing> failures;     // other nodes whose part of the job fails
+  std::vector<NodeEnd> ends;         // node 0: other nodes whose workers have all ended
+  std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
   // Questions of other launchers, and answers: WorkersWanted, TimelineWanted …
   std::vector<NodeMessage> questions;
@@ -41,7 +49,8 @@ class NodeLink {
   // Tell the other nodes what happens here. Call them when start_message() is set.
   virtual void report_exit(const WorkerExit& exit) = 0;         // once per worker
   virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
-  virtual void report_end(int exit_code) = 0;                   // at most once
+  // At most once. If this part of the job has failed, `report` has lines that tell the user how.
+  virtual void report_end(int exit_code, const std::vector<std::string>& report) = 0;
   // Sends a question or an answer: node 0 to all other nodes, the others to node 0. Call it when
   // start_message() is set.
   virtual void tell(const NodeMessage& message) = 0;

@@ -30,7 +30,8 @@ struct Launcher {
   std::unique_ptr<NodeLink> link;
   std::vector<std::string> notices{};
   std::vector<std::string> failures{};  // `why` of each
-  std::optional<NodeFailure> last_failure{};
+  std::optional<Failing> last_failure{};
+  std::vector<NodeEnd> ends{};
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
   std::vector<NodeMessage> questions{};
@@ -43,10 +44,11 @@ struct Launcher {
     error = news.status();
     if (!news.ok()) return;
     std::ranges::move(news->notices, std::back_inserter(notices));
-    for (const NodeFailure& failure : news->failures) {
-      failures.push_back(failure.why);
-      last_failure = failure;
+    for (const Failing& failing : news->failures) {
+      failures.push_back(failing.failure.why);
+      last_failure = failing;
     }
+    std::ranges::move(news->ends, std::back_inserter(ends));
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
     std::ranges::move(news->questions, std::back_inserter(questions));
@@ -128,11 +130,11 @@ TEST_F(NodeLinks, EndTogether) {
   Launcher& one = other(1, 2);
   run_until_started();
   one.link->report_exit({.rank = 1, .how = "rank 1 has exited"});
-  one.link->report_end(0);
+  one.link->report_end(0, {});
   run_until([&] { return !zero.exits.empty(); });
   EXPECT_EQ(zero.exits.front(), (WorkerExit{1, "rank 1 has exited"}));
   EXPECT_FALSE(zero.link->outcome().has_value());
-  zero.link->report_end(0);
+  zero.link->report_end(0, {});
   run_until([&] { return one.link->outcome().has_value(); });
   EXPECT_EQ(zero.link->outcome(), true);
   EXPECT_EQ(one.link->outcome(), true);
@@ -144,7 +146,7 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   Launcher& one = other(1, 3);
   Launcher& two = other(2, 3);
   run_until_started();
-  for (const Launcher& launcher : launchers_) launcher.link->report_end(0);
+  for (const Launcher& launcher : launchers_) launcher.link->report_end(0, {});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   zero.link->tell(TimelineWanted{8, "job", "{}"});
   zero.link->tell_node(2, TimelineWanted{1, "", ""});
@@ -188,17 +190,23 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   Launcher& two = other(2, 3);
   run_until_started();
   one.link->report_failing({.why = "rank 1 exited with code 3", .rank = 1, .blamed_rank = 0});
-  one.link->report_end(3);
+  one.link->report_end(3, {"a box\x1b", "of lines"});
   run_until([&] { return !two.failures.empty() && !zero.failures.empty(); });
-  zero.link->report_end(0);
-  two.link->report_end(1);
+  zero.link->report_end(0, {});
+  two.link->report_end(1, {});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   EXPECT_THAT(zero.failures,
               ElementsAre("node 1 (host1): rank 1 exited with code 3", HasSubstr("node 2")));
   EXPECT_THAT(two.failures, ElementsAre("node 1 (host1): rank 1 exited with code 3"));
-  EXPECT_EQ(two.last_failure->rank, 1U);
-  EXPECT_EQ(two.last_failure->blamed_rank, 0U);
+  EXPECT_EQ(two.last_failure->node, 1U);
+  EXPECT_EQ(two.last_failure->failure.rank, 1U);
+  EXPECT_EQ(two.last_failure->failure.blamed_rank, 0U);
   EXPECT_EQ(one.link->outcome(), false);
+  ASSERT_EQ(zero.ends.size(), 2U);
+  EXPECT_EQ(zero.ends.front().node, 1);
+  EXPECT_EQ(zero.ends.front().exit_code, 3);
+  EXPECT_THAT(zero.ends.front().report, ElementsAre("a box\\x1b", "of lines"));
+  EXPECT_TRUE(two.ends.empty());
 }
 
 TEST_F(NodeLinks, HearThatALauncherIsGone) {

@@ -25,7 +25,7 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.node), visit(message.failure.why), visit(message.failure.rank),
         visit(message.failure.blamed_rank);
   else if constexpr (std::is_same_v<Message, Ended>)
-    visit(message.exit_code);
+    visit(message.exit_code), visit(message.report);
   else if constexpr (std::is_same_v<Message, Over>)
     visit(message.succeeded);
   else if constexpr (std::is_same_v<Message, WorkerReport>)

@@ -68,6 +68,7 @@ struct Failing {
 // → 0: all workers of the sender have ended, with this exit code of its launcher.
 struct Ended {
   std::uint32_t exit_code = 0;
+  std::vector<std::string> report{};  // how its part of the job has failed: lines for the user
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 

@@ -15,7 +15,7 @@ std::vector<NodeMessage> all_messages() {
           WorkerExit{7, "gone"},
           Failing{1, {"why", std::nullopt, std::nullopt}},
           Failing{1, {"why", 3, 0}},
-          Ended{137},
+          Ended{137, {"one", "two"}},
           Over{true},
           WorkersWanted{},
           WorkerReport{3, std::string("a\0b", 3)},

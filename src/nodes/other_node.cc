@@ -146,8 +146,8 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
     start_ = *start;
   }
   if (const auto* failing = std::get_if<Failing>(&message)) {
-    news.failures.push_back(failing->failure);
-    news.failures.back().why = escape_controls(failing->failure.why);
+    news.failures.push_back(*failing);
+    news.failures.back().failure.why = escape_controls(failing->failure.why);
   }
   if (start_ && (std::holds_alternative<WorkersWanted>(message) ||
                  std::holds_alternative<StacksWanted>(message) ||
@@ -167,7 +167,7 @@ void OtherNode::handle_loss(TimePoint now, NodeNews& news) {
   } else if (!outcome_) {
     outcome_ = false;
     news.failures.push_back(
-        {.why = format_text("the launcher of node 0 is gone: {}", why.message())});
+        {0, {.why = format_text("the launcher of node 0 is gone: {}", why.message())}});
   }
 }
 
@@ -188,7 +188,9 @@ void OtherNode::report_failing(const NodeFailure& failure) {
   tell(Failing{static_cast<std::uint32_t>(options_.node), failure});
 }
 
-void OtherNode::report_end(int exit_code) { tell(Ended{static_cast<std::uint32_t>(exit_code)}); }
+void OtherNode::report_end(int exit_code, const std::vector<std::string>& report) {
+  tell(Ended{static_cast<std::uint32_t>(exit_code), report});
+}
 
 Status OtherNode::timeout_error() const {
   const auto seconds =

@@ -25,7 +25,7 @@ class OtherNode final : public NodeLink {
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override { tell(exit); }
   void report_failing(const NodeFailure& failure) override;
-  void report_end(int exit_code) override;
+  void report_end(int exit_code, const std::vector<std::string>& report) override;
   void tell(const NodeMessage& message) override;
   void tell_node(int /*node*/, const NodeMessage& message) override { tell(message); }
   bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
