@@ -23,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from types import TracebackType
 from typing import Any
 
 HOSTS_MAX = 200
+ENDING_SECONDS = 10
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # inside the namespaces only
@@ -163,10 +165,19 @@ class Host:
         """List the processes that run on this host."""
         return [int(pid) for pid in run_command("ip", "netns", "pids", self.namespace).split()]
 
+    def end_processes(self) -> None:
+        """Kill the processes of this host, also those that start meanwhile, and wait for their end.
+
+        A process that the kernel cannot end is left after ENDING_SECONDS.
+        """
+        deadline = time.monotonic() + ENDING_SECONDS
+        while (pids := self.processes()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, signal.SIGKILL)
+
     def delete(self) -> None:
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(pid, signal.SIGKILL)
+        self.end_processes()
         run_command("ip", "netns", "delete", self.namespace)
         shutil.rmtree(self.settings, ignore_errors=True)
 
