@@ -255,7 +255,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
                        whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
   job.grace = std::chrono::seconds(grace);
   FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
-  job.secret_path = nodes_.secret_path();
+  job.secret.path = nodes_.secret_path();
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());

@@ -222,12 +222,15 @@ Status Agent::join_nodes() {
     reserve_port();
     options.master_port = static_cast<std::uint32_t>(port_ ? port_->number() : 0);
   }
-  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret_path, now()));
+  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
   if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
+  bool told_addresses = false;
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
+    if (const auto addresses = nodes_->link().listening_addresses(); !addresses.empty())
+      if (!std::exchange(told_addresses, true)) report_.listens_at(addresses);
     if (nodes_->link().start_message()) break;
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     if (last_signal_ != 0 || output_.closed())

@@ -251,7 +251,7 @@ class TwoNodes {
     nodes.nodes = 2;
     nodes.node = number;
     nodes.start_timeout = std::chrono::seconds(60);
-    options.secret_path = secret_path_;
+    options.secret = {.path = secret_path_};
     return options;
   }
 

@@ -10,8 +10,10 @@
 namespace farandole {
 
 Result<std::unique_ptr<JobNodes>> JobNodes::join(const NodeOptions& options,
-                                                 const std::string& secret_path, TimePoint now) {
-  FARANDOLE_TRY_ASSIGN(JobSecret secret, JobSecret::read_file(secret_path));
+                                                 const SecretSource& source, TimePoint now) {
+  FARANDOLE_TRY_ASSIGN(JobSecret secret, source.descriptor < 0
+                                             ? JobSecret::read_file(source.path)
+                                             : JobSecret::read_descriptor(source.descriptor, now));
   FARANDOLE_TRY_ASSIGN(Descriptor shared, share_secret(secret));
   FARANDOLE_TRY_ASSIGN(auto context, TlsContext::make(std::move(secret)));
   std::unique_ptr<JobNodes> nodes(new JobNodes(options, std::move(shared), std::move(context)));
@@ -31,8 +33,9 @@ NodeLayout JobNodes::layout() const {
 }
 
 MeetingPlaces JobNodes::meeting_places() const {
-  return {.job_store = options_.endpoint.text(),
-          .master_address = options_.endpoint.host,
+  const Endpoint endpoint = link_->endpoint();
+  return {.job_store = endpoint.text(),
+          .master_address = endpoint.host,
           .master_port = static_cast<int>(link_->start_message()->master_port)};
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "launcher/job_options.h"
 #include "launcher/worker_environment.h"
 #include "network/tcp/tls_session.h"
 #include "nodes/node_layout.h"
@@ -22,7 +23,7 @@ class JobNodes {
   // in the process that keeps the object, because forked children do not get the secret. Errors:
   // kFixCall if the file cannot be the secret; kStop.
   static Result<std::unique_ptr<JobNodes>> join(const NodeOptions& options,
-                                                const std::string& secret_path, TimePoint now);
+                                                const SecretSource& source, TimePoint now);
 
   NodeLink& link() { return *link_; }
   const NodeLink& link() const { return *link_; }

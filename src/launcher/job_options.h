@@ -31,6 +31,12 @@ struct CallerDescriptors {
   std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
 };
 
+// Where the launcher reads the job's secret.
+struct SecretSource {
+  std::string path;     // of a file
+  int descriptor = -1;  // of memory with the 32 bytes, at the start; borrowed; −1: read the file
+};
+
 struct JobOptions {
   int workers = 1;                   // on this node
   std::vector<std::string> command;  // the program and its arguments
@@ -48,7 +54,7 @@ struct JobOptions {
   CallerDescriptors caller;
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
-  std::string secret_path;  // the file with the job's secret, if there are several hosts
+  SecretSource secret;  // of the job, if there are several hosts
 };
 
 }  // namespace farandole

@@ -14,6 +14,8 @@ namespace farandole {
 class NodeLinkInTest final : public NodeLink {
  public:
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
+  std::vector<SocketAddress> listening_addresses() const override { return {}; }
+  Endpoint endpoint() const override { return {}; }
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& /*exit*/) override {}
   void report_failing(const NodeFailure& /*failure*/) override {}

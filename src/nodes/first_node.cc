@@ -40,10 +40,15 @@ Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
   return std::unique_ptr<FirstNode>(new FirstNode(context, options, std::move(events), now));
 }
 
-// If the name of the endpoint is not known yet, a later call tries again.
 Status FirstNode::listen(TimePoint now, NodeNews& news) {
   if (listener_ != nullptr || now < next_look_up_) return {};
   next_look_up_ = now + kLookUpPause;
+  if (options_.listens_at) return listen_at_free_port();
+  return listen_at_endpoint(now, news);
+}
+
+// If the name of the endpoint is not known yet, a later call tries again.
+Status FirstNode::listen_at_endpoint(TimePoint now, NodeNews& news) {
   auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
   if (!found.ok() && found.status().code() == StatusCode::kRetry && now < start_deadline_) {
     if (!std::exchange(told_unknown_name_, true))
@@ -57,15 +62,38 @@ Status FirstNode::listen(TimePoint now, NodeNews& news) {
                                     options_.endpoint.text(), found.status().message()));
   FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(auto addresses, own_addresses(options_.endpoint, *found, of_host));
-  auto listener = TcpListener::open(context_, {.addresses = std::move(addresses),
-                                               .port_first = options_.endpoint.port,
-                                               .port_last = options_.endpoint.port,
-                                               .acceptance = {.self = {Role::kLauncher, 0}}});
-  if (!listener.ok())
-    return Status::stop(format_text("node 0 cannot listen at {}: {}; is there another node 0?",
-                                    options_.endpoint.text(), listener.status().message()));
-  listener_ = *std::move(listener);
+  const Status opened = open({.addresses = std::move(addresses),
+                              .port_first = options_.endpoint.port,
+                              .port_last = options_.endpoint.port});
+  if (opened.ok()) return {};
+  return Status::stop(format_text("node 0 cannot listen at {}: {}; is there another node 0?",
+                                  options_.endpoint.text(), opened.message()));
+}
+
+Status FirstNode::listen_at_free_port() {
+  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(auto addresses, choose_addresses(of_host, options_.listens_at->interfaces));
+  FARANDOLE_TRY(open({.addresses = std::move(addresses),
+                      .port_first = options_.listens_at->ports.first,
+                      .port_last = options_.listens_at->ports.last}));
+  options_.endpoint.port = listener_->addresses().front().port;
+  return {};
+}
+
+Status FirstNode::open(ListenOptions options) {
+  options.acceptance = {.self = {Role::kLauncher, 0}};
+  FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(context_, options));
   return events_.add(listener_->descriptor(), kListenerId, false);
+}
+
+std::vector<SocketAddress> FirstNode::listening_addresses() const {
+  return listener_ != nullptr ? listener_->addresses() : std::vector<SocketAddress>();
+}
+
+Endpoint FirstNode::endpoint() const {
+  if (!options_.listens_at) return options_.endpoint;
+  const SocketAddress& first = listener_->addresses().front();
+  return {first.ip_text(), first.port};
 }
 
 Result<NodeNews> FirstNode::advance(TimePoint now) {
@@ -259,7 +287,9 @@ std::string FirstNode::timeout_text() const {
   if (listener_ != nullptr && listener_->counts().rejected > 0)
     text += format_text("; connections were rejected ({}), the last one because: {}",
                         listener_->counts().rejected, last_rejection_text());
-  return text + "; start the same command on every host, with another --node";
+  return text + (options_.listens_at
+                     ? "; look for a firewall between this host and that of the missing node"
+                     : "; start the same command on every host, with another --node");
 }
 
 void FirstNode::report_exit(const WorkerExit& /*exit*/) {}  // the caller has the Store itself

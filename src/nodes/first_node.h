@@ -24,6 +24,8 @@ class FirstNode final : public NodeLink {
                                                    const NodeOptions& options, TimePoint now);
 
   Result<NodeNews> advance(TimePoint now) override;
+  std::vector<SocketAddress> listening_addresses() const override;
+  Endpoint endpoint() const override;
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override;
   void report_failing(const NodeFailure& failure) override;
@@ -47,6 +49,9 @@ class FirstNode final : public NodeLink {
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
   Status listen(TimePoint now, NodeNews& news);
+  Status listen_at_endpoint(TimePoint now, NodeNews& news);
+  Status listen_at_free_port();
+  Status open(ListenOptions options);
   Status accept(TimePoint now, NodeNews& news);
   Status serve_guests(TimePoint now, NodeNews& news);
   Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);

@@ -43,6 +43,10 @@ class NodeLink {
   // have texts for users: kFixCall if the nodes contradict each other, kStop if not all of them
   // have come in time.
   virtual Result<NodeNews> advance(TimePoint now) = 0;
+  // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
+  virtual std::vector<SocketAddress> listening_addresses() const = 0;
+  // The place where workers of this host reach node 0. Call it when start_message() is set.
+  virtual Endpoint endpoint() const = 0;
   // Node 0's message that all nodes have come; empty until then.
   virtual const std::optional<Start>& start_message() const = 0;
 

@@ -224,6 +224,30 @@ TEST_F(NodeLinks, HearThatALauncherIsGone) {
   EXPECT_EQ(two.link->outcome(), false);
 }
 
+// As in a job of a driver: node 0 chooses the port, and the driver tells the other node.
+TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
+  NodeOptions of_zero = options(0, 2, 1);
+  of_zero.endpoint = {"hen", 0};
+  of_zero.listens_at =
+      ListenPlace{.interfaces = {.use = {"127.0.0.1", "::1"}, .avoid = {}}, .ports = {}};
+  Launcher& zero =
+      launchers_.emplace_back(Launcher{.link = *FirstNode::create(*context_, of_zero, now())});
+  EXPECT_TRUE(zero.link->listening_addresses().empty());
+  run_until([&] { return !zero.link->listening_addresses().empty(); });
+  const auto addresses = zero.link->listening_addresses();
+  EXPECT_GT(addresses.front().port, 0);
+  EXPECT_THAT(zero.notices.front(), HasSubstr("at hen:" + std::to_string(addresses[0].port)));
+  NodeOptions of_one = options(1, 2, 1);
+  of_one.endpoint = {kNoName, 0};  // never looked up
+  of_one.addresses = addresses;
+  Launcher& one =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, of_one, now())});
+  EXPECT_TRUE(one.link->listening_addresses().empty());
+  run_until_started();
+  EXPECT_EQ(zero.link->endpoint().text(), addresses.front().text());
+  EXPECT_THAT(addresses, ::testing::Contains(*SocketAddress::parse(one.link->endpoint().text())));
+}
+
 TEST_F(NodeLinks, RejectTheSecondLauncherOfANode) {
   Launcher& zero = first(3);
   Launcher& one = other(1, 3);

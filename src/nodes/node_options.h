@@ -1,18 +1,32 @@
-// NodeOptions: what the command line says about a launcher's part in a job over several nodes.
+// NodeOptions: what the command line, or the driver, says about a launcher's part in a job over
+// several nodes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/time_point.h"
 #include "farandole/status.h"
+#include "network/tcp/listen_knobs.h"
+#include "network/tcp/socket_address.h"
 #include "nodes/endpoint.h"
 
 namespace farandole {
 
+// Where node 0 listens in a job that a driver has started.
+struct ListenPlace {
+  InterfaceChoice interfaces;
+  PortRange ports;
+};
+
 struct NodeOptions {
+  // In a job that a driver has started, the host is the name of node 0's host, for texts, and the
+  // port is 0: the driver tells the other nodes where node 0 listens.
   Endpoint endpoint;
+  std::optional<ListenPlace> listens_at{};  // node 0 of such a job
+  std::vector<SocketAddress> addresses{};   // another node of such a job: those of node 0
   int nodes = 1;
   int node = 0;
   int workers = 1;

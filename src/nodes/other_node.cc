@@ -38,6 +38,7 @@ OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, Even
                      TimePoint now)
     : context_(context),
       options_(options),
+      endpoint_(options.endpoint),
       events_(std::move(events)),
       start_deadline_(now + options.start_timeout),
       next_dial_(now),
@@ -79,6 +80,10 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
   dialer_.reset();
   turned_away_since_.reset();
   channel_ = std::make_unique<NodeChannel>(*std::move(connection));
+  if (!options_.addresses.empty()) {
+    FARANDOLE_TRY_ASSIGN(const auto reached, peer_address_of(channel_->descriptor()));
+    endpoint_ = {reached.ip_text(), reached.port};
+  }
   waits_to_send_ = false;
   FARANDOLE_TRY(events_.add(channel_->descriptor(), next_id_++, false));
   channel_->send(Hello{.node = static_cast<std::uint32_t>(options_.node),
@@ -91,7 +96,9 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
 // Looks the name up each time, because it may not be known yet, or change.
 Status OtherNode::begin_dialing(TimePoint now, NodeNews& news) {
   if (now < next_dial_) return {};
-  auto found = look_up_host(options_.endpoint.host, options_.endpoint.port);
+  auto found = options_.addresses.empty()
+                   ? look_up_host(options_.endpoint.host, options_.endpoint.port)
+                   : Result<std::vector<SocketAddress>>(options_.addresses);
   if (!found.ok()) {
     dial_again(Status::retry(format_text("the name {} is not known: {}", options_.endpoint.host,
                                          found.status().message())),

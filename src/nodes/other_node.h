@@ -22,6 +22,8 @@ class OtherNode final : public NodeLink {
                                                    const NodeOptions& options, TimePoint now);
 
   Result<NodeNews> advance(TimePoint now) override;
+  std::vector<SocketAddress> listening_addresses() const override { return {}; }
+  Endpoint endpoint() const override { return endpoint_; }
   const std::optional<Start>& start_message() const override { return start_; }
   void report_exit(const WorkerExit& exit) override { tell(exit); }
   void report_failing(const NodeFailure& failure) override;
@@ -46,6 +48,7 @@ class OtherNode final : public NodeLink {
 
   const TlsContext& context_;
   NodeOptions options_;
+  Endpoint endpoint_;  // as options_ has it, or the address that was reached
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_dial_;
