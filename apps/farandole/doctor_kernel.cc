@@ -26,7 +26,7 @@
 
 #include "base/descriptor.h"
 #include "base/format.h"
-#include "system_files.h"
+#include "base/system_files.h"
 
 namespace farandole {
 namespace {

@@ -22,12 +22,12 @@
 #include "base/descriptor.h"
 #include "base/format.h"
 #include "base/knobs.h"
+#include "base/system_files.h"
 #include "launcher/default_heap.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/job_options.h"
 #include "launcher/worker_environment.h"
 #include "network/tcp/sealing_speed.h"
-#include "system_files.h"
 
 namespace farandole {
 namespace {

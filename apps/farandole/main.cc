@@ -10,12 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench_options.h"
 #include "bench_worker.h"
 #include "completion.h"
 #include "doctor.h"
+#include "driver/agent_session.h"
+#include "driver/driver.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
 #include "nodes/secret_file.h"
@@ -27,6 +30,7 @@
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr const char* kRunHelp = "farandole run --help";
 
 constexpr const char* kCompletionFooter = R"(
 Add one of these lines to the start-up file of your shell:
@@ -76,19 +80,54 @@ int code_after_printing(int code) {
   return code == 0 ? 1 : code;
 }
 
-int reject_run(const std::string& why) {
-  return reject("farandole run", why, "farandole run --help");
+int reject_run(const std::string& why) { return reject("farandole run", why, kRunHelp); }
+
+int run_here(farandole::JobOptions job) {
+  const auto python = farandole::choose_python(job.command.front());
+  job.command.front() = python.program;
+  if (!python.other_path.empty() && !(job.has_driver && job.nodes->node != 0))
+    std::fprintf(stderr, "farandole: starting %s, which is beside this command; PATH has %s\n",
+                 python.program.c_str(), python.other_path.c_str());
+  return farandole::run_job(job);
 }
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
-  auto job = options.job(after_dashes);
+  farandole::RunOptions::Part part;
+  if (options.has_hosts()) {
+    auto plan = options.plan(after_dashes);
+    if (!plan.ok()) return reject_run(plan.status().message());
+    plan->version = FARANDOLE_VERSION;
+    const auto& first = plan->hosts.front();
+    if (plan->hosts.size() > 1 || !farandole::is_own_host(first.name))
+      return farandole::run_driver(*plan);
+    part.workers = first.slots;
+  }
+  auto job = options.job(after_dashes, part);
+  return job.ok() ? run_here(*std::move(job)) : reject_run(job.status().message());
+}
+
+// Runs one host's part of a job of a driver.
+int run_for_driver() {
+  const auto session = farandole::AgentSession::begin(FARANDOLE_VERSION);
+  if (!session.ok()) return reject("farandole agent", session.status().message(), kRunHelp);
+  if (const auto entered = session->enter(); !entered.ok())
+    return reject("farandole agent", entered.message(), kRunHelp);
+  CLI::App app;
+  const farandole::RunOptions options(app);
+  std::vector<std::string> words(session->order().flags.rbegin(), session->order().flags.rend());
+  words.emplace_back("run");
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    return reject_run(error.what());
+  }
+  auto nodes = session->node_options();
+  if (!nodes.ok()) return reject_run(nodes.status().message());
+  auto job = options.job(session->order().program, {.nodes = *std::move(nodes)});
   if (!job.ok()) return reject_run(job.status().message());
-  const auto python = farandole::choose_python(job->command.front());
-  job->command.front() = python.program;
-  if (!python.other_path.empty())
-    std::fprintf(stderr, "farandole: starting %s, which is beside this command; PATH has %s\n",
-                 python.program.c_str(), python.other_path.c_str());
-  return farandole::run_job(*job);
+  job->has_driver = true;
+  job->secret.descriptor = session->secret();
+  return run_here(*std::move(job));
 }
 
 int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
@@ -144,6 +183,7 @@ int no_such_command(const std::vector<std::string>& words) {
 
 int main(int count, char** arguments) {
   open_closed_standard_descriptors();
+  if (count == 2 && std::string_view(arguments[1]) == "agent") return run_for_driver();
   CLI::App app(
       "Farandole runs one training script on many workers.\n"
       "`farandole run -n 2 python train.py` starts two of them on this host.",

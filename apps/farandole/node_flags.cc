@@ -1,6 +1,20 @@
 #include "node_flags.h"
 
+#include <algorithm>
+#include <array>
+
+#include "base/format.h"
+#include "base/system_files.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "base/whole_number.h"
+
 namespace farandole {
+namespace {
+
+constexpr int kPortMax = 65535;
+
+}  // namespace
 
 NodeFlags::NodeFlags(CLI::App& command) {
   const auto add = [&](const char* flag, const char* type, std::optional<std::string>& value,
@@ -10,12 +24,56 @@ NodeFlags::NodeFlags(CLI::App& command) {
         ->group("Several hosts")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
+  add("-H,--hosts", "HOST:SLOTS,...", hosts_,
+      "The hosts of the job, and how many workers each can have. The job is started on them over "
+      "ssh; -n is then the number of all workers");
+  add("--hostfile", "FILE", hostfile_,
+      "The same from a file: a line for each host, such as `hen slots=4` or `hen:4`");
+  add("-p,--ssh-port", "PORT", ssh_port_, "The port of ssh on the hosts");
+  add("-i,--ssh-identity-file", "FILE", ssh_identity_file_, "The private key for ssh");
+  command
+      .add_flag("--ssh-accept-new-hosts", ssh_accept_new_hosts_,
+                "Lets ssh accept the keys of hosts that it does not know yet")
+      ->group("Several hosts");
   add("--join", "HOST:PORT", words_.join,
       "Where the nodes of the job meet: an address of the host of node 0, and a free port there");
   add("--nodes", "N", words_.nodes, "How many nodes the job has: one for each `farandole run`");
   add("--node", "K", words_.node, "The number of this node, from 0 to N - 1");
   add("--secret", "FILE", words_.secret,
       "The file with the secret of the job, the same on all hosts; see `farandole secret`");
+}
+
+bool NodeFlags::is_for_driver(std::string_view flag) {
+  constexpr std::array<std::string_view, 5> kFlags{"--hosts", "--hostfile", "--ssh-port",
+                                                   "--ssh-identity-file", "--ssh-accept-new-hosts"};
+  return std::ranges::find(kFlags, flag) != kFlags.end();
+}
+
+Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {
+  if (hosts_ && hostfile_) return Status::fix_call("give -H or --hostfile, not both");
+  if (words_.join || words_.nodes || words_.node || words_.secret)
+    return Status::fix_call(
+        "-H and --hostfile start all nodes, so leave --join, --nodes, --node and --secret out");
+  std::vector<HostEntry> listed;
+  if (hosts_) {
+    FARANDOLE_TRY_ASSIGN(listed, parse_hosts(*hosts_));
+  } else {
+    const auto text = file_text(*hostfile_);
+    if (!text)
+      return Status::fix_call(
+          format_text("--hostfile: the file \"{}\" cannot be read", escape_controls(*hostfile_)));
+    FARANDOLE_TRY_ASSIGN(listed, parse_hostfile(*text, *hostfile_));
+  }
+  return assign_workers(listed, workers);
+}
+
+Result<SshOptions> NodeFlags::ssh() const {
+  SshOptions options{.identity_file = ssh_identity_file_.value_or(""),
+                     .accepts_new_hosts = ssh_accept_new_hosts_};
+  if (ssh_port_) {
+    FARANDOLE_TRY_ASSIGN(options.port, whole_number("--ssh-port", *ssh_port_, 1, kPortMax));
+  }
+  return options;
 }
 
 }  // namespace farandole

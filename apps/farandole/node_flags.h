@@ -1,10 +1,15 @@
-// The flags of `farandole run` for jobs over several hosts.
+// The flags of `farandole run` for jobs over several hosts: those with which users start each node
+// themselves, and those with which we start all nodes.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "driver/host_list.h"
+#include "driver/ssh_command.h"
 #include "farandole/status.h"
 #include "nodes/node_options.h"
 
@@ -21,8 +26,23 @@ class NodeFlags {
   Result<std::optional<NodeOptions>> options() const { return parse_node_options(words_); }
   std::string secret_path() const { return words_.secret.value_or(""); }
 
+  // Whether we start the nodes: -H or --hostfile was given.
+  bool has_hosts() const { return hosts_ || hostfile_; }
+  // The hosts of the job, each with its number of workers. `workers`: of the whole job; empty: as
+  // many as the hosts have slots. Errors: kFixCall.
+  Result<std::vector<HostEntry>> hosts(std::optional<int> workers) const;
+  // Errors: kFixCall.
+  Result<SshOptions> ssh() const;
+  // Whether a flag is for the driver only, so that it does not pass it on to the hosts.
+  static bool is_for_driver(std::string_view flag);
+
  private:
   NodeWords words_;
+  std::optional<std::string> hosts_;
+  std::optional<std::string> hostfile_;
+  std::optional<std::string> ssh_port_;
+  std::optional<std::string> ssh_identity_file_;
+  bool ssh_accept_new_hosts_ = false;
 };
 
 }  // namespace farandole

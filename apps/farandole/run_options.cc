@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "base/format.h"
 #include "base/knobs.h"
+#include "base/system_files.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
@@ -15,7 +18,6 @@
 #include "launcher/worker_environment.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
-#include "system_files.h"
 
 namespace farandole {
 namespace {
@@ -120,6 +122,20 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
     return Status::fix_call(
         format_text("-x {0}: {0} is not set here; set it, or write `-x {0}=VALUE`", name));
   return std::pair(std::move(name), std::string(value));
+}
+
+// Returns the working directory by the name that the user's shell has for it. All hosts may know it
+// by that name, but not by the one that the kernel has.
+Result<std::string> working_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error);
+  if (error)
+    return Status::fix_call(
+        format_text("the working directory cannot be found out: {}", error.message()));
+  const char* name = std::getenv("PWD");
+  const bool is_same = name != nullptr && name[0] == '/' &&
+                       std::filesystem::equivalent(name, folder, error) && !error;
+  return is_same ? std::string(name) : folder.string();
 }
 
 }  // namespace
@@ -245,27 +261,42 @@ Result<RunOptions::Variables> RunOptions::settings() const {
   return settings;
 }
 
-Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes) const {
+Result<std::chrono::seconds> RunOptions::grace() const {
+  FARANDOLE_TRY_ASSIGN(const int seconds,
+                       whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
+  return std::chrono::seconds(seconds);
+}
+
+// Checks the values here, so that the user gets one error instead of one from each worker.
+Result<Knobs> RunOptions::knobs(const Variables& settings) {
+  Knobs knobs;
+  FARANDOLE_TRY(read_knobs(knobs, [&](const char* name) -> const char* {
+    const auto given = settings.find(name);
+    return given != settings.end() ? given->second.c_str() : std::getenv(name);
+  }));
+  return knobs;
+}
+
+Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
+                                   const Part& part) const {
   JobOptions job;
   FARANDOLE_TRY_ASSIGN(job.command, program(after_dashes));
-  if (command_->count("-n") == 0)
+  if (part.workers) {
+    job.workers = *part.workers;
+  } else if (command_->count("-n") == 0) {
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
-  FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
-  FARANDOLE_TRY_ASSIGN(const int grace,
-                       whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
-  job.grace = std::chrono::seconds(grace);
+  } else {
+    FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
+  }
+  FARANDOLE_TRY_ASSIGN(job.grace, grace());
   FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
+  if (part.nodes) job.nodes = part.nodes;
   job.secret.path = nodes_.secret_path();
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
-  // Check the values here, so that the user gets one error instead of one from each worker.
-  Knobs knobs;
-  FARANDOLE_TRY(read_knobs(knobs, [&](const char* name) -> const char* {
-    const auto given = variables.find(name);
-    return given != variables.end() ? given->second.c_str() : std::getenv(name);
-  }));
+  FARANDOLE_TRY_ASSIGN(const Knobs knobs, this->knobs(variables));
   job.stall_warning = stall_warning_of(knobs);
   job.timeline_path = timeline_path_of(knobs);
   job.timeline_bytes = knobs.timeline_bytes;
@@ -273,9 +304,50 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
     job.nodes->workers = job.workers;
     job.nodes->start_timeout = knobs.start_timeout;
     FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
+    FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
+    if (part.nodes && job.nodes->node == 0)
+      job.nodes->listens_at = ListenPlace{parse_interfaces(knobs.network_interfaces), ports};
   }
   job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
   return job;
+}
+
+// Returns the flags that the launchers on the hosts get.
+Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
+  std::vector<std::string> flags;
+  for (const std::string& text : variables_) {
+    FARANDOLE_TRY_ASSIGN(const auto variable, parse_variable(text));
+    flags.insert(flags.end(), {"-x", variable.first + "=" + variable.second});
+  }
+  for (const CLI::Option* option : command_->get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string flag = "--" + option->get_lnames().front();
+    if (flag == "--workers" || NodeFlags::is_for_driver(flag)) continue;
+    flags.push_back(flag);
+    if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
+  }
+  return flags;
+}
+
+Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes) const {
+  DriverPlan plan;
+  FARANDOLE_TRY_ASSIGN(plan.order.program, program(after_dashes));
+  std::optional<int> workers;
+  if (command_->count("-n") > 0) {
+    FARANDOLE_TRY_ASSIGN(workers, whole_number("-n", workers_, 1, kWorkersMax));
+  }
+  FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
+  FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
+  int size = 0;
+  for (const HostEntry& host : plan.hosts) size += host.slots;
+  // Most errors in the other flags show here, before anything is started.
+  FARANDOLE_TRY(grace().status());
+  FARANDOLE_TRY(output(size).status());
+  FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
+  FARANDOLE_TRY(knobs(variables).status());
+  FARANDOLE_TRY_ASSIGN(plan.order.flags, flags_for_hosts());
+  FARANDOLE_TRY_ASSIGN(plan.order.folder, working_folder());
+  return plan;
 }
 
 }  // namespace farandole

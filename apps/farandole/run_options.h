@@ -2,11 +2,15 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "caller_flags.h"
+#include "driver/driver.h"
+#include "farandole/knobs.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
 #include "node_flags.h"
@@ -27,9 +31,19 @@ class RunOptions {
   Status check_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
+  // Facts that are not on the command line.
+  struct Part {
+    std::optional<NodeOptions> nodes{};  // our part in the job of the driver that has started us
+    std::optional<int> workers{};        // instead of -n
+  };
   // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
   // the parser has not seen. Errors: kFixCall, with a text for the user.
-  Result<JobOptions> job(const std::vector<std::string>& after_dashes) const;
+  Result<JobOptions> job(const std::vector<std::string>& after_dashes, const Part& part) const;
+
+  // Whether the user has named the hosts of the job, so that we start it there. Then call plan()
+  // instead of job(). Errors: kFixCall, with a text for the user.
+  bool has_hosts() const { return nodes_.has_hosts(); }
+  Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 
  private:
   using Variables = std::map<std::string, std::string>;
@@ -39,6 +53,9 @@ class RunOptions {
   // `size` is the number of ranks of the job, if it is known.
   Result<OutputOptions> output(int size) const;
   Result<Variables> settings() const;
+  Result<std::chrono::seconds> grace() const;
+  static Result<Knobs> knobs(const Variables& settings);
+  Result<std::vector<std::string>> flags_for_hosts() const;
 
   CLI::App* command_;  // owned by the parser
   NodeFlags nodes_;

@@ -21,6 +21,7 @@
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
+#include "base/poller.h"
 #include "base/rank_names.h"
 #include "base/try.h"
 #include "diagnosis/init_watch.h"
@@ -32,7 +33,6 @@
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
-#include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/reserved_port.h"
 #include "launcher/stall_reports.h"
@@ -102,6 +102,8 @@ class Agent {
  private:
   Status watch_own_descriptors();
   Status join_nodes();
+  bool tell_driver();
+  bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
@@ -217,7 +219,7 @@ Status Agent::watch_own_descriptors() {
 // Waits until all nodes have come. Then the ranks are known.
 Status Agent::join_nodes() {
   NodeOptions options = *setup_.options.nodes;
-  options.host = output_.host();
+  if (options.host.empty()) options.host = output_.host();
   if (options.node == 0) {
     reserve_port();
     options.master_port = static_cast<std::uint32_t>(port_ ? port_->number() : 0);
@@ -229,8 +231,7 @@ Status Agent::join_nodes() {
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    if (const auto addresses = nodes_->link().listening_addresses(); !addresses.empty())
-      if (!std::exchange(told_addresses, true)) report_.listens_at(addresses);
+    if (setup_.options.has_driver && !told_addresses) told_addresses = tell_driver();
     if (nodes_->link().start_message()) break;
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     if (last_signal_ != 0 || output_.closed())
@@ -248,6 +249,16 @@ Status Agent::join_nodes() {
       TimelineCollection::Target{setup_.options.timeline_path, setup_.options.timeline_bytes},
       [this](const std::string& line) { output_.notice(line); });
   return {};
+}
+
+// Tells the driver where node 0 listens. Returns whether it has done so.
+bool Agent::tell_driver() {
+  const auto addresses = nodes_->link().listening_addresses();
+  if (addresses.empty()) return false;
+  std::string line = "listens";
+  for (const SocketAddress& address : addresses) line += " " + address.text();
+  output_.write_to_driver(line);
+  return true;
 }
 
 void Agent::serve_nodes() {
@@ -270,7 +281,10 @@ void Agent::serve_nodes() {
   for (const Failing& failing : news->failures) {
     const NodeFailure& failure = failing.failure;
     if (!other_failure_ || failure.has_caused(other_failure_->failure)) other_failure_ = failing;
-    if (supervision_ && !job_is_over_) perform(supervision_->other_node_failed(failure, now()));
+    if (!supervision_ || job_is_over_) continue;
+    Actions actions = supervision_->other_node_failed(failure, now());
+    if (node_0_reports()) actions.notices.clear();
+    perform(actions);
   }
   std::ranges::move(news->ends, std::back_inserter(other_ends_));
 }
@@ -390,6 +404,7 @@ void Agent::choose_defaults(const std::vector<EnvironmentVariable>& inherited) {
   if (memory) defaults_.push_back(*memory);
   for (const auto& [name, value] : given)
     if (name == threads.first) return;
+  if (node_0_reports()) return;
   output_.notice(
       threads.first + "=" + threads.second + " in every worker (" +
       std::to_string(options.workers) + " on " + std::to_string(cores) +
@@ -612,8 +627,9 @@ int Agent::finish(int exit_code) {
   end_descendants(now() + Supervision::kKillTime);
   if (foreground_is_gone_) return exit_code;
   output_.read_remaining();
-  if (supervision_) report_result();
+  if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
+  if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
   collect_timelines();
   output_.close();
   // Wait for a slow reader of the output, but not after a signal.
@@ -631,7 +647,8 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
   if (!nodes_ || !nodes_->link().start_message()) return exit_code;
   NodeLink& link = nodes_->link();
   const auto failure = supervision_ ? supervision_->failure() : std::nullopt;
-  link.report_end(exit_code, failure ? failure_box(*failure, {}) : std::vector<std::string>());
+  link.report_end(exit_code,
+                  failure ? failure_box(*failure, {.columns = 100}) : std::vector<std::string>());
   const TimePoint start = now();
   bool told = exit_code != 0;
   std::optional<TimePoint> limit;

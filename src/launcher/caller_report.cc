@@ -1,19 +1,11 @@
 #include "launcher/caller_report.h"
 
-#include <string>
-
 #include "base/format.h"
 
 namespace farandole {
 
 CallerReport::CallerReport(Poller& poller, std::uint64_t tag, int descriptor)
     : poller_(poller), tag_(tag), wanted_(descriptor >= 0), sink_(descriptor) {}
-
-void CallerReport::listens_at(const std::vector<SocketAddress>& addresses) {
-  std::string line = "listens";
-  for (const auto& address : addresses) line += " " + address.text();
-  write_line(line + "\n");
-}
 
 void CallerReport::worker_started(int rank, pid_t pid) {
   write_line(format_text("started {} {}\n", rank, pid));

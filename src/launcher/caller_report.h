@@ -1,18 +1,15 @@
 // CallerReport: tells the program that started the job the process id of each rank, how each rank
 // ended, and which rank failed first. It writes one line for each event: `started RANK PID`,
-// `ended RANK code N`, `ended RANK signal N`, `cause RANK`. In a job over several nodes, node 0
-// first writes `listens ADDRESS…`, with a space between two addresses.
+// `ended RANK code N`, `ended RANK signal N`, `cause RANK`.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
+#include "base/poller.h"
 #include "base/process_end.h"
-#include "launcher/poller.h"
-#include "network/tcp/socket_address.h"
 #include "output/output_sink.h"
 
 namespace farandole {
@@ -25,7 +22,6 @@ class CallerReport {
   // The poller reports `tag` when the pipe has room again; then call sink_writable().
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
-  void listens_at(const std::vector<SocketAddress>& addresses);
   void worker_started(int rank, pid_t pid);
   void worker_ended(int rank, const ProcessEnd& how);
   void first_cause(int rank);

@@ -1,6 +1,7 @@
 #include "launcher/foreground_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -16,10 +18,12 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "jobs/job_sheet.h"
 #include "launcher/agent.h"
 #include "launcher/process_tree.h"
+#include "launcher/signal_setup.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_process.h"
 #include "output/colors.h"
@@ -34,45 +38,6 @@ void print_error(const std::string& text) {
 void print_signalfd_error() {
   print_error(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +
               " (look at `ulimit -n`)");
-}
-
-bool is_ignored(int signal) {
-  struct sigaction action{};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-// The signals that the signalfd delivers: those that we forward, and SIGCHLD. Signals that were
-// already ignored when we started (nohup) stay ignored.
-sigset_t handled_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal :
-       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT})
-    if (!is_ignored(signal)) sigaddset(&set, signal);
-  sigaddset(&set, SIGCHLD);
-  return set;
-}
-
-// Blocks the signals that the signalfd delivers, and those that would stop or end the launcher when
-// it writes, or when it creates shared memory under `ulimit -f` (SIGXFSZ).
-void block_signals(const sigset_t& handled) {
-  sigset_t blocked = handled;
-  sigaddset(&blocked, SIGPIPE);
-  sigaddset(&blocked, SIGTTOU);
-  sigaddset(&blocked, SIGXFSZ);
-  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
-}
-
-// Raises the limit of open files for a job of many workers. Returns the original state.
-OriginalState save_and_adjust_state() {
-  OriginalState state{};
-  ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, the kernel does not report ended children
-  ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
-  ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
-  rlimit raised = state.descriptor_limit;
-  raised.rlim_cur = raised.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &raised);
-  return state;
 }
 
 // Marks the caller's descriptors close-on-exec, so that each worker inherits only its own.
@@ -91,15 +56,32 @@ std::optional<ProcessEnd> end_of(pid_t agent) {
   return ProcessEnd{.code = WEXITSTATUS(status)};
 }
 
+// Passes on the signals that the driver sends. Returns false if the driver is gone.
+bool forward_signals_of_driver(pid_t agent) {
+  std::array<char, 64> bytes{};
+  const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (count <= 0) return false;
+  for (const char signal : std::string_view(bytes.data(), static_cast<std::size_t>(count)))
+    ::kill(agent, signal);
+  return true;
+}
+
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
-// Ctrl-C reaches it only once, through us.
-ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
+// Ctrl-C reaches it only once, through us. If the driver goes away, the agent is killed.
+ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool has_driver) {
   for (;;) {
+    std::array<pollfd, 2> ready{{{signals.get(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
+    ::poll(ready.data(), has_driver ? 2 : 1, -1);
+    if (has_driver && ready[1].revents != 0) {
+      has_driver = forward_signals_of_driver(agent);
+      if (!has_driver) ::kill(agent, SIGKILL);
+    }
     signalfd_siginfo info{};
-    const ssize_t count = ::read(signals.get(), &info, sizeof(info));
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (count == sizeof(info) && signal != SIGCHLD) ::kill(agent, signal);
-    if (signal == SIGTSTP) ::raise(SIGSTOP);
+    if (ready[0].revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal != SIGCHLD) ::kill(agent, signal);
+      if (signal == SIGTSTP) ::raise(SIGSTOP);
+    }
     if (const auto end = end_of(agent)) return *end;
   }
 }
@@ -147,7 +129,7 @@ int run_job(const JobOptions& options) {
     return 1;
   }
   if (agent == 0) ::_exit(run_as_agent(options, state, foreground, handled));
-  const ProcessEnd end = forward_signals(agent, signals);
+  const ProcessEnd end = forward_signals(agent, signals, options.has_driver);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
   if (end.signal != 0)

@@ -17,7 +17,7 @@ namespace farandole {
 
 // What to do with the output of the workers.
 struct OutputOptions {
-  LinePrefix prefix;          // the text before every shown line
+  LinePrefix prefix{};        // the text before every shown line
   std::set<int> shown_ranks;  // empty: all ranks
   std::string folder;         // the folder of RankFiles; empty: no files
 };
@@ -54,6 +54,11 @@ struct JobOptions {
   CallerDescriptors caller;
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
+  // A driver (src/driver) has started this launcher. Then each byte of our standard input is a
+  // signal to pass on, and the end of the input means that the driver is gone. Node 0 writes the
+  // line `listens ADDRESS…` to its standard output, and shows how the job has failed; the other
+  // nodes leave that to node 0.
+  bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };
 

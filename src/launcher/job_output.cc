@@ -135,9 +135,10 @@ void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
   Target& target = target_of(stream.target);
   const int source = stream.local_rank * 2 + static_cast<int>(stream.target);
   const std::string prefix = prefix_of(stream, target);
-  std::string bytes;
-  for (const auto& piece : pieces) bytes += target.screen.show(source, prefix, piece);
-  target.sink.write(bytes);
+  for (const auto& piece : pieces) {
+    if (taker_ && piece.finished && taker_(stream.local_rank, stream.target, piece.text)) continue;
+    target.sink.write(target.screen.show(source, prefix, piece));
+  }
 }
 
 void JobOutput::notice(std::string_view text) {
@@ -163,6 +164,11 @@ void JobOutput::show(const Failure& failure) {
 void JobOutput::show_lines(const std::vector<std::string>& lines) {
   Target& target = target_of(1);
   for (const auto& line : lines) target.sink.write(target.screen.line(line));
+  watch_full_sinks();
+}
+
+void JobOutput::write_to_driver(std::string_view line) {
+  targets_.front().sink.write(std::string(line) + "\n");
   watch_full_sinks();
 }
 

@@ -4,16 +4,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/poller.h"
 #include "diagnosis/failure_box.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
-#include "launcher/poller.h"
 #include "output/line_splitter.h"
 #include "output/output_sink.h"
 #include "output/rank_files.h"
@@ -33,6 +35,12 @@ class JobOutput {
   };
   // `poller` and `options` must outlive this object.
   JobOutput(Poller& poller, Tags tags, const OutputOptions& options);
+
+  // Gets each finished line of a worker's standard output (0) or error (1) before it is shown, and
+  // returns whether it has taken the line. A line that is taken is not shown.
+  using LineTaker =
+      std::function<bool(int local_rank, std::size_t stream, const std::string& line)>;
+  void set_line_taker(LineTaker taker) { taker_ = std::move(taker); }
 
   // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
   // the files of this node's workers.
@@ -60,6 +68,8 @@ class JobOutput {
   // Shows such a box of another host.
   void show_lines(const std::vector<std::string>& lines);
   void window_changed();
+  // Writes a line to our standard output, without a prefix.
+  void write_to_driver(std::string_view line);
   // True if the reader of our output has closed the pipe.
   bool closed() const;
 
@@ -109,6 +119,7 @@ class JobOutput {
   std::vector<Target> targets_;  // one or two
   std::vector<Stream> streams_;
   bool paused_ = false;
+  LineTaker taker_;
 };
 
 }  // namespace farandole

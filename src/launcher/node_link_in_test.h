@@ -25,6 +25,7 @@ class NodeLinkInTest final : public NodeLink {
     told.emplace_back(node, message);
   }
   bool is_connected(int node) const override { return !gone.contains(node); }
+  bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return true; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }

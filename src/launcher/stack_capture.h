@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
-#include "launcher/poller.h"
+#include "base/poller.h"
 #include "launcher/worker_process.h"
 
 namespace farandole {

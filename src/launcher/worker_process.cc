@@ -64,12 +64,12 @@ int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& progr
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   // The launcher may have died before prctl() took effect.
   if (::getppid() != launcher) ::_exit(1);
-  const int null_device = ::open("/dev/null", O_RDONLY);
-  if (null_device < 0 || ::dup2(null_device, STDIN_FILENO) < 0 ||
+  const int input =
+      plan.standard_input >= 0 ? plan.standard_input : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input < 0 || ::dup2(input, STDIN_FILENO) < 0 ||
       ::dup2(plan.standard_output, STDOUT_FILENO) < 0 ||
       ::dup2(plan.standard_error, STDERR_FILENO) < 0)
     return errno;
-  if (null_device > STDERR_FILENO) ::close(null_device);
   for (const int descriptor : plan.inherited)
     if (::fcntl(descriptor, F_SETFD, 0) != 0) return errno;
   ::setrlimit(RLIMIT_NOFILE, &plan.state.descriptor_limit);

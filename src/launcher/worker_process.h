@@ -36,6 +36,7 @@ struct WorkerPlan {
   const std::vector<std::string>& command;
   const std::vector<std::string>& environment;  // "NAME=value"
   std::vector<int> inherited;  // descriptors that stay open in the worker; all are borrowed
+  int standard_input = -1;     // −1: empty
   int standard_output = -1;
   int standard_error = -1;
   const OriginalState& state;
@@ -46,9 +47,9 @@ struct StartedWorker {
   Descriptor pidfd;
 };
 
-// Starts a worker or a helper program in a process group of its own, with an empty standard input.
-// The kernel kills the process when the calling thread ends, so this thread must run as long as the
-// worker. Errors: kFixCall if the program cannot be executed, kStop for a system limit.
+// Starts a worker or a helper program in a process group of its own. The kernel kills the process
+// when the calling thread ends, so this thread must run as long as the worker. Errors: kFixCall if
+// the program cannot be executed, kStop for a system limit.
 Result<StartedWorker> start_worker(const WorkerPlan& plan);
 
 }  // namespace farandole

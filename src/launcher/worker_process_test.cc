@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/no_descriptors_in_test.h"
-#include "launcher/poller.h"
+#include "base/poller.h"
 #include "output/worker_stream.h"
 
 namespace farandole {

@@ -14,6 +14,8 @@ namespace farandole {
 namespace {
 
 constexpr std::uint64_t kListenerId = 0;
+// The driver starts all nodes, so nobody needs to know at once that some are missing.
+constexpr auto kQuietTimeUnderDriver = std::chrono::seconds(10);
 constexpr auto kLookUpPause = std::chrono::seconds(1);
 constexpr auto kHelloTime = std::chrono::seconds(10);    // for a launcher to say who it is
 constexpr auto kRejectedTime = std::chrono::seconds(5);  // for a rejected one to read why
@@ -31,6 +33,7 @@ FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, Even
       events_(std::move(events)),
       start_deadline_(now + options.start_timeout),
       next_look_up_(now),
+      tells_from_(now + (options.listens_at ? kQuietTimeUnderDriver : Duration())),
       roll_(options.nodes, options.workers, options.host),
       failing_(static_cast<std::size_t>(options.nodes), false) {}
 
@@ -104,7 +107,7 @@ Result<NodeNews> FirstNode::advance(TimePoint now) {
   begin_if_complete();
   if (!start_) {
     if (now >= start_deadline_) return give_up(Status::stop(timeout_text()));
-    if (listener_ != nullptr) tell_who_is_missing(news);
+    if (listener_ != nullptr && now >= tells_from_) tell_who_is_missing(news);
   }
   return news;
 }
@@ -309,6 +312,7 @@ void FirstNode::end_if_over() {
 
 TimePoint FirstNode::deadline() const {
   TimePoint next = start_ ? TimePoint::max() : start_deadline_;
+  if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   if (listener_ == nullptr) return std::min(next, next_look_up_);
   for (const auto& [id, guest] : guests_)
     if (guest.node < 0) next = std::min(next, guest.leave_by);

@@ -33,6 +33,7 @@ class FirstNode final : public NodeLink {
   void tell(const NodeMessage& message) override { send_to_nodes(message); }
   void tell_node(int node, const NodeMessage& message) override;
   bool is_connected(int node) const override;
+  bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return roll_.outcome(); }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
@@ -78,6 +79,7 @@ class FirstNode final : public NodeLink {
   EventSet events_;
   TimePoint start_deadline_;
   TimePoint next_look_up_;
+  TimePoint tells_from_;  // from then on, notices say which nodes are missing
   std::unique_ptr<TcpListener> listener_;
   RollCall roll_;
   std::map<std::uint64_t, Guest> guests_;

@@ -62,6 +62,8 @@ class NodeLink {
   virtual void tell_node(int node, const NodeMessage& message) = 0;
   // Whether messages can reach this node, which is 0 for the other nodes.
   virtual bool is_connected(int node) const = 0;
+  // Whether the connection to node 0 has ended before node 0 said that the job was over.
+  virtual bool has_lost_node_0() const = 0;
   // Empty while a node is running. Then: whether the job has succeeded on all nodes.
   virtual std::optional<bool> outcome() const = 0;
 

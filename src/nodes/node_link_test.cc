@@ -168,6 +168,7 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   zero.link.reset();
   run_until([&] { return !two.link->is_connected(0); });
   EXPECT_TRUE(two.failures.empty());
+  EXPECT_FALSE(two.link->has_lost_node_0());
   EXPECT_EQ(two.link->outcome(), true);
 }
 
@@ -221,6 +222,7 @@ TEST_F(NodeLinks, HearThatALauncherIsGone) {
   zero.link.reset();
   run_until([&] { return two.failures.size() == 2; });
   EXPECT_THAT(two.failures.back(), HasSubstr("the launcher of node 0 is gone"));
+  EXPECT_TRUE(two.link->has_lost_node_0());
   EXPECT_EQ(two.link->outcome(), false);
 }
 
@@ -236,6 +238,9 @@ TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
   run_until([&] { return !zero.link->listening_addresses().empty(); });
   const auto addresses = zero.link->listening_addresses();
   EXPECT_GT(addresses.front().port, 0);
+  EXPECT_TRUE(zero.notices.empty());
+  skip(std::chrono::seconds(10));
+  run_until([&] { return !zero.notices.empty(); });
   EXPECT_THAT(zero.notices.front(), HasSubstr("at hen:" + std::to_string(addresses[0].port)));
   NodeOptions of_one = options(1, 2, 1);
   of_one.endpoint = {kNoName, 0};  // never looked up

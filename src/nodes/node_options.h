@@ -30,7 +30,7 @@ struct NodeOptions {
   int nodes = 1;
   int node = 0;
   int workers = 1;
-  std::string host;               // its name, for texts
+  std::string host{};             // its name, for texts; empty: the launcher asks the system
   std::uint32_t master_port = 0;  // of node 0
   Duration start_timeout{};
 };

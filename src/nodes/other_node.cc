@@ -173,6 +173,7 @@ void OtherNode::handle_loss(TimePoint now, NodeNews& news) {
     dial_again(why, false, now, news);
   } else if (!outcome_) {
     outcome_ = false;
+    lost_node_0_ = true;
     news.failures.push_back(
         {0, {.why = format_text("the launcher of node 0 is gone: {}", why.message())}});
   }

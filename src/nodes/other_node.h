@@ -31,6 +31,7 @@ class OtherNode final : public NodeLink {
   void tell(const NodeMessage& message) override;
   void tell_node(int /*node*/, const NodeMessage& message) override { tell(message); }
   bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
+  bool has_lost_node_0() const override { return lost_node_0_; }
   std::optional<bool> outcome() const override { return outcome_; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
@@ -63,6 +64,7 @@ class OtherNode final : public NodeLink {
   std::vector<std::uint32_t> missing_;
   std::optional<Start> start_;
   std::optional<bool> outcome_;
+  bool lost_node_0_ = false;
   std::uint64_t next_id_ = 0;
 };
 

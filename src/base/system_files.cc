@@ -1,4 +1,4 @@
-#include "system_files.h"
+#include "base/system_files.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "launcher/poller.h"
+#include "base/poller.h"
 
 #include <sys/epoll.h>
 

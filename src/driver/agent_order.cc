@@ -1,0 +1,62 @@
+#include "driver/agent_order.h"
+
+#include "base/format.h"
+
+namespace farandole {
+namespace {
+
+void put(ByteWriter& writer, const std::vector<std::string>& texts) {
+  writer.put(static_cast<std::uint32_t>(texts.size()));
+  for (const std::string& text : texts) writer.put_text(text);
+}
+
+std::vector<std::string> get_texts(ByteReader& reader) {
+  std::vector<std::string> texts;
+  const auto count = reader.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) texts.push_back(reader.get_text());
+  return texts;
+}
+
+}  // namespace
+
+Bytes encode(const AgentOrder& order) {
+  ByteWriter writer;
+  writer.put_text(order.folder);
+  put(writer, order.environment);
+  put(writer, order.flags);
+  put(writer, order.program);
+  writer.put(order.nodes);
+  writer.put(order.node);
+  writer.put_text(order.host);
+  writer.put_text(order.first_host);
+  put(writer, order.addresses);
+  const Bytes rest = writer.take();
+  ByteWriter length;
+  length.put(static_cast<std::uint32_t>(rest.size()));
+  Bytes whole = length.take();
+  whole.insert(whole.end(), rest.begin(), rest.end());
+  return whole;
+}
+
+std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  AgentOrder order;
+  order.folder = reader.get_text();
+  order.environment = get_texts(reader);
+  order.flags = get_texts(reader);
+  order.program = get_texts(reader);
+  order.nodes = reader.get<std::uint32_t>();
+  order.node = reader.get<std::uint32_t>();
+  order.host = reader.get_text();
+  order.first_host = reader.get_text();
+  order.addresses = get_texts(reader);
+  if (!reader.ok() || !reader.at_end() || order.program.empty() || order.node >= order.nodes)
+    return std::nullopt;
+  return order;
+}
+
+std::string greeting(std::string_view version) {
+  return format_text("farandole agent {}", version);
+}
+
+}  // namespace farandole

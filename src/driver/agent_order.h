@@ -1,0 +1,45 @@
+// AgentOrder: what the driver tells the process that it starts on a host. It travels over the
+// standard input of that process, followed by the job's secret (32 bytes), and then by one byte for
+// each signal that the process has to pass on. The end of the input means that the driver is gone.
+//
+// The process writes lines to its standard output: first greeting(), and on node 0 then
+// `listens ADDRESS…`. After that, its standard output is that of its workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace farandole {
+
+struct AgentOrder {
+  std::string folder;                    // the working directory
+  std::vector<std::string> environment;  // "NAME=value"
+  std::vector<std::string> flags;        // of `farandole run`
+  std::vector<std::string> program;      // the program and its arguments
+  std::uint32_t nodes = 0;
+  std::uint32_t node = 0;
+  std::string host;                    // the name of the host, as the user has written it
+  std::string first_host;              // the name of node 0's host
+  std::vector<std::string> addresses;  // of node 0's launcher; empty for node 0 itself
+
+  friend bool operator==(const AgentOrder&, const AgentOrder&) = default;
+};
+
+inline constexpr std::size_t kOrderBytesMax = 900'000;
+
+// Four bytes with the length of the rest, and the rest.
+Bytes encode(const AgentOrder& order);
+// Decodes the rest. Empty if the bytes are not an order.
+std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes);
+
+// The first line: "farandole agent 1.2.3", with the version of the program.
+std::string greeting(std::string_view version);
+
+}  // namespace farandole

@@ -1,0 +1,88 @@
+#include "driver/agent_session.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "network/tcp/job_secret.h"
+#include "nodes/secret_file.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kSecretTime = std::chrono::seconds(60);
+
+Status driver_is_gone() { return Status::stop("the driver has ended before it gave an order"); }
+
+Status read_all(std::span<std::byte> into) {
+  while (!into.empty()) {
+    const ssize_t count = ::read(STDIN_FILENO, into.data(), into.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return driver_is_gone();
+    into = into.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<AgentOrder> read_order() {
+  std::uint32_t bytes = 0;
+  FARANDOLE_TRY(read_all(std::as_writable_bytes(std::span(&bytes, 1))));
+  if (bytes > kOrderBytesMax)
+    return Status::fix_call("`farandole agent` is started by `farandole run -H …`, not by users");
+  Bytes content(bytes);
+  FARANDOLE_TRY(read_all(content));
+  auto order = decode_agent_order(content);
+  if (!order) return Status::fix_call("the driver has sent bytes that are not an order");
+  return *std::move(order);
+}
+
+}  // namespace
+
+Result<AgentSession> AgentSession::begin(std::string_view version) {
+  const std::string line = greeting(version) + "\n";
+  if (::write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    return driver_is_gone();
+  FARANDOLE_TRY_ASSIGN(AgentOrder order, read_order());
+  FARANDOLE_TRY_ASSIGN(
+      const JobSecret secret,
+      JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTime));
+  FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(secret));
+  FARANDOLE_TRY_ASSIGN(Descriptor readable, secret_for_worker(shared));
+  return AgentSession(std::move(order), std::move(readable));
+}
+
+Status AgentSession::enter() const {
+  if (::chdir(order_.folder.c_str()) != 0)
+    return Status::fix_call(format_text(
+        "the working directory {} cannot be used on this host: {}; start the job in a folder that "
+        "all hosts have",
+        order_.folder, std::strerror(errno)));
+  for (const std::string& line : order_.environment) {
+    const auto equals_sign = line.find('=');
+    if (equals_sign == std::string::npos) continue;
+    ::setenv(line.substr(0, equals_sign).c_str(), line.c_str() + equals_sign + 1, 1);
+  }
+  return {};
+}
+
+Result<NodeOptions> AgentSession::node_options() const {
+  NodeOptions options{.endpoint = {order_.first_host, 0},
+                      .nodes = static_cast<int>(order_.nodes),
+                      .node = static_cast<int>(order_.node),
+                      .host = order_.host};
+  for (const std::string& text : order_.addresses) {
+    FARANDOLE_TRY_ASSIGN(const SocketAddress address, SocketAddress::parse(text));
+    options.addresses.push_back(address);
+  }
+  return options;
+}
+
+}  // namespace farandole

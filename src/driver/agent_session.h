@@ -1,0 +1,36 @@
+// AgentSession: the side of the process that the driver has started on a host. It receives the
+// order and the secret. After that, the process is the launcher of this host.
+#pragma once
+
+#include <string_view>
+
+#include "base/descriptor.h"
+#include "driver/agent_order.h"
+#include "farandole/status.h"
+#include "nodes/node_options.h"
+
+namespace farandole {
+
+class AgentSession {
+ public:
+  // Writes the greeting and waits for the order and the secret on the standard input. Blocks.
+  // Errors: kStop if they do not come; kFixCall if the input is not an order.
+  static Result<AgentSession> begin(std::string_view version);
+
+  const AgentOrder& order() const { return order_; }
+  // Changes this process's working directory and environment. Errors: kFixCall.
+  Status enter() const;
+  // This launcher's part in the job, as far as the order tells it. Errors: kFixCall.
+  Result<NodeOptions> node_options() const;
+  // A descriptor of memory with the job's secret, for SecretSource; borrowed.
+  int secret() const { return secret_.get(); }
+
+ private:
+  AgentSession(AgentOrder order, Descriptor secret)
+      : order_(std::move(order)), secret_(std::move(secret)) {}
+
+  AgentOrder order_;
+  Descriptor secret_;  // sealed memory; the read position is at the start
+};
+
+}  // namespace farandole

@@ -1,0 +1,32 @@
+// Driver: runs a job on several hosts. It starts one process on each of them: over ssh, or directly
+// on its own host. It gives each process its order and the job's secret, passes on signals, and
+// shows the output of all hosts as that of one job. The launchers on the hosts do everything else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "driver/agent_order.h"
+#include "driver/host_list.h"
+#include "driver/ssh_command.h"
+
+namespace farandole {
+
+struct DriverPlan {
+  std::vector<HostEntry> hosts;  // `slots` is the number of workers of each
+  SshOptions ssh;
+  // The program, its flags and the folder; the driver fills in the rest for each host.
+  AgentOrder order;
+  std::string version;  // of this program; all hosts must have the same one
+};
+
+// Whether a name means this host: localhost, an address of this host, or its host name.
+bool is_own_host(const std::string& name);
+
+// Runs the job and returns the exit code for the command: that of node 0, which knows how the job
+// has ended. If a host cannot be started, it is 1. Blocks. When it returns, the processes that it
+// has started have ended; a process on another host ends at the latest when it notices that the
+// driver is gone. The calling process must be single-threaded.
+int run_driver(const DriverPlan& plan);
+
+}  // namespace farandole

@@ -1,0 +1,85 @@
+#include "driver/ssh_command.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+// Without ControlMaster, each job has connections of its own, which end with it.
+constexpr std::array kSettings{
+    "BatchMode=yes",           "ForwardAgent=no",       "ForwardX11=no",
+    "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlMaster=no",
+    "ControlPath=none",        "EscapeChar=none",       "ConnectTimeout=20",
+    "ServerAliveInterval=5",   "ServerAliveCountMax=6", "LogLevel=ERROR"};
+
+}  // namespace
+
+std::string quote_for_shell(std::string_view word) {
+  std::string quoted = "'";
+  for (const char letter : word) {
+    if (letter == '\'')
+      quoted += "'\\''";
+    else
+      quoted += letter;
+  }
+  return quoted + "'";
+}
+
+std::string shell_text(const std::vector<std::string>& command) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:@,+%";
+  std::string text;
+  for (const std::string& word : command) {
+    const bool is_plain = !word.empty() && word.find_first_not_of(kPlain) == std::string::npos;
+    text += (text.empty() ? "" : " ") + (is_plain ? word : quote_for_shell(word));
+  }
+  return text;
+}
+
+std::string hint_for_failed_start(const std::vector<std::string>& command, int exit_code,
+                                  const std::vector<std::string>& lines) {
+  const auto says = [&lines](std::string_view part) {
+    return std::ranges::any_of(
+        lines, [part](const std::string& line) { return line.find(part) != std::string::npos; });
+  };
+  if (exit_code == 126 || exit_code == 127)
+    return "install Farandole on that host at the same path as here";
+  if (says("Host key verification failed"))
+    return "connect to that host once with ssh and check its key, or give --ssh-accept-new-hosts";
+  if (says("Permission denied"))
+    return "give a key that the host accepts with --ssh-identity-file, or start ssh-agent";
+  if (says("Connection refused") || says("timed out"))
+    return "see that sshd runs there, and at which port (--ssh-port)";
+  if (exit_code != 255 || command.size() < 2) return "";
+  std::vector<std::string> tried{"ssh"};
+  for (std::size_t i = 2; i + 1 < command.size(); ++i) {
+    if (command[i] == "-o")
+      ++i;  // a setting
+    else
+      tried.push_back(command[i]);
+  }
+  return "try `" + shell_text(tried) + " true`";
+}
+
+std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
+                                     const std::vector<std::string>& words) {
+  std::vector<std::string> command{"ssh", "-T"};
+  const auto add = [&command](const char* flag, std::string value) {
+    command.emplace_back(flag);
+    command.push_back(std::move(value));
+  };
+  for (const char* setting : kSettings) add("-o", setting);
+  add("-o",
+      std::string("StrictHostKeyChecking=") + (options.accepts_new_hosts ? "accept-new" : "yes"));
+  if (options.port != 0) add("-p", std::to_string(options.port));
+  if (!options.identity_file.empty()) add("-i", options.identity_file);
+  if (!host.user.empty()) add("-l", host.user);
+  std::string remote = "exec";
+  for (const std::string& word : words) remote += " " + quote_for_shell(word);
+  command.insert(command.end(), {"--", host.name, std::move(remote)});
+  return command;
+}
+
+}  // namespace farandole

@@ -1,0 +1,34 @@
+// Builds the command that starts a program on another host over ssh. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "driver/host_list.h"
+
+namespace farandole {
+
+struct SshOptions {
+  int port = 0;                    // 0: as in the user's configuration of ssh
+  std::string identity_file{};     // empty: as in that configuration
+  bool accepts_new_hosts = false;  // whether ssh may accept the key of a host that it does not know
+};
+
+// Returns the program and its arguments. ssh asks no question, forwards nothing, and rejects a host
+// whose key is unknown or has changed. On the other host, a shell gets `words`, each quoted.
+std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
+                                     const std::vector<std::string>& words);
+
+// What users can do if ssh, or the program on the other host, has ended with `exit_code` before it
+// has said anything else than `lines`. Empty if we do not know. `command` is that of ssh_command().
+std::string hint_for_failed_start(const std::vector<std::string>& command, int exit_code,
+                                  const std::vector<std::string>& lines);
+
+// The command as users can type it into a shell: words are quoted where they need it.
+std::string shell_text(const std::vector<std::string>& command);
+
+// Quotes a word for a POSIX shell.
+std::string quote_for_shell(std::string_view word);
+
+}  // namespace farandole

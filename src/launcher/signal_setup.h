@@ -1,0 +1,21 @@
+// How a launcher or driver sets up its signals.
+#pragma once
+
+#include <signal.h>
+
+#include "launcher/worker_process.h"
+
+namespace farandole {
+
+// The signals that a signalfd delivers to us: those that we pass on, and SIGCHLD. Signals that were
+// already ignored when we started (nohup) stay ignored.
+sigset_t handled_signals();
+
+// Blocks the signals that the signalfd delivers, and those that would stop or end us when we write,
+// or when we create shared memory under `ulimit -f` (SIGXFSZ).
+void block_signals(const sigset_t& handled);
+
+// Raises the limit of open files for a job of many workers. Returns the original state.
+OriginalState save_and_adjust_state();
+
+}  // namespace farandole
