@@ -11,8 +11,6 @@ struct Row {
   std::string_view hint;
 };
 
-constexpr std::string_view kHostsHint =
-    "start the command on each host, with `--join HOST:PORT --nodes N --node K --secret FILE`";
 constexpr std::string_view kElasticHint =
     "elastic jobs do not work yet; without this flag, the number of workers is fixed";
 constexpr std::string_view kTransportHint =
@@ -24,7 +22,7 @@ constexpr std::string_view kLogTimeHint =
 
 constexpr std::array kRows{
     Row{"-np --num-proc", "use `-n N`"},
-    Row{"-H --hosts -hostfile --hostfile -p --ssh-port -i --ssh-identity-file", kHostsHint},
+    Row{"-hostfile", "use `--hostfile FILE`"},
     Row{"-cb --check-build", "use `farandole doctor`"},
     Row{"-v --version", "use `farandole --version`"},
     Row{"--verbose", "use `--log-level debug`"},

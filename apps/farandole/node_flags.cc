@@ -49,6 +49,13 @@ bool NodeFlags::is_for_driver(std::string_view flag) {
   return std::ranges::find(kFlags, flag) != kFlags.end();
 }
 
+Result<std::optional<NodeOptions>> NodeFlags::options() const {
+  if (!has_hosts() && (ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_))
+    return Status::fix_call(
+        "a flag for ssh was given, but no other host; name the hosts with -H or --hostfile");
+  return parse_node_options(words_);
+}
+
 Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {
   if (hosts_ && hostfile_) return Status::fix_call("give -H or --hostfile, not both");
   if (words_.join || words_.nodes || words_.node || words_.secret)

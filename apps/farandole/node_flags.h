@@ -23,7 +23,7 @@ class NodeFlags {
   NodeFlags& operator=(const NodeFlags&) = delete;
 
   // Call it after parsing. Empty if none of the flags was given. Errors: kFixCall.
-  Result<std::optional<NodeOptions>> options() const { return parse_node_options(words_); }
+  Result<std::optional<NodeOptions>> options() const;
   std::string secret_path() const { return words_.secret.value_or(""); }
 
   // Whether we start the nodes: -H or --hostfile was given.

@@ -42,8 +42,11 @@ GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
 a file cannot be written any more, the launcher says so once and the job goes on.
 
-A job over several hosts is started by the same command on each host, but for the number after
---node; -n may differ, too. Node 0 runs on the host of --join, and its ranks come first:
+A job over several hosts is started over ssh, which must need no password; -n is then the number of
+all workers:
+  farandole run -H host1:4,host2:4 python train.py
+Without ssh, start the same command on each host, but for the number after --node; -n may differ,
+too. Node 0 runs on the host of --join, and its ranks come first:
   farandole secret job.secret    (once; then copy the file to all hosts, with mode 0600)
   farandole run --join HOST:PORT --nodes 2 --node 0 --secret job.secret -n 4 python train.py
   farandole run --join HOST:PORT --nodes 2 --node 1 --secret job.secret -n 4 python train.py
@@ -141,7 +144,8 @@ Result<std::string> working_folder() {
 }  // namespace
 
 RunOptions::RunOptions(CLI::App& app)
-    : command_(app.add_subcommand("run", "Start a program N times on this host, as one job")),
+    : command_(app.add_subcommand(
+          "run", "Start a program N times, on this host or on several, as one job")),
       nodes_(*command_),
       caller_(*command_) {
   command_->footer(kFooter);
@@ -150,7 +154,9 @@ RunOptions::RunOptions(CLI::App& app)
   // command.
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->formatter(std::make_shared<RunFormatter>());
-  command_->add_option("-n,--workers", workers_, "How many workers to start on this host")
+  command_
+      ->add_option("-n,--workers", workers_,
+                   "How many workers to start: on this host, or in all with -H or --hostfile")
       ->type_name("N");
   command_
       ->add_option("-x", variables_,

@@ -262,7 +262,7 @@ def test_run_calls_a_function_on_each_worker() -> None:
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
     with pytest.raises(ValueError, match="elastic jobs do not work yet"):
         horovod.run(_describe_worker, num_proc=2, min_num_proc=1)
-    with pytest.raises(ValueError, match="is not this host"):
+    with pytest.raises(ValueError, match="on this host only"):
         horovod.run(_describe_worker, np=2, hosts="localhost:1,elsewhere:1")
 
 

@@ -15,7 +15,7 @@ from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.common.util.hosts import (
     INVALID_SLOT_INFO,
     HostInfo,
-    check_hosts,
+    check_slots,
     get_host_assignments,
     parse_host_file,
     parse_host_files,
@@ -118,7 +118,7 @@ def test_no_stall_check_wins_over_its_times() -> None:
 
 def test_every_flag_either_works_or_says_why_not() -> None:
     for flag in FLAGS:
-        assert (flag.to_run_flags is None) == bool(flag.why_ignored), flag.name
+        assert flag.to_run_flags or flag.why_ignored, flag.name
     sample_values = {int: "1", float: "0.5", str: "text", str.upper: "INFO"}
     for flag in FLAGS:
         values = [sample_values[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
@@ -219,7 +219,6 @@ def test_wrong_flags_are_rejected(
     [
         ("", "how many workers"),
         ("-np 0", "at least 1"),
-        ("-np 2 -H localhost:2,other:2", "other is not this host"),
         ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
         ("-np 2 -H a:b:c", '"a:b:c" is not a host'),
         ("-np 2 --min-np 1", "elastic jobs do not work yet"),
@@ -227,10 +226,11 @@ def test_wrong_flags_are_rejected(
         ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
     ],
 )
-def test_elastic_and_multi_host_jobs_are_rejected(words: str, problem: str) -> None:
+def test_wrong_sizes_and_elastic_jobs_are_rejected(words: str, problem: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
+    size = launch.job_size_of(arguments)
     with pytest.raises(ValueError) as caught:
-        launch.job_size_of(arguments).checked_workers()
+        size.checked_workers(), size.host_flags()
     assert problem in str(caught.value)
 
 
@@ -241,6 +241,37 @@ def test_elastic_and_multi_host_jobs_are_rejected(words: str, problem: str) -> N
 def test_jobs_on_this_host_are_accepted(words: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     assert launch.job_size_of(arguments).checked_workers() == 2
+    assert launch.job_size_of(arguments).host_flags() == []
+
+
+def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
+    parser = launch.make_parser()
+    words = (
+        "-np 4 -H localhost:2,other:2 -p 2222 -i key --network-interfaces eth0 --cycle-time-ms 1"
+    )
+    arguments = parser.parse_args([*words.split(), "--cycle-time-ms", "1", "true"])
+    flags = launch.job_size_of(arguments).host_flags()
+    assert flags == ["-H", "localhost:2,other:2"]
+    values, _ = launch.values_of(arguments)
+    run_words = launch.run_arguments(4, values, False, flags)
+    assert run_words[:5] == ["run", "-n", "4", "-H", "localhost:2,other:2"]
+    for flag, value in (
+        ("--ssh-port", "2222"),
+        ("--ssh-identity-file", "key"),
+        ("--network-interfaces", "eth0"),
+    ):
+        assert run_words[run_words.index(flag) + 1] == value
+    assert not any("HOROVOD_HOSTNAME" in word for word in run_words)
+    assert [line.split()[0] for line in launch.ignored_settings(values, over_hosts=True)] == [
+        "--cycle-time-ms"
+    ]
+    # On this host alone, these flags have no effect, and a line says so.
+    assert len(launch.ignored_settings(values)) == 4
+    assert "--ssh-port" not in launch.run_arguments(4, values, False)
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("other slots=4\n")
+    arguments = parser.parse_args(["-np", "4", "-hostfile", str(hostfile), "true"])
+    assert launch.job_size_of(arguments).host_flags() == ["--hostfile", str(hostfile)]
 
 
 def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:
@@ -249,7 +280,7 @@ def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:
     hosts = [HostInfo("localhost", 2), HostInfo("other", 3), HostInfo("third")]
     assert parse_host_file(str(path)) == hosts
     assert parse_hosts(f"{socket.gethostname()}:4") == [HostInfo(socket.gethostname(), 4)]
-    check_hosts(parse_hosts(socket.gethostname()), 64)
+    check_slots(parse_hosts(socket.gethostname()), 64)
     path.write_text("localhost cores=2\n")
     with pytest.raises(ValueError, match="is not a host"):
         parse_host_file(str(path))

@@ -10,9 +10,6 @@ from launched import run
 
 RUN_ERROR = "farandole run: {}\nSee `farandole run --help`.\n"
 COMMAND_ERROR = "farandole: {}\nSee `farandole --help`.\n"
-SEVERAL_HOSTS = (
-    "start the command on each host, with `--join HOST:PORT --nodes N --node K --secret FILE`"
-)
 KNOWN_COMMANDS = (
     "; the commands are run, status, bench, doctor, secret, knobs and completion; to start "
     "a program, use `farandole run -n 2 python train.py`"
@@ -143,10 +140,7 @@ def test_a_line_end_in_the_prefix_is_rejected() -> None:
 HOROVODRUN_FLAGS = {
     "-np": "use `-n N`",
     "--num-proc=2": "use `-n N`",
-    "-H": SEVERAL_HOSTS,
-    "--hosts": SEVERAL_HOSTS,
-    "-hostfile": SEVERAL_HOSTS,
-    "--ssh-port": SEVERAL_HOSTS,
+    "-hostfile": "use `--hostfile FILE`",
     "-cb": "use `farandole doctor`",
     "--verbose": "use `--log-level debug`",
     "--gloo": (
@@ -192,6 +186,28 @@ def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
     for words in ([flag, "2", "true"], ["-n", "2", "--prefix", "{rank}", flag, "true"]):
         job = run("run", *words)
         assert (job.errors, job.process.returncode) == (message, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-H", "hen:0"], '"hen:0"'),
+        (["-H", "-oProxyCommand=x:2"], '"-oProxyCommand=x:2"'),
+        (["-n", "3", "-H", "hen:2"], "-n is 3, but the hosts have only 2 slots"),
+        (["-H", "hen:2", "--hostfile", "hosts"], "give -H or --hostfile, not both"),
+        (["--hostfile", "/nowhere"], '--hostfile: the file "/nowhere" cannot be read'),
+        (["-H", "hen:2", "--node", "0"], "leave --join, --nodes, --node and --secret out"),
+        (["-H", "hen:2", "--ssh-port", "0"], '--ssh-port is "0"'),
+        (["-n", "2", "--ssh-port", "22"], "a flag for ssh was given, but no other host"),
+        (["-H", "hen:2", "--grace-time", "x"], '--grace-time is "x"'),
+        (["-H", "hen:2", "--tag-rank", "2"], '--tag-rank "2"'),
+    ],
+)
+def test_wrong_flags_for_hosts_are_explained(words: list[str], message: str) -> None:
+    job = run("run", *words, "true")
+    assert job.process.returncode == 2
+    assert message in job.errors
+    assert job.errors.endswith("See `farandole run --help`.\n")
 
 
 def test_words_of_the_program_are_not_flags_of_horovodrun() -> None:

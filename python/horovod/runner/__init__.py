@@ -58,6 +58,11 @@ def run(
     workers_max = max_np if max_num_proc is None else max_num_proc
     size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script)
     workers = size.checked_workers()
+    if size.host_flags():
+        raise ValueError(
+            f"hosts={hosts or hostfile!r}: horovod.run starts workers on this host only; for other "
+            "hosts, put the function into a script and start it with `horovodrun -H …`"
+        )
     ignored = [
         f"{name} has no meaning here: {why}"
         for name, why in _ignored_arguments().items()

@@ -24,7 +24,7 @@ class Flag:
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
     why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
-        the value is False.
+        the value is False. With to_run_flags, it has an effect only in a job over several hosts.
     """
 
     name: str
@@ -116,6 +116,7 @@ FLAGS = (
         ("--network-interfaces", "--network-interface"),
         type=str,
         arguments=("network_interfaces", "network_interface"),
+        to_run_flags=_with_value("--network-interfaces"),
         why_ignored="the workers of one host use no network",
     ),
     Flag(
@@ -126,8 +127,24 @@ FLAGS = (
         to_run_flags=_with_value("--output-dir"),
         help="Also writes the output of each rank to DIR/rank.<NN>/stdout and stderr.",
     ),
-    Flag("ssh_port", ("-p", "--ssh-port"), type=int, why_ignored=ONE_HOST),
-    Flag("ssh_identity_file", ("-i", "--ssh-identity-file"), type=str, why_ignored=ONE_HOST),
+    Flag(
+        "ssh_port",
+        ("-p", "--ssh-port"),
+        type=int,
+        value_min=1,
+        to_run_flags=_with_value("--ssh-port"),
+        why_ignored=ONE_HOST,
+        help="The port of ssh on the hosts.",
+    ),
+    Flag(
+        "ssh_identity_file",
+        ("-i", "--ssh-identity-file"),
+        type=str,
+        metavar="FILE",
+        to_run_flags=_with_value("--ssh-identity-file"),
+        why_ignored=ONE_HOST,
+        help="The private key for ssh.",
+    ),
     Flag(
         "fusion_threshold_mb",
         ("--fusion-threshold-mb",),

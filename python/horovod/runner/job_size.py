@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from horovod.runner.common.util.hosts import check_hosts, parse_host_file, parse_hosts
+from horovod.runner.common.util.hosts import (
+    HostInfo,
+    check_slots,
+    is_this_host,
+    parse_host_file,
+    parse_hosts,
+)
 
 
 @dataclass(frozen=True)
 class JobSize:
     """Horovod's arguments for the number of workers and their hosts. Farandole supports only a
-    fixed number of workers on this host."""
+    fixed number of workers."""
 
     workers: int | None
     workers_min: int | None = None
@@ -20,7 +26,7 @@ class JobSize:
     host_discovery_script: str | None = None
 
     def checked_workers(self) -> int:
-        """Return the number of workers. Raises ValueError, or OSError for the host file."""
+        """Return the number of workers. Raises ValueError."""
         if self.workers is None:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:
@@ -35,8 +41,20 @@ class JobSize:
                     f"{self.workers} workers are asked for, with a bound of {bound}: elastic jobs "
                     "do not work yet; the number of workers is fixed"
                 )
-        if self.hosts is not None:
-            check_hosts(parse_hosts(self.hosts), self.workers)
-        if self.hostfile is not None:
-            check_hosts(parse_host_file(self.hostfile), self.workers)
         return self.workers
+
+    def host_flags(self) -> list[str]:
+        """Return the flags of `farandole run` for the hosts; none if this host is the only one.
+
+        Raises ValueError, or OSError for the host file. Call checked_workers() before.
+        """
+        hosts: list[HostInfo] = []
+        flags: list[str] = []
+        if self.hosts is not None:
+            hosts, flags = parse_hosts(self.hosts), ["-H", self.hosts]
+        elif self.hostfile is not None:
+            hosts, flags = parse_host_file(self.hostfile), ["--hostfile", self.hostfile]
+        if not all(is_this_host(host.hostname) for host in hosts):
+            return flags
+        check_slots(hosts, self.workers or 1)
+        return []

@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="horovodrun",
         usage="horovodrun -np N [options] command [arguments...]",
-        description="Starts a command N times on this host, as one job.",
+        description="Starts a command N times, on this host or on those of -H, as one job.",
         epilog="Other flags of Horovod are accepted. A message names those that have no effect.",
     )
     parser.add_argument(
@@ -93,13 +93,16 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     exclusive = parser.add_mutually_exclusive_group()
     exclusive.add_argument(
-        "-H", "--hosts", metavar="HOST:N", help="Must be this host: localhost:N."
+        "-H",
+        "--hosts",
+        metavar="HOST:N,...",
+        help="The hosts, and how many workers each can have. They are reached by ssh.",
     )
     exclusive.add_argument(
         "-hostfile",
         "--hostfile",
         metavar="FILE",
-        help="A file with a line such as: localhost slots=N.",
+        help="The same from a file, with a line such as: host1 slots=N.",
     )
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
     for bound in ("min", "max"):
@@ -165,24 +168,33 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
     }, unknown
 
 
-def ignored_settings(values: dict[str, Any], unknown: Sequence[str] = ()) -> list[str]:
+def ignored_settings(
+    values: dict[str, Any], unknown: Sequence[str] = (), over_hosts: bool = False
+) -> list[str]:
     """Return a line for every given setting that has no effect here."""
     lines = [
         f"{flag.names[0]} has no meaning here: {flag.why_ignored}"
         for flag in FLAGS
-        if flag.why_ignored and values.get(flag.name) not in (None, False)
+        if flag.why_ignored
+        and not (over_hosts and flag.to_run_flags)
+        and values.get(flag.name) not in (None, False)
     ]
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
 
 
-def run_arguments(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
+def run_arguments(
+    workers: int, values: dict[str, Any], with_time: bool, host_flags: Sequence[str] = ()
+) -> list[str]:
     """Return the arguments of `farandole` for a job with these settings, without the user's
     program."""
-    words = ["run", "-n", str(workers), "--prefix", ("{time}" if with_time else "") + PREFIX]
-    for name, value in worker_variables().items():
+    words = ["run", "-n", str(workers), *host_flags]
+    words += ["--prefix", ("{time}" if with_time else "") + PREFIX]
+    for name, value in worker_variables(over_hosts=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
     for flag in FLAGS:
-        if flag.to_run_flags is not None and flag.name in values:
+        if flag.to_run_flags is None or flag.name not in values:
+            continue
+        if host_flags or not flag.why_ignored:
             words += flag.to_run_flags(values[flag.name])
     return words
 
@@ -241,15 +253,16 @@ def run_commandline() -> None:
         check_build(arguments.verbose)
         return
     try:
-        workers = job_size_of(arguments).checked_workers()
+        size = job_size_of(arguments)
+        workers, host_flags = size.checked_workers(), size.host_flags()
         values, unknown = values_of(arguments)
         program = program_of(arguments.command)
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    words = run_arguments(workers, values, arguments.prefix_output_with_timestamp)
+    words = run_arguments(workers, values, arguments.prefix_output_with_timestamp, host_flags)
     words = [command, *words, "--", *program]
-    lines = ignored_settings(values, unknown)
+    lines = ignored_settings(values, unknown, over_hosts=bool(host_flags))
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")
     for line in lines:

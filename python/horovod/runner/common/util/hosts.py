@@ -118,20 +118,11 @@ def is_this_host(name: str) -> bool:
     )
 
 
-def check_hosts(hosts: Iterable[HostInfo], workers: int) -> None:
-    """Raise ValueError unless this host is the only one and has slots for that many workers."""
-    listed = list(hosts)
-    others = sorted({host.hostname for host in listed if not is_this_host(host.hostname)})
-    if others:
-        raise ValueError(
-            f"{', '.join(others)} is not this host ({socket.gethostname()}), and this command "
-            "starts workers on its own host only: start `farandole run --join HOST:PORT --nodes N "
-            f"--node K --secret FILE …` on each host, or name this one alone, as in "
-            f"localhost:{workers}"
-        )
-    slot_counts = [host.slots for host in listed]
+def check_slots(hosts: Iterable[HostInfo], workers: int) -> None:
+    """Raise ValueError unless the hosts have slots for that many workers."""
+    slot_counts = [host.slots for host in hosts]
     total = sum(count for count in slot_counts if count is not None)
-    if None not in slot_counts and total < workers:
+    if slot_counts and None not in slot_counts and total < workers:
         raise ValueError(
             f"{workers} workers are asked for, and the hosts have {total} slots; "
             f"give localhost:{workers}, or ask for fewer workers"
