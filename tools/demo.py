@@ -1,6 +1,7 @@
 """Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts.
 
-The hosts are network namespaces of this machine. Further options go to the training script.
+The hosts are network namespaces of this machine, each with an SSH server. With `--via join`, the
+command is started on each host instead. Further options go to the training script.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from hosts import Hosts, HostsError, in_guarded_process, run_on_all
 from missing_packages import missing_packages
 from progress import say
+from ssh_servers import SshServers
+from ssh_servers import why_impossible as why_no_servers
 
 TOOLS = Path(__file__).resolve().parent
 EXAMPLE = TOOLS.parent / "examples/torch/fashion_mnist.py"
 PORT = 4711
+Start = Callable[[Hosts, Path, int, list[str], dict[str, str]], list[int]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__, add_help=False)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2, help="per host")
+    parser.add_argument("--via", choices=("ssh", "join"), default="ssh")
     arguments, rest = parser.parse_known_args()
     program = ["python", str(EXAMPLE), *rest]
     if arguments.hosts == 1:
@@ -34,7 +40,9 @@ def main() -> int:
         sys.stdout.flush()
         os.execvp("farandole", ["farandole", "run", "-n", str(arguments.workers), *program])
     install_packages()
-    return in_guarded_process(lambda: train(arguments.hosts, arguments.workers, program))
+    start = start_over_ssh if arguments.via == "ssh" else start_on_each_host
+    say(f"training on Fashion-MNIST on {arguments.hosts} hosts, {arguments.workers} workers each")
+    return in_guarded_process(lambda: train(start, arguments.hosts, arguments.workers, program))
 
 
 def install_packages() -> None:
@@ -50,24 +58,41 @@ def install_packages() -> None:
         raise SystemExit("[dev] several hosts need the command `ip`: apt-get install iproute2")
 
 
-def train(count: int, workers: int, program: list[str]) -> int:
+def train(start: Start, count: int, workers: int, program: list[str]) -> int:
     threads = max(1, len(os.sched_getaffinity(0)) // (count * workers))
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
     with tempfile.TemporaryDirectory() as folder, Hosts(count) as hosts:
-        secret = str(Path(folder) / "secret")
-        subprocess.run(["farandole", "secret", secret], check=True)
-        say(f"training on Fashion-MNIST on {count} hosts with {workers} workers each")
-        commands = []
-        for node in range(count):
-            words = ["farandole", "run", "--join", hosts[0].endpoint(PORT), "--nodes", str(count)]
-            words += ["--node", str(node), "--secret", secret, "-n", str(workers), *program]
-            say(f"host {node}: $ {shlex.join(words)}")
-            commands.append(words)
-        codes = run_on_all(hosts, commands, env=environment)
+        codes = start(hosts, Path(folder), workers, program, environment)
     if any(codes):
         raise HostsError(f"the exit codes are {codes}")
-    say("all hosts have ended with exit code 0")
+    say("the job has ended with exit code 0")
     return 0
+
+
+def start_over_ssh(
+    hosts: Hosts, folder: Path, workers: int, program: list[str], environment: dict[str, str]
+) -> list[int]:
+    if why := why_no_servers():
+        raise HostsError(f"{why}; `--via join` needs no SSH server")
+    with SshServers(hosts, folder) as servers:
+        listed = ",".join(f"{name}:{workers}" for name in servers.names)
+        words = ["farandole", "run", "-H", listed, "-i", str(servers.identity), *program]
+        say(f"host 0: $ {shlex.join(words)}")
+        return run_on_all([hosts[0]], [words], env=environment)
+
+
+def start_on_each_host(
+    hosts: Hosts, folder: Path, workers: int, program: list[str], environment: dict[str, str]
+) -> list[int]:
+    secret = str(folder / "secret")
+    subprocess.run(["farandole", "secret", secret], check=True)
+    commands = []
+    for node in range(len(hosts)):
+        words = ["farandole", "run", "--join", hosts[0].endpoint(PORT), "--nodes", str(len(hosts))]
+        words += ["--node", str(node), "--secret", secret, "-n", str(workers), *program]
+        say(f"host {node}: $ {shlex.join(words)}")
+        commands.append(words)
+    return run_on_all(hosts, commands, env=environment)
 
 
 if __name__ == "__main__":

@@ -319,7 +319,9 @@ def in_guarded_process(action: Callable[[], int]) -> int:
         os._exit(code)
 
 
-def run_on_all(hosts: Hosts, commands: Sequence[Sequence[str]], **options: Any) -> list[int]:
+def run_on_all(
+    hosts: Sequence[Host], commands: Sequence[Sequence[str]], **options: Any
+) -> list[int]:
     """Run one command on each host, show their output line by line, and return their exit codes.
 
     The options are those of subprocess.Popen. A signal such as Ctrl-C goes to the commands, and
