@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/format.h"
 #include "base/system_files.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
+#include "nodes/scheduler_place.h"
 
 namespace farandole {
 namespace {
@@ -53,7 +56,11 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   if (!has_hosts() && (ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_))
     return Status::fix_call(
         "a flag for ssh was given, but no other host; name the hosts with -H or --hostfile");
-  return parse_node_options(words_);
+  FARANDOLE_TRY_ASSIGN(const auto place,
+                       find_scheduler_place([](const char* name) { return std::getenv(name); }));
+  FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, place));
+  if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
+  return parse_node_options(completed.words);
 }
 
 Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {

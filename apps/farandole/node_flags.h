@@ -22,7 +22,8 @@ class NodeFlags {
   NodeFlags(const NodeFlags&) = delete;
   NodeFlags& operator=(const NodeFlags&) = delete;
 
-  // Call it after parsing. Empty if none of the flags was given. Errors: kFixCall.
+  // Call it after parsing. Empty if the job is on this host only. What the user has not given may
+  // come from the scheduler that has started us. May print a notice. Errors: kFixCall.
   Result<std::optional<NodeOptions>> options() const;
   std::string secret_path() const { return words_.secret.value_or(""); }
 

@@ -295,8 +295,10 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
-  FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
-  if (part.nodes) job.nodes = part.nodes;
+  job.nodes = part.nodes;
+  if (!job.nodes && command_->count("--caller") == 0) {
+    FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
+  }
   job.secret.path = nodes_.secret_path();
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));

@@ -1,0 +1,172 @@
+#include "nodes/scheduler_place.h"
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+
+namespace farandole {
+namespace {
+
+using Environment = std::function<const char*(const char*)>;
+
+// The variables that a scheduler or launcher sets; an empty name if it sets none.
+struct Row {
+  std::string_view scheduler;
+  const char* node;
+  const char* nodes;
+  const char* nodes_on_host = "";  // such as "1", or "1(x2)" in Slurm
+  const char* host_list = "";      // the hosts; the first one is that of node 0
+  const char* host = "";           // the host of node 0
+  const char* port = "";           // a port there
+  const char* job = "";            // a number that differs between jobs
+  const char* part = "";           // a number that differs between the parts of a job
+};
+
+// The first row whose variables for `node` and, if it has one, `nodes` are set is taken. srun may
+// start the others.
+constexpr std::array<Row, 9> kRows{{
+    {.scheduler = "Kubeflow Trainer",
+     .node = "PET_NODE_RANK",
+     .nodes = "PET_NNODES",
+     .host = "PET_MASTER_ADDR",
+     .port = "PET_MASTER_PORT"},
+    {.scheduler = "Open MPI's mpirun",
+     .node = "OMPI_COMM_WORLD_RANK",
+     .nodes = "OMPI_COMM_WORLD_SIZE",
+     .nodes_on_host = "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {.scheduler = "MPICH's mpiexec",
+     .node = "PMI_RANK",
+     .nodes = "PMI_SIZE",
+     .nodes_on_host = "MPI_LOCALNRANKS"},
+    {.scheduler = "jsrun", .node = "JSM_NAMESPACE_RANK", .nodes = "JSM_NAMESPACE_SIZE"},
+    {.scheduler = "PALS", .node = "PALS_RANKID", .nodes = ""},
+    {.scheduler = "Flux", .node = "FLUX_TASK_RANK", .nodes = "FLUX_JOB_SIZE"},
+    {.scheduler = "srun",
+     .node = "SLURM_PROCID",
+     .nodes = "SLURM_STEP_NUM_TASKS",
+     .nodes_on_host = "SLURM_STEP_TASKS_PER_NODE",
+     .host_list = "SLURM_STEP_NODELIST",
+     .port = "SLURM_STEP_RESV_PORTS",
+     .job = "SLURM_JOB_ID",
+     .part = "SLURM_STEP_ID"},
+    {.scheduler = "a job of Kubernetes", .node = "JOB_COMPLETION_INDEX", .nodes = ""},
+    {.scheduler = "Volcano", .node = "VC_TASK_INDEX", .nodes = ""},
+}};
+
+// Without a port from the scheduler, jobs take different ports of this range.
+constexpr std::uint64_t kPortFirst = 20000;
+constexpr std::uint64_t kPorts = 10000;
+
+std::string_view text_of(const Environment& environment, const char* name) {
+  const char* const found = *name == '\0' ? nullptr : environment(name);
+  return found == nullptr ? std::string_view() : found;
+}
+
+// Reads "2", "2(x3)" and "2,1".
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole =
+      rest == text.data() + text.size() || *rest == '(' || *rest == ',' || *rest == '-';
+  if (error != std::errc() || !is_whole || number > INT32_MAX) return std::nullopt;
+  return number;
+}
+
+Result<int> number_of(const Environment& environment, const Row& row, const char* name,
+                      int default_number) {
+  const std::string_view text = text_of(environment, name);
+  if (text.empty()) return default_number;
+  if (const auto number = leading_number(text)) return static_cast<int>(*number);
+  return Status::fix_call(
+      format_text("{} is \"{}\", which is not what {} sets; correct it or unset it", name,
+                  escape_controls(std::string(text)), row.scheduler));
+}
+
+std::optional<std::string> endpoint_of(const Environment& environment, const Row& row) {
+  std::string host(text_of(environment, row.host));
+  if (host.empty()) host = first_of_host_list(text_of(environment, row.host_list));
+  if (host.empty()) return std::nullopt;
+  auto port = leading_number(text_of(environment, row.port));
+  if (const auto job = leading_number(text_of(environment, row.job)); job && !port)
+    port = kPortFirst +
+           (*job * 31 + leading_number(text_of(environment, row.part)).value_or(0)) % kPorts;
+  if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
+  return Endpoint{host, static_cast<std::uint16_t>(*port)}.text();
+}
+
+}  // namespace
+
+std::string first_of_host_list(std::string_view list) {
+  std::string host;
+  bool in_brackets = false;
+  bool skips = false;  // the rest of a bracket
+  for (const char letter : list) {
+    if (letter == '[' || letter == ']') {
+      in_brackets = letter == '[';
+      skips = false;
+    } else if (!in_brackets && letter == ',') {
+      break;
+    } else if (in_brackets && (letter == ',' || letter == '-')) {
+      skips = true;
+    } else if (!skips) {
+      host += letter;
+    }
+  }
+  return host;
+}
+
+Result<std::optional<SchedulerPlace>> find_scheduler_place(const Environment& environment) {
+  for (const Row& row : kRows) {
+    if (text_of(environment, row.node).empty()) continue;
+    if (*row.nodes != '\0' && text_of(environment, row.nodes).empty()) continue;
+    SchedulerPlace place{.scheduler = row.scheduler};
+    FARANDOLE_TRY_ASSIGN(place.node, number_of(environment, row, row.node, 0));
+    FARANDOLE_TRY_ASSIGN(const int nodes, number_of(environment, row, row.nodes, 0));
+    if (*row.nodes != '\0') place.nodes = nodes;
+    if (place.nodes && place.node >= nodes)
+      return Status::fix_call(
+          format_text("{}={} and {}={}: there is no such process; correct them or unset both",
+                      row.node, place.node, row.nodes, nodes));
+    FARANDOLE_TRY_ASSIGN(place.nodes_on_host, number_of(environment, row, row.nodes_on_host, 1));
+    place.join = endpoint_of(environment, row);
+    return std::optional(std::move(place));
+  }
+  return std::optional<SchedulerPlace>();
+}
+
+Result<CompletedWords> complete_node_words(NodeWords words,
+                                           const std::optional<SchedulerPlace>& place) {
+  const bool gives_nodes = words.nodes.has_value();
+  const bool gives_others = words.join || words.node || words.secret;
+  if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedWords();
+  if (!place || place->nodes == 1) return CompletedWords{words, ""};
+  const bool says_nothing = !gives_nodes && !gives_others;
+  if (says_nothing && !place->nodes)
+    return CompletedWords{
+        words, format_text("this is number {} of {}, but the job is on this host only; for one job "
+                           "over all of them, give --join, --nodes and --secret",
+                           place->node, place->scheduler)};
+  if (says_nothing || (!words.node && place->nodes_on_host > 1)) {
+    const std::string start = format_text("{} has started this command {} times", place->scheduler,
+                                          place->nodes.value_or(0));
+    constexpr std::string_view kOwnJobs = "or give --nodes 1, if each is to be a job of its own";
+    if (place->nodes_on_host > 1)
+      return Status::fix_call(format_text(
+          "{}, {} times on this host; start it once on each host ({}), {}", start,
+          place->nodes_on_host,
+          place->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host", kOwnJobs));
+    return Status::fix_call(format_text(
+        "{}; for one job over these hosts, give {}--secret FILE (see `farandole secret`), {}",
+        start, place->join ? "" : "--join HOST:PORT and ", kOwnJobs));
+  }
+  if (!words.node) words.node = std::to_string(place->node);
+  if (!words.nodes && place->nodes) words.nodes = std::to_string(*place->nodes);
+  if (!words.join) words.join = place->join;
+  return CompletedWords{words, ""};
+}
+
+}  // namespace farandole

@@ -1,0 +1,44 @@
+// SchedulerPlace: what a scheduler or launcher, such as Slurm or mpirun, says in the environment
+// about this process. If it has started `farandole run` once on each host, the flags of a job over
+// several nodes follow from it. Pure.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "farandole/status.h"
+#include "nodes/node_options.h"
+
+namespace farandole {
+
+struct SchedulerPlace {
+  std::string_view scheduler;         // "srun"
+  int node = 0;                       // the number of this process
+  std::optional<int> nodes{};         // the number of processes; empty if it is not known
+  int nodes_on_host = 1;              // how many of them are on this host
+  std::optional<std::string> join{};  // the endpoint of node 0, if it is known
+};
+
+// Returns the place, or empty if no scheduler that we know has started this process. `environment`
+// answers like getenv; an empty value counts as not set. Errors: kFixCall if the values make no
+// sense.
+Result<std::optional<SchedulerPlace>> find_scheduler_place(
+    const std::function<const char*(const char*)>& environment);
+
+struct CompletedWords {
+  NodeWords words;
+  std::string notice;  // for the user; usually empty
+};
+
+// Adds the values that the scheduler knows to those that the user has given. `--nodes 1` alone
+// means a job on this host only. Errors: kFixCall if the scheduler has started several processes,
+// but the user has given nothing, so that each of them would become a job of its own.
+Result<CompletedWords> complete_node_words(NodeWords words,
+                                           const std::optional<SchedulerPlace>& place);
+
+// The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
+std::string first_of_host_list(std::string_view list);
+
+}  // namespace farandole

@@ -1,0 +1,176 @@
+#include "nodes/scheduler_place.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace farandole {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+Result<std::optional<SchedulerPlace>> place_of(const Variables& variables) {
+  return find_scheduler_place([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+Variables slurm_variables() {
+  return {{"SLURM_PROCID", "1"},
+          {"SLURM_STEP_NUM_TASKS", "2"},
+          {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+          {"SLURM_STEP_NODELIST", "hen[07-08]"},
+          {"SLURM_JOB_ID", "10001"},
+          {"SLURM_STEP_ID", "3"}};
+}
+
+TEST(SchedulerPlaceTest, HasARowForEachScheduler) {
+  struct Case {
+    Variables variables;
+    std::string_view scheduler;
+    int node;
+    std::optional<int> nodes;
+    std::optional<std::string> join;
+  };
+  const Case cases[] = {
+      {slurm_variables(), "srun", 1, 2, "hen07:20034"},
+      {{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+       "Open MPI's mpirun",
+       3,
+       4,
+       std::nullopt},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, "MPICH's mpiexec", 0, 2, std::nullopt},
+      {{{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "2"}}, "jsrun", 1, 2, std::nullopt},
+      {{{"PALS_RANKID", "1"}}, "PALS", 1, std::nullopt, std::nullopt},
+      {{{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "8"}}, "Flux", 1, 8, std::nullopt},
+      {{{"PET_NODE_RANK", "1"},
+        {"PET_NNODES", "2"},
+        {"PET_MASTER_ADDR", "fd00::1"},
+        {"PET_MASTER_PORT", "29500"}},
+       "Kubeflow Trainer",
+       1,
+       2,
+       "[fd00::1]:29500"},
+      {{{"JOB_COMPLETION_INDEX", "5"}}, "a job of Kubernetes", 5, std::nullopt, std::nullopt},
+      {{{"VC_TASK_INDEX", "0"}}, "Volcano", 0, std::nullopt, std::nullopt},
+  };
+  for (const Case& expected : cases) {
+    SCOPED_TRACE(std::string(expected.scheduler));
+    const auto place = place_of(expected.variables);
+    ASSERT_TRUE(place.ok() && place->has_value());
+    EXPECT_EQ((*place)->scheduler, expected.scheduler);
+    EXPECT_EQ((*place)->node, expected.node);
+    EXPECT_EQ((*place)->nodes, expected.nodes);
+    EXPECT_EQ((*place)->join, expected.join);
+    EXPECT_EQ((*place)->nodes_on_host, 1);
+  }
+}
+
+TEST(SchedulerPlaceTest, IsEmptyWithoutAScheduler) {
+  EXPECT_FALSE(place_of({})->has_value());
+  EXPECT_FALSE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}})->has_value());  // sbatch
+  EXPECT_FALSE(place_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}})->has_value());
+  EXPECT_FALSE(place_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})->has_value());  // a worker
+}
+
+TEST(SchedulerPlaceTest, APortOfTheSchedulerIsTaken) {
+  Variables variables = slurm_variables();
+  variables["SLURM_STEP_RESV_PORTS"] = "12000-12001";
+  EXPECT_EQ((*place_of(variables))->join, "hen07:12000");
+  variables = slurm_variables();
+  variables.erase("SLURM_JOB_ID");
+  EXPECT_FALSE((*place_of(variables))->join.has_value());
+}
+
+TEST(SchedulerPlaceTest, ImpossibleValuesAreErrors) {
+  Variables variables = slurm_variables();
+  variables["SLURM_PROCID"] = "x1";
+  EXPECT_THAT(place_of(variables).status().message(),
+              HasSubstr("SLURM_PROCID is \"x1\", which is not what srun sets"));
+  variables["SLURM_PROCID"] = "2";
+  EXPECT_THAT(place_of(variables).status().message(),
+              HasSubstr("SLURM_PROCID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
+}
+
+TEST(SchedulerPlaceTest, FirstHostOfAList) {
+  EXPECT_EQ(first_of_host_list("tux003"), "tux003");
+  EXPECT_EQ(first_of_host_list("tux[003-005,7],hen"), "tux003");
+  EXPECT_EQ(first_of_host_list("a[1,3]b[04-09].example"), "a1b04.example");
+  EXPECT_EQ(first_of_host_list("hen,tux[1-2]"), "hen");
+  EXPECT_EQ(first_of_host_list(""), "");
+}
+
+// What the user gives, completed by Slurm's variables.
+class CompletedBySlurm : public ::testing::Test {
+ protected:
+  Result<CompletedWords> complete(const NodeWords& words) {
+    return complete_node_words(words, *place_of(variables_));
+  }
+  std::string error(const NodeWords& words) { return complete(words).status().message(); }
+  static NodeWords with_secret() { return {.join = {}, .nodes = {}, .node = {}, .secret = "file"}; }
+
+  Variables variables_ = slurm_variables();
+};
+
+TEST_F(CompletedBySlurm, TheSecretIsEnough) {
+  const auto completed = complete(with_secret());
+  ASSERT_TRUE(completed.ok());
+  EXPECT_EQ(completed->words.join, "hen07:20034");
+  EXPECT_EQ(completed->words.nodes, "2");
+  EXPECT_EQ(completed->words.node, "1");
+  EXPECT_EQ(completed->notice, "");
+}
+
+TEST_F(CompletedBySlurm, TheUsersValuesWin) {
+  const auto completed = complete({.join = "owl:1", .nodes = "7", .node = "6", .secret = "file"});
+  EXPECT_EQ(completed->words.join, "owl:1");
+  EXPECT_EQ(completed->words.nodes, "7");
+  EXPECT_EQ(completed->words.node, "6");
+}
+
+TEST_F(CompletedBySlurm, NothingGivenIsAnError) {
+  EXPECT_THAT(error({}), AllOf(HasSubstr("srun has started this command 2 times"),
+                               HasSubstr("give --secret FILE"), HasSubstr("--nodes 1")));
+  variables_ = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
+  EXPECT_THAT(error({}), HasSubstr("give --join HOST:PORT and --secret FILE"));
+}
+
+TEST_F(CompletedBySlurm, SeveralProcessesOnOneHostAreAnError) {
+  variables_["SLURM_STEP_TASKS_PER_NODE"] = "2(x3),1";
+  variables_["SLURM_STEP_NUM_TASKS"] = "7";
+  for (const NodeWords& words : {NodeWords(), with_secret()})
+    EXPECT_THAT(error(words),
+                AllOf(HasSubstr("srun has started this command 7 times, 2 times on this host"),
+                      HasSubstr("--ntasks-per-node=1")));
+}
+
+TEST_F(CompletedBySlurm, OneNodeIsAJobOfItsOwn) {
+  const auto completed = complete({.join = {}, .nodes = "1", .node = {}, .secret = {}});
+  ASSERT_TRUE(completed.ok());
+  EXPECT_FALSE(completed->words.nodes.has_value());
+  variables_["SLURM_PROCID"] = "0";
+  variables_["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_FALSE(complete({})->words.nodes.has_value());
+}
+
+TEST_F(CompletedBySlurm, WithoutANumberOfNodesThereIsANotice) {
+  variables_ = {{"JOB_COMPLETION_INDEX", "5"}};
+  EXPECT_THAT(complete({})->notice, HasSubstr("number 5 of a job of Kubernetes"));
+  const auto completed = complete({.join = "a:1", .nodes = "8", .node = {}, .secret = "file"});
+  EXPECT_EQ(completed->words.node, "5");
+  EXPECT_EQ(completed->notice, "");
+}
+
+TEST_F(CompletedBySlurm, NothingChangesWithoutAScheduler) {
+  variables_.clear();
+  EXPECT_EQ(complete(with_secret())->words.secret, "file");
+  EXPECT_FALSE(complete(with_secret())->words.node.has_value());
+}
+
+}  // namespace
+}  // namespace farandole
