@@ -11,8 +11,10 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/try.h"
 #include "bench_options.h"
 #include "bench_worker.h"
 #include "completion.h"
@@ -106,25 +108,28 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
   return job.ok() ? run_here(*std::move(job)) : reject_run(job.status().message());
 }
 
-// Runs one host's part of a job of a driver.
-int run_for_driver() {
-  const auto session = farandole::AgentSession::begin(FARANDOLE_VERSION);
-  if (!session.ok()) return reject("farandole agent", session.status().message(), kRunHelp);
-  if (const auto entered = session->enter(); !entered.ok())
-    return reject("farandole agent", entered.message(), kRunHelp);
+farandole::Result<farandole::JobOptions> job_of(const farandole::AgentSession& session) {
+  FARANDOLE_TRY(session.enter());
   CLI::App app;
   const farandole::RunOptions options(app);
-  std::vector<std::string> words(session->order().flags.rbegin(), session->order().flags.rend());
+  std::vector<std::string> words(session.order().flags.rbegin(), session.order().flags.rend());
   words.emplace_back("run");
   try {
     app.parse(words);
   } catch (const CLI::ParseError& error) {
-    return reject_run(error.what());
+    return farandole::Status::fix_call(error.what());
   }
-  auto nodes = session->node_options();
-  if (!nodes.ok()) return reject_run(nodes.status().message());
-  auto job = options.job(session->order().program, {.nodes = *std::move(nodes)});
-  if (!job.ok()) return reject_run(job.status().message());
+  FARANDOLE_TRY_ASSIGN(farandole::NodeOptions nodes, session.node_options());
+  return options.job(session.order().program, {.nodes = std::move(nodes)});
+}
+
+// Runs one host's part of a job of a driver.
+int run_for_driver() {
+  const auto session = farandole::AgentSession::begin(FARANDOLE_VERSION);
+  if (!session.ok() && session.status().message().empty()) return 1;
+  if (!session.ok()) return reject("farandole agent", session.status().message(), kRunHelp);
+  auto job = job_of(*session);
+  if (!job.ok()) return reject_run(session->order().host + ": " + job.status().message());
   job->has_driver = true;
   job->secret.descriptor = session->secret();
   return run_here(*std::move(job));

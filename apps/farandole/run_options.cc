@@ -352,7 +352,8 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY(grace().status());
   FARANDOLE_TRY(output(size).status());
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
-  FARANDOLE_TRY(knobs(variables).status());
+  FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));
+  plan.start_timeout = std::chrono::duration_cast<std::chrono::seconds>(checked.start_timeout);
   FARANDOLE_TRY_ASSIGN(plan.order.flags, flags_for_hosts());
   FARANDOLE_TRY_ASSIGN(plan.order.folder, working_folder());
   return plan;

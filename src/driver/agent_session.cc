@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kSecretTime = std::chrono::seconds(60);
 
-Status driver_is_gone() { return Status::stop("the driver has ended before it gave an order"); }
+Status driver_is_gone() { return Status::stop(""); }
 
 Status read_all(std::span<std::byte> into) {
   while (!into.empty()) {
@@ -47,7 +47,8 @@ Result<AgentOrder> read_order() {
 }  // namespace
 
 Result<AgentSession> AgentSession::begin(std::string_view version) {
-  const std::string line = greeting(version) + "\n";
+  // A start-up file of the shell may have written a line without its end.
+  const std::string line = "\n" + greeting(version) + "\n";
   if (::write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     return driver_is_gone();
   FARANDOLE_TRY_ASSIGN(AgentOrder order, read_order());

@@ -14,7 +14,8 @@ namespace farandole {
 class AgentSession {
  public:
   // Writes the greeting and waits for the order and the secret on the standard input. Blocks.
-  // Errors: kStop if they do not come; kFixCall if the input is not an order.
+  // Errors: kStop, without a text, if the driver ends before that; kFixCall if the input is not an
+  // order.
   static Result<AgentSession> begin(std::string_view version);
 
   const AgentOrder& order() const { return order_; }

@@ -55,7 +55,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 // The process that we have started for one host.
 struct Remote {
-  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
+  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kStarted, kEnded };
 
   HostEntry host;
   bool is_own_host = false;
@@ -66,7 +66,7 @@ struct Remote {
   std::vector<std::string>
       errors{};  // what it has written to its standard error before the greeting
   std::optional<ProcessEnd> end{};
-  bool had_order = false;
+  TimePoint connecting_since{};
 };
 
 std::string own_program() {
@@ -84,7 +84,10 @@ class Driver {
         secret_(std::move(secret)),
         state_(state),
         signals_(signals),
-        output_options_{.prefix = *LinePrefix::parse(""), .shown_ranks = {}, .folder = {}},
+        output_options_{.prefix = *LinePrefix::parse(""),
+                        .shown_ranks = {},
+                        .folder = {},
+                        .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
     for (const HostEntry& host : plan.hosts)
       remotes_.push_back({.host = host, .is_own_host = is_own_host(host.name)});
@@ -96,6 +99,7 @@ class Driver {
   void start_more();
   Status start(std::size_t index);
   bool take_line(std::size_t index, std::size_t stream, const std::string& line);
+  void take_early_line(std::size_t index, std::size_t stream, const std::string& line);
   void greeted(std::size_t index);
   void set_addresses(const std::string& line);
   void give_orders();
@@ -105,10 +109,12 @@ class Driver {
   void handle_signal(int signal);
   void pass_on(int signal);
   void process_ended(std::size_t index);
-  void start_failed(std::size_t index, const std::string& why);
+  static std::string why_not_started(const Remote& remote);
+  void start_failed(std::size_t index, int exit_code, const std::string& why);
   void begin_ending(Duration time);
   void time_passed();
   bool all_ended() const;
+  std::optional<TimePoint> next_deadline() const;
   int exit_code() const;
 
   const DriverPlan& plan_;
@@ -121,7 +127,8 @@ class Driver {
   std::vector<Remote> remotes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
-  bool start_has_failed_ = false;
+  bool started_ = false;                // all nodes have come
+  int start_failure_code_ = 0;
   int last_signal_ = 0;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
@@ -137,7 +144,7 @@ int Driver::run() {
   });
   output_.begin(0, {});  // the launchers on the hosts add the prefixes
   while (start_more(), !all_ended()) {
-    for (const std::uint64_t ready : poller_.wait(deadline_)) serve(ready);
+    for (const std::uint64_t ready : poller_.wait(next_deadline())) serve(ready);
     if (output_.closed()) handle_signal(SIGPIPE);
     time_passed();
   }
@@ -158,7 +165,8 @@ void Driver::start_more() {
   };
   while (next_ < remotes_.size() && !deadline_ && connecting() < kConnectingMax) {
     const std::size_t index = next_++;
-    if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+    if (const Status started = start(index); !started.ok())
+      start_failed(index, 1, started.message());
   }
   if (deadline_) next_ = remotes_.size();
 }
@@ -184,6 +192,7 @@ Status Driver::start(std::size_t index) {
                                      .standard_error = ends.standard_error.get(),
                                      .state = state_}));
   remote.state = Remote::State::kConnecting;
+  remote.connecting_since = now();
   if (poller_.add(remote.process.pidfd.get(), Poller::Interest::kReading,
                   tag(Source::kProcess, index)))
     return {};
@@ -191,25 +200,35 @@ Status Driver::start(std::size_t index) {
 }
 
 // What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
-// files.
+// files. What comes before kStartedLine on the standard output is for us.
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
   Remote& remote = remotes_[index];
   if (remote.state == Remote::State::kConnecting) {
-    const std::string expected = greeting(plan_.version);
-    if (stream == 0 && line == expected)
-      greeted(index);
-    else if (stream == 0 && line.starts_with(greeting("")))
-      start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
-                                      "same version on all hosts",
-                                      escape_controls(line), expected));
-    else if (remote.errors.size() < kErrorLinesMax)
-      remote.errors.push_back(escape_controls(line));
+    take_early_line(index, stream, line);
     return true;
   }
-  if (index != 0 || stream != 0 || !addresses_.empty() || !line.starts_with("listens "))
-    return false;
-  set_addresses(line);
+  if (remote.state != Remote::State::kOrdered || stream != 0) return false;
+  if (line == kStartedLine) {
+    remote.state = Remote::State::kStarted;
+    started_ = true;
+  }
+  if (line.starts_with("listens ")) set_addresses(line);
   return true;
+}
+
+void Driver::take_early_line(std::size_t index, std::size_t stream, const std::string& line) {
+  Remote& remote = remotes_[index];
+  const std::string expected = greeting(plan_.version);
+  if (stream == 0 && line == expected) {
+    greeted(index);
+  } else if (stream == 0 && line.starts_with(greeting(""))) {
+    start_failed(index, 1,
+                 format_text("its version is \"{}\", but here it is \"{}\"; install the same "
+                             "version on all hosts",
+                             escape_controls(line), expected));
+  } else if (!line.empty() && remote.errors.size() < kErrorLinesMax) {
+    remote.errors.push_back(escape_controls(line));
+  }
 }
 
 void Driver::greeted(std::size_t index) {
@@ -234,7 +253,8 @@ void Driver::give_orders() {
   for (std::size_t index = 0; index < remotes_.size(); ++index) {
     if (remotes_[index].state != Remote::State::kGreeted) continue;
     if (deadline_ || (index > 0 && addresses_.empty())) continue;
-    if (const Status given = give_order(index); !given.ok()) start_failed(index, given.message());
+    if (const Status given = give_order(index); !given.ok())
+      start_failed(index, 1, given.message());
   }
 }
 
@@ -259,7 +279,6 @@ Status Driver::give_order(std::size_t index) {
     return Status::stop(format_text("its order cannot be sent: {}", std::strerror(errno)));
   FARANDOLE_TRY(secret_.write_to(remote.input.get()));
   remote.state = Remote::State::kOrdered;
-  remote.had_order = true;
   return {};
 }
 
@@ -303,16 +322,15 @@ void Driver::handle_signal(int signal) {
   // The reader of our output stays away, so this comes again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
-  const bool all_have_orders = std::ranges::all_of(remotes_, &Remote::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
-  // Without all hosts, the job has not begun, so there is nothing to end gracefully.
-  if (!all_have_orders || !is_first) begin_ending(kEndTime);
+  // Before all nodes have come, there are no workers to end gracefully.
+  if (!started_ || !is_first) begin_ending(kEndTime);
 }
 
 void Driver::pass_on(int signal) {
   const char byte = static_cast<char>(signal);
   for (Remote& remote : remotes_)
-    if (remote.state == Remote::State::kOrdered && remote.input.valid())
+    if (remote.state >= Remote::State::kOrdered && remote.input.valid())
       (void)::write(remote.input.get(), &byte, 1);
 }
 
@@ -326,43 +344,72 @@ void Driver::process_ended(std::size_t index) {
                                              : ProcessEnd{.code = WEXITSTATUS(status)};
   remote.input.reset();
   remote.end = end;
-  if (!remote.had_order && !inputs_closed_ && last_signal_ == 0) {
-    std::string why = join_text(remote.errors, "; ");
-    if (why.empty())
-      why = format_text("`{}` {} {}", shell_text(remote.command), end.signal != 0 ? "was" : "has",
-                        describe(end));
-    const std::string hint = hint_for_failed_start(remote.command, end.code, remote.errors);
-    if (!hint.empty()) why += "; " + hint;
-    start_failed(index, why);
-  } else if (!remote.is_own_host && end.code == kSshError && last_signal_ == 0 && !deadline_) {
+  const auto state = std::exchange(remote.state, Remote::State::kEnded);
+  const bool is_expected = inputs_closed_ || last_signal_ != 0;
+  if (is_expected) return;
+  if (state < Remote::State::kOrdered)
+    start_failed(index, 1, why_not_started(remote));
+  else if (state == Remote::State::kOrdered)
+    start_failed(index, end.exit_code(), "");  // it has said why
+  else if (!remote.is_own_host && end.code == kSshError)
     output_.error(format_text("the connection to {} has ended", remote.host.name));
-  }
-  remote.state = Remote::State::kEnded;
 }
 
-void Driver::start_failed(std::size_t index, const std::string& why) {
+std::string Driver::why_not_started(const Remote& remote) {
+  std::string why = join_text(remote.errors, "; ");
+  if (why.empty())
+    why = format_text("`{}` {} {}", shell_text(remote.command),
+                      remote.end->signal != 0 ? "was" : "has", describe(*remote.end));
+  const std::string hint = hint_for_failed_start(remote.command, remote.end->code, remote.errors);
+  return hint.empty() ? why : why + "; " + hint;
+}
+
+// `why` is empty if the user knows it already.
+void Driver::start_failed(std::size_t index, int exit_code, const std::string& why) {
   Remote& remote = remotes_[index];
-  output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
-  start_has_failed_ = true;
+  if (!why.empty())
+    output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
+  if (start_failure_code_ == 0) start_failure_code_ = std::max(exit_code, 1);
   if (remote.state == Remote::State::kWaiting) remote.state = Remote::State::kEnded;
   remote.input.reset();
   if (!deadline_) deadline_ = now() + kOtherErrorsTime;
 }
 
-// Closes the standard inputs, so that all processes end.
+// Closes the standard inputs of the processes, so that these end: of all if the job has not
+// started, and otherwise of none, because the launchers end their workers.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
-  for (Remote& remote : remotes_)
-    if (!remote.had_order || start_has_failed_) remote.input.reset();
+  if (!started_)
+    for (Remote& remote : remotes_) remote.input.reset();
   deadline_ = now() + time;
 }
 
 void Driver::time_passed() {
+  for (std::size_t index = 0; index < remotes_.size(); ++index) {
+    const Remote& remote = remotes_[index];
+    if (remote.state == Remote::State::kConnecting && !deadline_ &&
+        now() >= remote.connecting_since + plan_.start_timeout)
+      start_failed(index, 1,
+                   join_text(remote.errors, "; ") +
+                       format_text("{}there is no answer after {} s (--start-timeout)",
+                                   remote.errors.empty() ? "" : "; ", plan_.start_timeout.count()));
+  }
   if (!deadline_ || now() < *deadline_) return;
   if (!inputs_closed_) return begin_ending(kEndTime);
   for (Remote& remote : remotes_)
     if (remote.process.pid > 0 && !remote.end) ::kill(-remote.process.pid, SIGKILL);
   deadline_ = now() + kEndTime;
+}
+
+std::optional<TimePoint> Driver::next_deadline() const {
+  if (deadline_) return deadline_;
+  std::optional<TimePoint> first;
+  for (const Remote& remote : remotes_) {
+    if (remote.state != Remote::State::kConnecting) continue;
+    const TimePoint limit = remote.connecting_since + plan_.start_timeout;
+    if (!first || limit < *first) first = limit;
+  }
+  return first;
 }
 
 bool Driver::all_ended() const {
@@ -372,9 +419,8 @@ bool Driver::all_ended() const {
 }
 
 int Driver::exit_code() const {
-  if (start_has_failed_) return 1;
-  const bool all_had_orders = std::ranges::all_of(remotes_, &Remote::had_order);
-  if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
+  if (start_failure_code_ != 0) return start_failure_code_;
+  if (last_signal_ != 0 && !started_) return 128 + last_signal_;
   const auto code_of = [](const Remote& remote) {
     if (!remote.end) return 1;
     const bool is_lost = !remote.is_own_host && remote.end->code == kSshError;

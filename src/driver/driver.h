@@ -3,6 +3,7 @@
 // shows the output of all hosts as that of one job. The launchers on the hosts do everything else.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,15 @@ struct DriverPlan {
   SshOptions ssh;
   // The program, its flags and the folder; the driver fills in the rest for each host.
   AgentOrder order;
-  std::string version;  // of this program; all hosts must have the same one
+  std::string version;                   // of this program; all hosts must have the same one
+  std::chrono::seconds start_timeout{};  // for a host to answer
 };
 
 // Whether a name means this host: localhost, an address of this host, or its host name.
 bool is_own_host(const std::string& name);
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
-// has ended. If a host cannot be started, it is 1. Blocks. When it returns, the processes that it
+// has ended. If a host cannot be reached, it is 1. Blocks. When it returns, the processes that it
 // has started have ended; a process on another host ends at the latest when it notices that the
 // driver is gone. The calling process must be single-threaded.
 int run_driver(const DriverPlan& plan);

@@ -243,6 +243,7 @@ Status Agent::join_nodes() {
     }
   }
   layout_ = nodes_->layout();
+  if (setup_.options.has_driver) output_.write_to_driver("started");
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),

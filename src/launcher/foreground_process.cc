@@ -105,7 +105,8 @@ int run_job(const JobOptions& options) {
   const char* path = std::getenv("PATH");
   const auto problem = check_program(options.command.front(), path != nullptr ? path : "");
   if (problem) {
-    print_error(problem->message);
+    const bool names_host = options.has_driver && options.nodes;
+    print_error(names_host ? options.nodes->host + ": " + problem->message : problem->message);
     return problem->exit_code;
   }
   mark_close_on_exec(options.caller);

@@ -20,6 +20,8 @@ struct OutputOptions {
   LinePrefix prefix{};        // the text before every shown line
   std::set<int> shown_ranks;  // empty: all ranks
   std::string folder;         // the folder of RankFiles; empty: no files
+  // Whether workers write to terminals if we do.
+  bool uses_terminals = true;
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
@@ -55,9 +57,10 @@ struct JobOptions {
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
   // A driver (src/driver) has started this launcher. Then each byte of our standard input is a
-  // signal to pass on, and the end of the input means that the driver is gone. Node 0 writes the
-  // line `listens ADDRESS…` to its standard output, and shows how the job has failed; the other
-  // nodes leave that to node 0.
+  // signal to pass on, and the end of the input means that the driver is gone. We write
+  // lines for the driver to our standard output before any worker starts: node 0 `listens
+  // ADDRESS…`, and every node `started` when all nodes have come. Node 0 shows how the job has
+  // failed; the other nodes leave that to node 0.
   bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };

@@ -70,7 +70,7 @@ Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
                 .local_rank = local_rank,
                 .pid = ::getpid(),
                 .target = target,
-                .is_terminal = target_of(target).is_terminal,
+                .is_terminal = options_.uses_terminals && target_of(target).is_terminal,
                 .splitter = {}};
   auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
                                  : WorkerStream::make_pipe();
