@@ -197,7 +197,7 @@ class Server:
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         if sshd == UNPACKED_SSHD:
             environment |= library_environment(UNPACKED)
-        words = [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        words = named(self.name, [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")])
         with open(self.log, "w") as log:
             self.process = self.host.start(
                 *words,
@@ -227,6 +227,11 @@ class Server:
     def failure(self, what: str) -> HostsError:
         end = self.log.read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
         return HostsError(f"sshd on {self.name} {what}; its log {self.log} ends with:\n{end}")
+
+
+def named(name: str, words: Sequence[str]) -> list[str]:
+    """Return the command that runs `words` with `name` as the name of the host."""
+    return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name, *words]
 
 
 class SshServers:

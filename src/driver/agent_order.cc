@@ -1,5 +1,8 @@
 #include "driver/agent_order.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/format.h"
 
 namespace farandole {
@@ -31,10 +34,10 @@ Bytes encode(const AgentOrder& order) {
   writer.put_text(order.first_host);
   put(writer, order.addresses);
   const Bytes rest = writer.take();
-  ByteWriter length;
-  length.put(static_cast<std::uint32_t>(rest.size()));
-  Bytes whole = length.take();
-  whole.insert(whole.end(), rest.begin(), rest.end());
+  const auto length = static_cast<std::uint32_t>(rest.size());
+  Bytes whole(sizeof(length) + rest.size());
+  std::memcpy(whole.data(), &length, sizeof(length));
+  std::ranges::copy(rest, whole.begin() + sizeof(length));
   return whole;
 }
 

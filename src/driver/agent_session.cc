@@ -75,10 +75,11 @@ Status AgentSession::enter() const {
 }
 
 Result<NodeOptions> AgentSession::node_options() const {
-  NodeOptions options{.endpoint = {order_.first_host, 0},
-                      .nodes = static_cast<int>(order_.nodes),
-                      .node = static_cast<int>(order_.node),
-                      .host = order_.host};
+  NodeOptions options;
+  options.endpoint.host = order_.first_host;
+  options.nodes = static_cast<int>(order_.nodes);
+  options.node = static_cast<int>(order_.node);
+  options.host = order_.host;
   for (const std::string& text : order_.addresses) {
     FARANDOLE_TRY_ASSIGN(const SocketAddress address, SocketAddress::parse(text));
     options.addresses.push_back(address);

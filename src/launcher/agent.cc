@@ -257,7 +257,7 @@ bool Agent::tell_driver() {
   const auto addresses = nodes_->link().listening_addresses();
   if (addresses.empty()) return false;
   std::string line = "listens";
-  for (const SocketAddress& address : addresses) line += " " + address.text();
+  for (const SocketAddress& address : addresses) line.append(" ").append(address.text());
   output_.write_to_driver(line);
   return true;
 }

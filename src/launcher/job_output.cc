@@ -168,7 +168,8 @@ void JobOutput::show_lines(const std::vector<std::string>& lines) {
 }
 
 void JobOutput::write_to_driver(std::string_view line) {
-  targets_.front().sink.write(std::string(line) + "\n");
+  targets_.front().sink.write(line);
+  targets_.front().sink.write("\n");
   watch_full_sinks();
 }
 
