@@ -131,6 +131,7 @@ int run_for_driver() {
   auto job = job_of(*session);
   if (!job.ok()) return reject_run(session->order().host + ": " + job.status().message());
   job->has_driver = true;
+  job->output.always_has_colors = session->order().has_colors;
   job->secret.descriptor = session->secret();
   return run_here(*std::move(job));
 }

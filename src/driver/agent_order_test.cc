@@ -12,6 +12,7 @@ AgentOrder an_order() {
           .environment = {"PATH=/bin", "OMP_NUM_THREADS=", std::string("X=a\0b\n", 6)},
           .flags = {"--timeline", "t.json", "-n", "4"},
           .program = {"python", "train.py", ""},
+          .has_colors = true,
           .nodes = 3,
           .node = 2,
           .host = "owl",

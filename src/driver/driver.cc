@@ -32,6 +32,7 @@
 #include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
+#include "output/colors.h"
 
 namespace farandole {
 namespace {
@@ -262,6 +263,7 @@ Status Driver::give_order(std::size_t index) {
   Remote& remote = remotes_[index];
   AgentOrder order = plan_.order;
   order.flags.insert(order.flags.end(), {"-n", std::to_string(remote.host.slots)});
+  order.has_colors = wants_colors(STDOUT_FILENO) && wants_colors(STDERR_FILENO);
   order.nodes = static_cast<std::uint32_t>(remotes_.size());
   order.node = static_cast<std::uint32_t>(index);
   order.host = remote.host.name;

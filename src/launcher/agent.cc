@@ -649,7 +649,8 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
   NodeLink& link = nodes_->link();
   const auto failure = supervision_ ? supervision_->failure() : std::nullopt;
   link.report_end(exit_code,
-                  failure ? failure_box(*failure, {.columns = 100}) : std::vector<std::string>());
+                  failure ? failure_box(*failure, {.columns = setup_.options.output.box_columns})
+                          : std::vector<std::string>());
   const TimePoint start = now();
   bool told = exit_code != 0;
   std::optional<TimePoint> limit;

@@ -22,6 +22,9 @@ struct OutputOptions {
   std::string folder;         // the folder of RankFiles; empty: no files
   // Whether workers write to terminals if we do.
   bool uses_terminals = true;
+  // Whether our lines have colors even if we do not write to a terminal.
+  bool always_has_colors = false;
+  int box_columns = 100;  // the width of the box of a failure if we do not write to a terminal
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can

@@ -30,8 +30,6 @@ std::string own_host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-constexpr int kBoxColumns = 100;  // the width if the output is not a terminal
-
 }  // namespace
 
 JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options)
@@ -39,7 +37,7 @@ JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options)
   for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
     if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
     const bool terminal = ::isatty(number) == 1;
-    const bool colors = wants_colors(number);
+    const bool colors = options.always_has_colors || wants_colors(number);
     targets_.push_back({.sink = OutputSink(number),
                         .screen = Screen(terminal, colors),
                         .is_terminal = terminal,
@@ -155,7 +153,7 @@ void JobOutput::error(std::string_view text) {
 
 void JobOutput::show(const Failure& failure) {
   Target& target = target_of(1);
-  BoxStyle style{.columns = kBoxColumns, .colors = target.has_colors};
+  BoxStyle style{.columns = options_.box_columns, .colors = target.has_colors};
   const int width = target.is_terminal ? worker_window(target.sink.descriptor(), 0).ws_col : 0;
   if (width > 0) style.columns = width;
   show_lines(failure_box(failure, style));
