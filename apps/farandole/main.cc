@@ -132,6 +132,7 @@ int run_for_driver() {
   if (!job.ok()) return reject_run(session->order().host + ": " + job.status().message());
   job->has_driver = true;
   job->output.always_has_colors = session->order().has_colors;
+  job->output.box_columns = static_cast<int>(session->order().columns);
   job->secret.descriptor = session->secret();
   return run_here(*std::move(job));
 }

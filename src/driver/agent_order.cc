@@ -29,6 +29,7 @@ Bytes encode(const AgentOrder& order) {
   put(writer, order.flags);
   put(writer, order.program);
   writer.put(static_cast<std::uint8_t>(order.has_colors ? 1 : 0));
+  writer.put(order.columns);
   writer.put(order.nodes);
   writer.put(order.node);
   writer.put_text(order.host);
@@ -50,6 +51,7 @@ std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes) {
   order.flags = get_texts(reader);
   order.program = get_texts(reader);
   order.has_colors = reader.get<std::uint8_t>() != 0;
+  order.columns = reader.get<std::uint32_t>();
   order.nodes = reader.get<std::uint32_t>();
   order.node = reader.get<std::uint32_t>();
   order.host = reader.get_text();

@@ -13,6 +13,7 @@ AgentOrder an_order() {
           .flags = {"--timeline", "t.json", "-n", "4"},
           .program = {"python", "train.py", ""},
           .has_colors = true,
+          .columns = 80,
           .nodes = 3,
           .node = 2,
           .host = "owl",

@@ -33,6 +33,7 @@
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
+#include "output/worker_stream.h"
 
 namespace farandole {
 namespace {
@@ -264,6 +265,8 @@ Status Driver::give_order(std::size_t index) {
   AgentOrder order = plan_.order;
   order.flags.insert(order.flags.end(), {"-n", std::to_string(remote.host.slots)});
   order.has_colors = wants_colors(STDOUT_FILENO) && wants_colors(STDERR_FILENO);
+  if (const int columns = worker_window(STDERR_FILENO, 0).ws_col; columns > 0)
+    order.columns = static_cast<std::uint32_t>(columns);
   order.nodes = static_cast<std::uint32_t>(remotes_.size());
   order.node = static_cast<std::uint32_t>(index);
   order.host = remote.host.name;
