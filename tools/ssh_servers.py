@@ -14,7 +14,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +22,12 @@ from types import TracebackType
 
 from hosts import Host, HostsError, run_command
 from hosts import why_impossible as why_no_hosts
-from progress import heartbeat
+from unpacked_packages import unpack
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/sshd"
 UNPACKED_SSHD = UNPACKED / "usr/sbin/sshd"
 PACKAGES = ("openssh-server", "libwrap0")  # the latter is often missing on machines without sshd
 CLIENT_COMMANDS = ("ssh", "ssh-keygen", "ssh-keyscan")
-APT_GET = ("apt-get", "-qq", "-o=Acquire::http::Timeout=30", "-o=APT::Sandbox::User=root")
 START_SECONDS = 30
 POLL_SECONDS = 0.05
 LOG_CHARACTERS_MAX = 2000  # in an error text
@@ -59,40 +57,8 @@ def find_sshd() -> Path:
     if found := shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', os.defpath)}"):
         return Path(found).absolute()  # sshd runs itself again, and needs its full path for that
     if not UNPACKED_SSHD.exists():
-        for command in ("apt-get", "dpkg-deb"):
-            if shutil.which(command) is None:
-                raise HostsError(f"sshd is missing, and so is `{command}` to get it")
-        with heartbeat("downloading sshd"):
-            download_sshd()
+        unpack("sshd", PACKAGES, UNPACKED, require_libraries)
     return UNPACKED_SSHD
-
-
-def download_sshd() -> None:
-    UNPACKED.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=UNPACKED.parent, prefix="sshd-") as folder:
-        archives, content = Path(folder) / "archives", Path(folder) / "content"
-        archives.mkdir()
-        try:
-            download_packages(archives)
-        except HostsError:  # the lists of packages may be empty or too old
-            run_command(*APT_GET, "update")
-            download_packages(archives)
-        for archive in archives.glob("*.deb"):
-            run_command("dpkg-deb", "-x", str(archive), str(content))
-        require_libraries(content)
-        try:
-            content.rename(UNPACKED)
-        except OSError as failure:
-            if not UNPACKED_SSHD.exists():  # it exists if another process was faster
-                raise HostsError(f"cannot write {UNPACKED}: {failure}") from None
-
-
-def download_packages(folder: Path) -> None:
-    command = [*APT_GET, "download", *PACKAGES]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = " ".join(done.stderr.split())
-        raise HostsError(f"sshd is missing and cannot be downloaded: {reason}")
 
 
 def require_libraries(unpacked: Path) -> None:
