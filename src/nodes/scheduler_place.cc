@@ -46,7 +46,7 @@ constexpr std::array<Row, 9> kRows{{
     {.scheduler = "PALS", .node = "PALS_RANKID", .nodes = ""},
     {.scheduler = "Flux", .node = "FLUX_TASK_RANK", .nodes = "FLUX_JOB_SIZE"},
     {.scheduler = "srun",
-     .node = "SLURM_PROCID",
+     .node = "SLURM_NODEID",  // counts in the order of the list, unlike SLURM_PROCID
      .nodes = "SLURM_STEP_NUM_TASKS",
      .nodes_on_host = "SLURM_STEP_TASKS_PER_NODE",
      .host_list = "SLURM_STEP_NODELIST",
@@ -86,6 +86,15 @@ Result<int> number_of(const Environment& environment, const Row& row, const char
                   escape_controls(std::string(text)), row.scheduler));
 }
 
+// srun sets PMI's variables, too, if its option --mpi says so.
+bool is_pmi_of_srun(const Environment& environment, const Row& row) {
+  const auto is_same = [&](const char* name, const char* of_slurm) {
+    return text_of(environment, name) == text_of(environment, of_slurm);
+  };
+  return row.node == std::string_view("PMI_RANK") && is_same(row.node, "SLURM_PROCID") &&
+         is_same(row.nodes, "SLURM_STEP_NUM_TASKS");
+}
+
 std::optional<std::string> endpoint_of(const Environment& environment, const Row& row) {
   std::string host(text_of(environment, row.host));
   if (host.empty()) host = first_of_host_list(text_of(environment, row.host_list));
@@ -123,6 +132,7 @@ Result<std::optional<SchedulerPlace>> find_scheduler_place(const Environment& en
   for (const Row& row : kRows) {
     if (text_of(environment, row.node).empty()) continue;
     if (*row.nodes != '\0' && text_of(environment, row.nodes).empty()) continue;
+    if (is_pmi_of_srun(environment, row)) continue;
     SchedulerPlace place{.scheduler = row.scheduler};
     FARANDOLE_TRY_ASSIGN(place.node, number_of(environment, row, row.node, 0));
     FARANDOLE_TRY_ASSIGN(const int nodes, number_of(environment, row, row.nodes, 0));

@@ -21,7 +21,8 @@ Result<std::optional<SchedulerPlace>> place_of(const Variables& variables) {
 }
 
 Variables slurm_variables() {
-  return {{"SLURM_PROCID", "1"},
+  return {{"SLURM_PROCID", "0"},  // with --distribution=arbitrary
+          {"SLURM_NODEID", "1"},
           {"SLURM_STEP_NUM_TASKS", "2"},
           {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
           {"SLURM_STEP_NODELIST", "hen[07-08]"},
@@ -73,9 +74,19 @@ TEST(SchedulerPlaceTest, HasARowForEachScheduler) {
 
 TEST(SchedulerPlaceTest, IsEmptyWithoutAScheduler) {
   EXPECT_FALSE(place_of({})->has_value());
-  EXPECT_FALSE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}})->has_value());  // sbatch
+  EXPECT_FALSE(place_of({{"SLURM_NODEID", "0"}, {"SLURM_NTASKS", "8"}})->has_value());  // sbatch
   EXPECT_FALSE(place_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}})->has_value());
   EXPECT_FALSE(place_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})->has_value());  // a worker
+}
+
+TEST(SchedulerPlaceTest, SrunMayAlsoSetThePmiVariables) {
+  Variables variables = slurm_variables();
+  variables["PMI_RANK"] = "0";
+  variables["PMI_SIZE"] = "2";
+  EXPECT_EQ((*place_of(variables))->scheduler, "srun");
+  // srun has started mpiexec on one host, and mpiexec the process.
+  variables["PMI_SIZE"] = "4";
+  EXPECT_EQ((*place_of(variables))->scheduler, "MPICH's mpiexec");
 }
 
 TEST(SchedulerPlaceTest, APortOfTheSchedulerIsTaken) {
@@ -89,12 +100,12 @@ TEST(SchedulerPlaceTest, APortOfTheSchedulerIsTaken) {
 
 TEST(SchedulerPlaceTest, ImpossibleValuesAreErrors) {
   Variables variables = slurm_variables();
-  variables["SLURM_PROCID"] = "x1";
+  variables["SLURM_NODEID"] = "x1";
   EXPECT_THAT(place_of(variables).status().message(),
-              HasSubstr("SLURM_PROCID is \"x1\", which is not what srun sets"));
-  variables["SLURM_PROCID"] = "2";
+              HasSubstr("SLURM_NODEID is \"x1\", which is not what srun sets"));
+  variables["SLURM_NODEID"] = "2";
   EXPECT_THAT(place_of(variables).status().message(),
-              HasSubstr("SLURM_PROCID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
+              HasSubstr("SLURM_NODEID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
 }
 
 TEST(SchedulerPlaceTest, FirstHostOfAList) {
@@ -153,7 +164,7 @@ TEST_F(CompletedBySlurm, OneNodeIsAJobOfItsOwn) {
   const auto completed = complete({.join = {}, .nodes = "1", .node = {}, .secret = {}});
   ASSERT_TRUE(completed.ok());
   EXPECT_FALSE(completed->words.nodes.has_value());
-  variables_["SLURM_PROCID"] = "0";
+  variables_["SLURM_NODEID"] = "0";
   variables_["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_FALSE(complete({})->words.nodes.has_value());
 }

@@ -72,10 +72,7 @@ def test_srun_with_all_words(slurm: SlurmCluster, secret: str) -> None:
     [
         ["srun", *ONE_ON_EACH_HOST],
         ["salloc", *ONE_ON_EACH_HOST, "srun"],
-        pytest.param(
-            ["srun", *ONE_ON_EACH_HOST, "--mpi=pmi2"],
-            marks=pytest.mark.xfail(reason="PMI_RANK is taken for that of MPICH's mpiexec"),
-        ),
+        ["srun", *ONE_ON_EACH_HOST, "--mpi=pmi2"],
     ],
     ids=["srun", "salloc", "pmi2"],
 )
@@ -87,7 +84,6 @@ def test_srun_gives_the_numbers_of_the_nodes(
     assert ranks_in(launched.output) == ALL_RANKS
 
 
-@pytest.mark.xfail(reason="node 0 is not on the first host of the list")
 def test_srun_may_start_node_zero_on_any_host(
     slurm: SlurmCluster, secret: str, tmp_path: Path
 ) -> None:
