@@ -1,7 +1,8 @@
 """Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts.
 
 The hosts are network namespaces of this machine, each with an SSH server. With `--via join`, the
-command is started on each host instead. Further options go to the training script.
+command is started on each host instead, and with `--via slurm`, srun of a Slurm on these hosts
+starts it. Further options go to the training script.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from hosts import Hosts, HostsError, in_guarded_process, run_on_all
 from missing_packages import missing_packages
 from progress import say
+from slurm_cluster import SlurmCluster
+from slurm_cluster import why_impossible as why_no_slurm
 from ssh_servers import SshServers
 from ssh_servers import why_impossible as why_no_servers
 
@@ -32,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__, add_help=False)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2, help="per host")
-    parser.add_argument("--via", choices=("ssh", "join"), default="ssh")
+    parser.add_argument("--via", choices=STARTS, default="ssh")
     arguments, rest = parser.parse_known_args()
     program = ["python", str(EXAMPLE), *rest]
     if arguments.hosts == 1:
@@ -40,7 +43,7 @@ def main() -> int:
         sys.stdout.flush()
         os.execvp("farandole", ["farandole", "run", "-n", str(arguments.workers), *program])
     install_packages()
-    start = start_over_ssh if arguments.via == "ssh" else start_on_each_host
+    start = STARTS[arguments.via]
     say(f"training on Fashion-MNIST on {arguments.hosts} hosts, {arguments.workers} workers each")
     return in_guarded_process(lambda: train(start, arguments.hosts, arguments.workers, program))
 
@@ -94,6 +97,26 @@ def start_on_each_host(
         commands.append(words)
     return run_on_all(hosts, commands, env=environment)
 
+
+def start_by_srun(
+    hosts: Hosts, folder: Path, workers: int, program: list[str], environment: dict[str, str]
+) -> list[int]:
+    if why := why_no_slurm():
+        raise HostsError(f"{why}; `--via join` needs no Slurm")
+    secret = str(folder / "secret")
+    subprocess.run(["farandole", "secret", secret], check=True)
+    words = ["srun", f"--nodes={len(hosts)}", "--ntasks-per-node=1"]
+    words += ["farandole", "run", "--secret", secret, "-n", str(workers), *program]
+    with SlurmCluster(hosts, folder / "slurm") as slurm:
+        say(f"host 0: $ {shlex.join(words)}")
+        return [subprocess.run(slurm.command(*words), env=environment, check=False).returncode]
+
+
+STARTS: dict[str, Start] = {
+    "ssh": start_over_ssh,
+    "join": start_on_each_host,
+    "slurm": start_by_srun,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
