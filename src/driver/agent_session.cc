@@ -47,7 +47,8 @@ Result<AgentOrder> read_order() {
 }  // namespace
 
 Result<AgentSession> AgentSession::begin(std::string_view version) {
-  const std::string line = greeting(version) + "\n";
+  // A start-up file of the shell may have written a line without its end.
+  const std::string line = "\n" + greeting(version) + "\n";
   if (::write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     return driver_is_gone();
   FARANDOLE_TRY_ASSIGN(AgentOrder order, read_order());

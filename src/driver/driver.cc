@@ -41,6 +41,7 @@ constexpr int kPipeBytes = 1 << 20;
 static_assert(kOrderBytesMax + 4096 < kPipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
 constexpr int kSshError = 255;
+constexpr std::string_view kBegins = "begins";
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
 // Then, or after a second signal, our processes have this time to end.
@@ -67,6 +68,7 @@ struct Remote {
       errors{};  // what it has written to its standard error before the greeting
   std::optional<ProcessEnd> end{};
   bool had_order = false;
+  bool has_failed = false;  // it could not be started
 };
 
 std::string own_program() {
@@ -105,9 +107,11 @@ class Driver {
   void handle_signal(int signal);
   void pass_on(int signal);
   void process_ended(std::size_t index);
-  void start_failed(std::size_t index, const std::string& why);
+  void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
+  void early_ends_are_failures();
   void begin_ending(Duration time);
   void time_passed();
+  std::ptrdiff_t connecting() const;
   bool all_ended() const;
   int exit_code() const;
 
@@ -121,7 +125,8 @@ class Driver {
   std::vector<Remote> remotes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
-  bool start_has_failed_ = false;
+  bool job_has_begun_ = false;  // all launchers have come to node 0
+  int start_exit_code_ = 0;     // if a host could not be started
   int last_signal_ = 0;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
@@ -153,9 +158,6 @@ int Driver::run() {
 }
 
 void Driver::start_more() {
-  const auto connecting = [this] {
-    return std::ranges::count(remotes_, Remote::State::kConnecting, &Remote::state);
-  };
   while (next_ < remotes_.size() && !deadline_ && connecting() < kConnectingMax) {
     const std::size_t index = next_++;
     if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
@@ -194,6 +196,8 @@ Status Driver::start(std::size_t index) {
 // files.
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
   Remote& remote = remotes_[index];
+  // After a failed start, we end the other launchers. What they say about that is no news.
+  if (inputs_closed_ && start_exit_code_ != 0) return true;
   if (remote.state == Remote::State::kConnecting) {
     const std::string expected = greeting(plan_.version);
     if (stream == 0 && line == expected)
@@ -202,13 +206,18 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
       start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
                                       "same version on all hosts",
                                       escape_controls(line), expected));
-    else if (remote.errors.size() < kErrorLinesMax)
+    else if (!line.empty() && remote.errors.size() < kErrorLinesMax)
       remote.errors.push_back(escape_controls(line));
     return true;
   }
-  if (index != 0 || stream != 0 || !addresses_.empty() || !line.starts_with("listens "))
-    return false;
-  set_addresses(line);
+  if (index != 0 || stream != 0 || job_has_begun_) return false;
+  if (addresses_.empty() && line.starts_with("listens ")) {
+    set_addresses(line);
+    return true;
+  }
+  if (line != kBegins) return false;
+  job_has_begun_ = true;
+  if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
   return true;
 }
 
@@ -326,7 +335,7 @@ void Driver::process_ended(std::size_t index) {
                                              : ProcessEnd{.code = WEXITSTATUS(status)};
   remote.input.reset();
   remote.end = end;
-  if (!remote.had_order && !inputs_closed_ && last_signal_ == 0) {
+  if (!remote.had_order && !remote.has_failed && !inputs_closed_ && last_signal_ == 0) {
     std::string why = join_text(remote.errors, "; ");
     if (why.empty())
       why = format_text("`{}` {} {}", shell_text(remote.command), end.signal != 0 ? "was" : "has",
@@ -334,35 +343,65 @@ void Driver::process_ended(std::size_t index) {
     const std::string hint = hint_for_failed_start(remote.command, end.code, remote.errors);
     if (!hint.empty()) why += "; " + hint;
     start_failed(index, why);
+  } else if (!job_has_begun_ && end.failed() && !deadline_ && last_signal_ == 0) {
+    // The launcher of node 0 may have just said that the job has begun.
+    deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
   } else if (!remote.is_own_host && end.code == kSshError && last_signal_ == 0 && !deadline_) {
     output_.error(format_text("the connection to {} has ended", remote.host.name));
   }
   remote.state = Remote::State::kEnded;
 }
 
-void Driver::start_failed(std::size_t index, const std::string& why) {
+void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
   Remote& remote = remotes_[index];
   output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
-  start_has_failed_ = true;
+  remote.has_failed = true;
+  if (start_exit_code_ == 0) start_exit_code_ = exit_code;
   if (remote.state == Remote::State::kWaiting) remote.state = Remote::State::kEnded;
   remote.input.reset();
   if (!deadline_) deadline_ = now() + kOtherErrorsTime;
+}
+
+// The job has not begun, and launchers have ended; they have said why.
+void Driver::early_ends_are_failures() {
+  for (std::size_t index = 0; index < remotes_.size(); ++index) {
+    const Remote& remote = remotes_[index];
+    if (!remote.had_order || !remote.end || !remote.end->failed()) continue;
+    if (!remote.is_own_host && remote.end->code == kSshError)
+      start_failed(index, "the connection has ended");
+    else
+      start_failed(index,
+                   format_text("its launcher {} {}", remote.end->signal != 0 ? "was" : "has",
+                               describe(*remote.end)),
+                   remote.end->exit_code());
+  }
 }
 
 // Closes the standard inputs, so that all processes end.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
   for (Remote& remote : remotes_)
-    if (!remote.had_order || start_has_failed_) remote.input.reset();
+    if (!remote.had_order || start_exit_code_ != 0) remote.input.reset();
   deadline_ = now() + time;
 }
 
 void Driver::time_passed() {
-  if (!deadline_ || now() < *deadline_) return;
-  if (!inputs_closed_) return begin_ending(kEndTime);
+  if (!deadline_) return;
+  const bool waits_for_errors = !inputs_closed_ && start_exit_code_ != 0;
+  const bool is_over = waits_for_errors && connecting() == 0;
+  if (now() < *deadline_ && !is_over) return;
+  if (!inputs_closed_) {
+    if (start_exit_code_ == 0) early_ends_are_failures();
+    return begin_ending(kEndTime);
+  }
   for (Remote& remote : remotes_)
     if (remote.process.pid > 0 && !remote.end) ::kill(-remote.process.pid, SIGKILL);
   deadline_ = now() + kEndTime;
+}
+
+// The number of hosts of which we do not know yet whether they can be started.
+std::ptrdiff_t Driver::connecting() const {
+  return std::ranges::count(remotes_, Remote::State::kConnecting, &Remote::state);
 }
 
 bool Driver::all_ended() const {
@@ -372,7 +411,7 @@ bool Driver::all_ended() const {
 }
 
 int Driver::exit_code() const {
-  if (start_has_failed_) return 1;
+  if (start_exit_code_ != 0) return start_exit_code_;
   const bool all_had_orders = std::ranges::all_of(remotes_, &Remote::had_order);
   if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
   const auto code_of = [](const Remote& remote) {

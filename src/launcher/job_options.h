@@ -56,8 +56,8 @@ struct JobOptions {
   std::optional<NodeOptions> nodes;
   // A driver (src/driver) has started this launcher. Then each byte of our standard input is a
   // signal to pass on, and the end of the input means that the driver is gone. Node 0 writes the
-  // line `listens ADDRESS…` to its standard output, and shows how the job has failed; the other
-  // nodes leave that to node 0.
+  // lines `listens ADDRESS…` and, when all nodes have come, `begins` to its standard output. It
+  // also shows how the job has failed; the other nodes leave that to node 0.
   bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };
