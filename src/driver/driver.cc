@@ -29,6 +29,7 @@
 #include "launcher/signal_setup.h"
 #include "launcher/worker_environment.h"
 #include "launcher/worker_process.h"
+#include "output/line_splitter.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
@@ -41,6 +42,8 @@ constexpr int kPipeBytes = 1 << 20;
 static_assert(kOrderBytesMax + 4096 < kPipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
 constexpr int kSshError = 255;
+// The launchers on the hosts have cut the lines of the workers.
+constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 constexpr std::string_view kBegins = "begins";
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
@@ -86,7 +89,10 @@ class Driver {
         secret_(std::move(secret)),
         state_(state),
         signals_(signals),
-        output_options_{.prefix = *LinePrefix::parse(""), .shown_ranks = {}, .folder = {}},
+        output_options_{.prefix = *LinePrefix::parse(""),
+                        .shown_ranks = {},
+                        .folder = {},
+                        .line_bytes_max = kLineWithPrefixBytesMax},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
     for (const HostEntry& host : plan.hosts)
       remotes_.push_back({.host = host, .is_own_host = is_own_host(host.name)});

@@ -12,6 +12,7 @@
 #include "nodes/node_layout.h"
 #include "nodes/node_options.h"
 #include "output/line_prefix.h"
+#include "output/line_splitter.h"
 
 namespace farandole {
 
@@ -20,6 +21,7 @@ struct OutputOptions {
   LinePrefix prefix{};        // the text before every shown line
   std::set<int> shown_ranks;  // empty: all ranks
   std::string folder;         // the folder of RankFiles; empty: no files
+  std::size_t line_bytes_max = kLineBytesMax;  // longer lines are cut
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
