@@ -2,9 +2,9 @@
 // standard input of that process, followed by the job's secret (32 bytes), and then by one byte for
 // each signal that the process has to pass on. The end of the input means that the driver is gone.
 //
-// The process writes lines to its standard output: first an empty line and greeting(). Node 0 then
-// writes `listens ADDRESS…`, and `begins` when all nodes have come. After that, its standard output
-// is that of its workers.
+// The process first writes an empty line and greeting() to its standard output, and the same to its
+// standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have come,
+// `begins` to its standard output. After that, the streams are those of its workers.
 #pragma once
 
 #include <cstddef>

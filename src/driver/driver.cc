@@ -67,12 +67,29 @@ struct Remote {
   State state = State::kWaiting;
   StartedWorker process{};
   Descriptor input{};  // to the standard input of the process
-  std::vector<std::string>
-      errors{};  // what it has written to its standard error before the greeting
+  std::array<bool, 2> stream_is_greeted{};  // its standard output and error
+  std::vector<std::string> errors{};        // what they have shown before
   std::optional<ProcessEnd> end{};
   bool had_order = false;
   bool has_failed = false;  // it could not be started
 };
+
+// Whether the connection to a host, or our process there, has ended and not by itself.
+bool is_lost(const Remote& remote) {
+  return remote.end &&
+         (remote.end->signal != 0 || (!remote.is_own_host && remote.end->code == kSshError));
+}
+
+std::string how_it_ended(const Remote& remote) {
+  if (!remote.is_own_host && is_lost(remote)) return "the connection has ended";
+  return format_text("the launcher {} {}", remote.end->signal != 0 ? "was" : "has",
+                     describe(*remote.end));
+}
+
+int exit_code_of(const Remote& remote) {
+  const bool is_known = remote.end && (remote.is_own_host || !is_lost(remote));
+  return is_known ? remote.end->exit_code() : 1;
+}
 
 std::string own_program() {
   std::array<char, 4096> path{};
@@ -104,6 +121,7 @@ class Driver {
   void start_more();
   Status start(std::size_t index);
   bool take_line(std::size_t index, std::size_t stream, const std::string& line);
+  void take_early_line(std::size_t index, std::size_t stream, const std::string& line);
   void greeted(std::size_t index);
   void set_addresses(const std::string& line);
   void give_orders();
@@ -198,22 +216,11 @@ Status Driver::start(std::size_t index) {
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
-// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
-// files.
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
-  Remote& remote = remotes_[index];
   // After a failed start, we end the other launchers. What they say about that is no news.
   if (inputs_closed_ && start_exit_code_ != 0) return true;
-  if (remote.state == Remote::State::kConnecting) {
-    const std::string expected = greeting(plan_.version);
-    if (stream == 0 && line == expected)
-      greeted(index);
-    else if (stream == 0 && line.starts_with(greeting("")))
-      start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
-                                      "same version on all hosts",
-                                      escape_controls(line), expected));
-    else if (!line.empty() && remote.errors.size() < kErrorLinesMax)
-      remote.errors.push_back(escape_controls(line));
+  if (!remotes_[index].stream_is_greeted.at(stream)) {
+    take_early_line(index, stream, line);
     return true;
   }
   if (index != 0 || stream != 0 || job_has_begun_) return false;
@@ -225,6 +232,26 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
   job_has_begun_ = true;
   if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
   return true;
+}
+
+// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
+// files.
+void Driver::take_early_line(std::size_t index, std::size_t stream, const std::string& line) {
+  Remote& remote = remotes_[index];
+  const std::string expected = greeting(plan_.version);
+  if (line.empty()) return;
+  if (line == expected) {
+    remote.stream_is_greeted.at(stream) = true;
+    if (stream == 0) greeted(index);
+  } else if (stream == 0 && line.starts_with(greeting("")) && !remote.has_failed) {
+    start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
+                                    "same version on all hosts",
+                                    escape_controls(line), expected));
+  } else if (remote.errors.size() < kErrorLinesMax) {
+    remote.errors.push_back(escape_controls(line));
+    if (remote.stream_is_greeted.front())
+      output_.notice(remote.host.name + ": " + remote.errors.back());
+  }
 }
 
 void Driver::greeted(std::size_t index) {
@@ -352,8 +379,8 @@ void Driver::process_ended(std::size_t index) {
   } else if (!job_has_begun_ && end.failed() && !deadline_ && last_signal_ == 0) {
     // The launcher of node 0 may have just said that the job has begun.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
-  } else if (!remote.is_own_host && end.code == kSshError && last_signal_ == 0 && !deadline_) {
-    output_.error(format_text("the connection to {} has ended", remote.host.name));
+  } else if (is_lost(remote) && last_signal_ == 0 && !deadline_) {
+    output_.error(format_text("{}: {}", remote.host.name, how_it_ended(remote)));
   }
   remote.state = Remote::State::kEnded;
 }
@@ -373,21 +400,18 @@ void Driver::early_ends_are_failures() {
   for (std::size_t index = 0; index < remotes_.size(); ++index) {
     const Remote& remote = remotes_[index];
     if (!remote.had_order || !remote.end || !remote.end->failed()) continue;
-    if (!remote.is_own_host && remote.end->code == kSshError)
-      start_failed(index, "the connection has ended");
-    else
-      start_failed(index,
-                   format_text("its launcher {} {}", remote.end->signal != 0 ? "was" : "has",
-                               describe(*remote.end)),
-                   remote.end->exit_code());
+    start_failed(index, how_it_ended(remote), exit_code_of(remote));
   }
 }
 
-// Closes the standard inputs, so that all processes end.
+// Closes the standard inputs, so that all processes end. What has not come further than connecting
+// may never read its input.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
   for (Remote& remote : remotes_)
     if (!remote.had_order || start_exit_code_ != 0) remote.input.reset();
+  for (const Remote& remote : remotes_)
+    if (remote.state == Remote::State::kConnecting) ::kill(-remote.process.pid, SIGTERM);
   deadline_ = now() + time;
 }
 
@@ -420,14 +444,9 @@ int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
   const bool all_had_orders = std::ranges::all_of(remotes_, &Remote::had_order);
   if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
-  const auto code_of = [](const Remote& remote) {
-    if (!remote.end) return 1;
-    const bool is_lost = !remote.is_own_host && remote.end->code == kSshError;
-    return is_lost ? 1 : remote.end->exit_code();
-  };
-  int code = code_of(remotes_.front());
+  int code = exit_code_of(remotes_.front());
   for (const Remote& remote : remotes_)
-    if (code == 0) code = code_of(remote);
+    if (code == 0) code = exit_code_of(remote);
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
 }
 
