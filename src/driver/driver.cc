@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -29,10 +30,10 @@
 #include "launcher/signal_setup.h"
 #include "launcher/worker_environment.h"
 #include "launcher/worker_process.h"
-#include "output/line_splitter.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
+#include "output/line_splitter.h"
 
 namespace farandole {
 namespace {
@@ -66,7 +67,7 @@ struct Remote {
   std::vector<std::string> command{};
   State state = State::kWaiting;
   StartedWorker process{};
-  Descriptor input{};  // to the standard input of the process
+  Descriptor input{};                       // to the standard input of the process
   std::array<bool, 2> stream_is_greeted{};  // its standard output and error
   std::vector<std::string> errors{};        // what they have shown before
   std::optional<ProcessEnd> end{};
@@ -149,8 +150,8 @@ class Driver {
   std::vector<Remote> remotes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
-  bool job_has_begun_ = false;  // all launchers have come to node 0
-  int start_exit_code_ = 0;     // if a host could not be started
+  bool job_has_begun_ = false;          // all launchers have come to node 0
+  int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;

@@ -18,9 +18,9 @@ namespace farandole {
 
 // What to do with the output of the workers.
 struct OutputOptions {
-  LinePrefix prefix{};        // the text before every shown line
-  std::set<int> shown_ranks;  // empty: all ranks
-  std::string folder;         // the folder of RankFiles; empty: no files
+  LinePrefix prefix{};                         // the text before every shown line
+  std::set<int> shown_ranks;                   // empty: all ranks
+  std::string folder;                          // the folder of RankFiles; empty: no files
   std::size_t line_bytes_max = kLineBytesMax;  // longer lines are cut
 };
 

@@ -330,7 +330,8 @@ def processes_with(text: str) -> tuple[list[int], list[int]]:
 
 
 def files_with(text: str, newer_than: Path, *folders: Path) -> str:
-    changed = ("find", *folders, "-xdev", "-type", "f", "-newer", newer_than, "-print0")
+    tests = ("-xdev", "-type", "f", "-newer", str(newer_than), "-print0")
+    changed = ["find", *map(str, folders), *tests]
     files = subprocess.run(changed, capture_output=True, check=False).stdout
     return subprocess.run(
         ["xargs", "-0", "-r", "grep", "-lsF", "--", text],
