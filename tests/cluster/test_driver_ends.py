@@ -21,6 +21,7 @@ from ssh_servers import make_key
 WAIT = "echo waits as $$; exec sleep 1000"
 # The driver ignores a second signal that comes together with the first.
 SECONDS_BETWEEN_SIGNALS = 0.7
+SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
 POLL_SECONDS = 0.02
 VICTIMS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
 RANDOM_KILLS = 20
@@ -399,7 +400,7 @@ def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[in
     if kind == "agent":
         return ssh_hosts.agents(node)
     if kind == "worker":
-        return ssh_hosts.find(node, "sleep 1000")
+        return [pid for pid, words in ssh_hosts.processes(node).items() if words == SLEEP]
     return [pid for pid in ssh_hosts.processes(node) if process_words(pid)[0].startswith("sshd: ")]
 
 
@@ -409,9 +410,8 @@ def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node:
     script = f"setsid sleep 1001 & {WAIT}"
     with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 4)
-        found = victims(ssh_hosts, job, kind, node)
-        assert found
-        kill(found[-1])
+        wait_until(lambda: victims(ssh_hosts, job, kind, node))
+        kill(victims(ssh_hosts, job, kind, node)[-1])
         code = job.end()
         ssh_hosts.wait_for_end_of(job)
     assert code == -signal.SIGKILL if kind == "driver" else code > 0, job.errors
