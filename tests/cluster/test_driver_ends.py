@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, kill, made_ssh_hosts, parent_of, process_words
+from driven import SshHosts, kill, made_ssh_hosts, parent_of
 from launched import HANG_SECONDS, Launched, command
 from test_stalls import read_errors_until
 
@@ -399,9 +399,10 @@ def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[in
         return ssh_hosts.foregrounds(node)
     if kind == "agent":
         return ssh_hosts.agents(node)
+    processes = ssh_hosts.processes(node).items()
     if kind == "worker":
-        return [pid for pid, words in ssh_hosts.processes(node).items() if words == SLEEP]
-    return [pid for pid in ssh_hosts.processes(node) if process_words(pid)[0].startswith("sshd: ")]
+        return [pid for pid, words in processes if words == SLEEP]
+    return [pid for pid, words in processes if words[0].startswith("sshd: ")]
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -410,8 +411,10 @@ def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node:
     script = f"setsid sleep 1001 & {WAIT}"
     with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 4)
-        wait_until(lambda: victims(ssh_hosts, job, kind, node))
-        kill(victims(ssh_hosts, job, kind, node)[-1])
+        found: list[int] = []
+        while not found:  # a worker may not have started its program yet
+            found = victims(ssh_hosts, job, kind, node)
+        kill(found[-1])
         code = job.end()
         ssh_hosts.wait_for_end_of(job)
     assert code == -signal.SIGKILL if kind == "driver" else code > 0, job.errors
