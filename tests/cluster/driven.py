@@ -46,8 +46,7 @@ class SshHosts:
 
     def __init__(self, hosts: Hosts, servers: SshServers) -> None:
         self.hosts, self.servers = hosts, servers
-        self.listeners = {pid for host in hosts for pid in host.processes()}
-        assert len(self.listeners) == len(hosts)
+        self.listeners = {servers.pid(name) for name in servers.names}
 
     def words(self, *words: str, driver: int = 0, folder: Path | None = None) -> list[str]:
         """Return the command that runs `farandole run` with these words on the driver's host."""
@@ -145,8 +144,7 @@ class SshHosts:
         return self.servers.log(f"host{node}").count("Accepted publickey")
 
     def _listener(self, node: int) -> int:
-        (pid,) = self.listeners & set(self.hosts[node].processes())
-        return pid
+        return self.servers.pid(f"host{node}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, kill, made_ssh_hosts, parent_of, process_words
+from driven import SshHosts, kill, made_ssh_hosts, parent_of
 from launched import HANG_SECONDS, Launched, command
 from test_stalls import read_errors_until
 
@@ -21,6 +21,7 @@ from ssh_servers import make_key
 WAIT = "echo waits as $$; exec sleep 1000"
 # The driver ignores a second signal that comes together with the first.
 SECONDS_BETWEEN_SIGNALS = 0.7
+SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
 POLL_SECONDS = 0.02
 VICTIMS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
 RANDOM_KILLS = 20
@@ -398,9 +399,10 @@ def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[in
         return ssh_hosts.foregrounds(node)
     if kind == "agent":
         return ssh_hosts.agents(node)
+    processes = ssh_hosts.processes(node).items()
     if kind == "worker":
-        return ssh_hosts.find(node, "sleep 1000")
-    return [pid for pid in ssh_hosts.processes(node) if process_words(pid)[0].startswith("sshd: ")]
+        return [pid for pid, words in processes if words == SLEEP]
+    return [pid for pid, words in processes if words[0].startswith("sshd: ")]
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -409,8 +411,9 @@ def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node:
     script = f"setsid sleep 1001 & {WAIT}"
     with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 4)
-        found = victims(ssh_hosts, job, kind, node)
-        assert found
+        found: list[int] = []
+        while not found:  # a worker may not have started its program yet
+            found = victims(ssh_hosts, job, kind, node)
         kill(found[-1])
         code = job.end()
         ssh_hosts.wait_for_end_of(job)
