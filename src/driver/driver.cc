@@ -41,8 +41,11 @@ namespace farandole {
 namespace {
 
 constexpr int kConnectingMax = 8;  // sshd begins to refuse connections from 10 on (MaxStartups)
-constexpr int kPipeBytes = 1 << 20;
-static_assert(kOrderBytesMax + 4096 < kPipeBytes, "an order and all signals fit in the pipe");
+// What fits in a pipe of the usual size, beside the secret and the signals. A user may have only
+// few larger pipes (/proc/sys/fs/pipe-user-pages-soft).
+constexpr std::size_t kUsualOrderBytes = 60'000;
+constexpr int kLargePipeBytes = 1 << 20;
+static_assert(kOrderBytesMax + 4096 < kLargePipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
 constexpr int kSshError = 255;
 // The launchers on the hosts have cut the lines of the workers.
@@ -206,7 +209,6 @@ Status Driver::start(std::size_t index) {
     return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
   const Descriptor input(pipe[0]);
   remote.input = Descriptor(pipe[1]);
-  ::fcntl(remote.input.get(), F_SETPIPE_SZ, kPipeBytes);
   ::fcntl(remote.input.get(), F_SETFL, O_NONBLOCK);
   FARANDOLE_TRY_ASSIGN(remote.process,
                        start_worker({.command = remote.command,
@@ -308,6 +310,7 @@ Status Driver::give_order(std::size_t index) {
         format_text("the environment and the command together have {} bytes; at most {} are "
                     "possible",
                     bytes.size(), kOrderBytesMax));
+  if (bytes.size() > kUsualOrderBytes) ::fcntl(remote.input.get(), F_SETPIPE_SZ, kLargePipeBytes);
   if (::write(remote.input.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
     return Status::stop(format_text("its order cannot be sent: {}", std::strerror(errno)));
   FARANDOLE_TRY(secret_.write_to(remote.input.get()));

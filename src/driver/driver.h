@@ -26,9 +26,10 @@ struct DriverPlan {
 bool is_own_host(const std::string& name);
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
-// has ended. If a host cannot be reached, it is 1. Blocks. When it returns, the processes that it
-// has started have ended; a process on another host ends at the latest when it notices that the
-// driver is gone. The calling process must be single-threaded.
+// has ended. If the job cannot be started, it is 1, or the code of the first launcher that failed.
+// Blocks. When it returns, the processes that it has started have ended; a process on another host
+// ends at the latest when it notices that the driver is gone. The calling process must be
+// single-threaded.
 int run_driver(const DriverPlan& plan);
 
 }  // namespace farandole
