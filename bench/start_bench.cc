@@ -6,9 +6,8 @@
 
 #include "farandole/engine.h"
 
+namespace farandole {
 namespace {
-
-using namespace farandole;
 
 Result<int> meet() {
   auto options = EngineOptions::from_environment();
@@ -27,9 +26,10 @@ Result<int> meet() {
 }
 
 }  // namespace
+}  // namespace farandole
 
 int main() {
-  const auto met = meet();
+  const auto met = farandole::meet();
   if (!met.ok()) std::fprintf(stderr, "%s\n", met.status().message().c_str());
   return met.ok() ? 0 : 1;
 }

@@ -269,6 +269,12 @@ class SshServers:
         """Return what the server of this host has written."""
         return self._servers[name].log.read_text(errors="replace")
 
+    def pid(self, name: str) -> int:
+        """Return the process id of this host's server, which starts a process for each client."""
+        process = self._servers[name].process
+        assert process is not None, "the server is not started"
+        return process.pid  # `ip netns exec` replaces itself by the server
+
     def home(self, name: str) -> Path:
         """Return the home of root on this host."""
         return self._servers[name].home

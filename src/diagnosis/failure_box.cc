@@ -51,7 +51,8 @@ std::string how_it_ended(const Failure& failure) {
 }
 
 std::string headline(const Failure& failure) {
-  const std::string who = format_text("rank {} (pid {}) ", failure.rank, failure.pid);
+  const std::string place = failure.host.empty() ? "" : escape_controls(failure.host) + ", ";
+  const std::string who = format_text("rank {} ({}pid {}) ", failure.rank, place, failure.pid);
   if (has_raised(failure)) return who + escape_controls(failure.end.record.reason);
   if (failure.ended_by_launcher)
     return who + "has left the job while others still needed it: " +

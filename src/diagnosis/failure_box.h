@@ -32,6 +32,7 @@ struct Failure {
   int rank = 0;
   pid_t pid = 0;
   WorkerEnd end;
+  std::string host{};  // empty if the job is on one host only
   // The worker had left the job but did not exit, so the launcher killed it.
   bool ended_by_launcher = false;
   int exit_code = 1;   // the exit code of the job

@@ -55,6 +55,12 @@ Failure member_failure(ProcessEnd how, CallState state, Duration before_the_end)
   return made;
 }
 
+TEST(FailureBox, NamesTheHostIfThereAreSeveral) {
+  Failure made = failure({.code = 7});
+  made.host = "hen";
+  EXPECT_THAT(failure_box(made, {}).at(1), HasSubstr("rank 1 (hen, pid 711) exited with code 7"));
+}
+
 TEST(FailureBox, KilledBySignal) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
   made.others = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";

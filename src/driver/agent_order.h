@@ -2,9 +2,9 @@
 // standard input of that process, followed by the job's secret (32 bytes), and then by one byte for
 // each signal that the process has to pass on. The end of the input means that the driver is gone.
 //
-// The process writes lines to its standard output: first greeting(), then on node 0
-// `listens ADDRESS…`, and when all nodes have come `started`. After that, its standard output is
-// that of its workers.
+// The process first writes an empty line and greeting() to its standard output, and the same to its
+// standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have come,
+// `begins` to its standard output. After that, the streams are those of its workers.
 #pragma once
 
 #include <cstddef>
@@ -41,9 +41,6 @@ inline constexpr std::size_t kOrderBytesMax = 900'000;
 Bytes encode(const AgentOrder& order);
 // Decodes the rest. Empty if the bytes are not an order.
 std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes);
-
-// The last line of what the driver waits for.
-inline constexpr std::string_view kStartedLine = "started";
 
 // The first line: "farandole agent 1.2.3", with the version of the program.
 std::string greeting(std::string_view version);

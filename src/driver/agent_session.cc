@@ -49,8 +49,9 @@ Result<AgentOrder> read_order() {
 Result<AgentSession> AgentSession::begin(std::string_view version) {
   // A start-up file of the shell may have written a line without its end.
   const std::string line = "\n" + greeting(version) + "\n";
-  if (::write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-    return driver_is_gone();
+  for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
+    if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+      return driver_is_gone();
   FARANDOLE_TRY_ASSIGN(AgentOrder order, read_order());
   FARANDOLE_TRY_ASSIGN(
       const JobSecret secret,

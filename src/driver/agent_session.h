@@ -13,7 +13,7 @@ namespace farandole {
 
 class AgentSession {
  public:
-  // Writes the greeting and waits for the order and the secret on the standard input. Blocks.
+  // Writes the greetings and waits for the order and the secret on the standard input. Blocks.
   // Errors: kStop, without a text, if the driver ends before that; kFixCall if the input is not an
   // order.
   static Result<AgentSession> begin(std::string_view version);

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -33,6 +34,7 @@
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
+#include "output/line_splitter.h"
 #include "output/worker_stream.h"
 
 namespace farandole {
@@ -43,6 +45,9 @@ constexpr int kPipeBytes = 1 << 20;
 static_assert(kOrderBytesMax + 4096 < kPipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
 constexpr int kSshError = 255;
+// The launchers on the hosts have cut the lines of the workers.
+constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
+constexpr std::string_view kBegins = "begins";
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
 // Then, or after a second signal, our processes have this time to end.
@@ -57,19 +62,38 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 // The process that we have started for one host.
 struct Remote {
-  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kStarted, kEnded };
+  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
 
   HostEntry host;
   bool is_own_host = false;
   std::vector<std::string> command{};
   State state = State::kWaiting;
   StartedWorker process{};
-  Descriptor input{};  // to the standard input of the process
-  std::vector<std::string>
-      errors{};  // what it has written to its standard error before the greeting
-  std::optional<ProcessEnd> end{};
   TimePoint connecting_since{};
+  Descriptor input{};                       // to the standard input of the process
+  std::array<bool, 2> stream_is_greeted{};  // its standard output and error
+  std::vector<std::string> errors{};        // what they have shown before
+  std::optional<ProcessEnd> end{};
+  bool had_order = false;
+  bool has_failed = false;  // it could not be started
 };
+
+// Whether the connection to a host, or our process there, has ended and not by itself.
+bool is_lost(const Remote& remote) {
+  return remote.end &&
+         (remote.end->signal != 0 || (!remote.is_own_host && remote.end->code == kSshError));
+}
+
+std::string how_it_ended(const Remote& remote) {
+  if (!remote.is_own_host && is_lost(remote)) return "the connection has ended";
+  return format_text("the launcher {} {}", remote.end->signal != 0 ? "was" : "has",
+                     describe(*remote.end));
+}
+
+int exit_code_of(const Remote& remote) {
+  const bool is_known = remote.end && (remote.is_own_host || !is_lost(remote));
+  return is_known ? remote.end->exit_code() : 1;
+}
 
 std::string own_program() {
   std::array<char, 4096> path{};
@@ -89,6 +113,7 @@ class Driver {
         output_options_{.prefix = *LinePrefix::parse(""),
                         .shown_ranks = {},
                         .folder = {},
+                        .line_bytes_max = kLineWithPrefixBytesMax,
                         .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
     for (const HostEntry& host : plan.hosts)
@@ -111,12 +136,14 @@ class Driver {
   void handle_signal(int signal);
   void pass_on(int signal);
   void process_ended(std::size_t index);
-  static std::string why_not_started(const Remote& remote);
-  void start_failed(std::size_t index, int exit_code, const std::string& why);
+  void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
+  void early_ends_are_failures();
   void begin_ending(Duration time);
   void time_passed();
-  bool all_ended() const;
+  std::ptrdiff_t connecting() const;
+  void give_up_silent_hosts();
   std::optional<TimePoint> next_deadline() const;
+  bool all_ended() const;
   int exit_code() const;
 
   const DriverPlan& plan_;
@@ -129,8 +156,8 @@ class Driver {
   std::vector<Remote> remotes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
-  bool started_ = false;                // all nodes have come
-  int start_failure_code_ = 0;
+  bool job_has_begun_ = false;          // all launchers have come to node 0
+  int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
@@ -162,13 +189,9 @@ int Driver::run() {
 }
 
 void Driver::start_more() {
-  const auto connecting = [this] {
-    return std::ranges::count(remotes_, Remote::State::kConnecting, &Remote::state);
-  };
   while (next_ < remotes_.size() && !deadline_ && connecting() < kConnectingMax) {
     const std::size_t index = next_++;
-    if (const Status started = start(index); !started.ok())
-      start_failed(index, 1, started.message());
+    if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
   }
   if (deadline_) next_ = remotes_.size();
 }
@@ -201,35 +224,41 @@ Status Driver::start(std::size_t index) {
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
-// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
-// files. What comes before kStartedLine on the standard output is for us.
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
-  Remote& remote = remotes_[index];
-  if (remote.state == Remote::State::kConnecting) {
+  // After a failed start, we end the other launchers. What they say about that is no news.
+  if (inputs_closed_ && start_exit_code_ != 0) return true;
+  if (!remotes_[index].stream_is_greeted.at(stream)) {
     take_early_line(index, stream, line);
     return true;
   }
-  if (remote.state != Remote::State::kOrdered || stream != 0) return false;
-  if (line == kStartedLine) {
-    remote.state = Remote::State::kStarted;
-    started_ = true;
+  if (index != 0 || stream != 0 || job_has_begun_) return false;
+  if (addresses_.empty() && line.starts_with("listens ")) {
+    set_addresses(line);
+    return true;
   }
-  if (line.starts_with("listens ")) set_addresses(line);
+  if (line != kBegins) return false;
+  job_has_begun_ = true;
+  if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
   return true;
 }
 
+// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
+// files.
 void Driver::take_early_line(std::size_t index, std::size_t stream, const std::string& line) {
   Remote& remote = remotes_[index];
   const std::string expected = greeting(plan_.version);
-  if (stream == 0 && line == expected) {
-    greeted(index);
-  } else if (stream == 0 && line.starts_with(greeting(""))) {
-    start_failed(index, 1,
-                 format_text("its version is \"{}\", but here it is \"{}\"; install the same "
-                             "version on all hosts",
-                             escape_controls(line), expected));
-  } else if (!line.empty() && remote.errors.size() < kErrorLinesMax) {
+  if (line.empty()) return;
+  if (line == expected) {
+    remote.stream_is_greeted.at(stream) = true;
+    if (stream == 0) greeted(index);
+  } else if (stream == 0 && line.starts_with(greeting("")) && !remote.has_failed) {
+    start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
+                                    "same version on all hosts",
+                                    escape_controls(line), expected));
+  } else if (remote.errors.size() < kErrorLinesMax) {
     remote.errors.push_back(escape_controls(line));
+    if (remote.stream_is_greeted.front())
+      output_.notice(remote.host.name + ": " + remote.errors.back());
   }
 }
 
@@ -255,8 +284,7 @@ void Driver::give_orders() {
   for (std::size_t index = 0; index < remotes_.size(); ++index) {
     if (remotes_[index].state != Remote::State::kGreeted) continue;
     if (deadline_ || (index > 0 && addresses_.empty())) continue;
-    if (const Status given = give_order(index); !given.ok())
-      start_failed(index, 1, given.message());
+    if (const Status given = give_order(index); !given.ok()) start_failed(index, given.message());
   }
 }
 
@@ -284,6 +312,7 @@ Status Driver::give_order(std::size_t index) {
     return Status::stop(format_text("its order cannot be sent: {}", std::strerror(errno)));
   FARANDOLE_TRY(secret_.write_to(remote.input.get()));
   remote.state = Remote::State::kOrdered;
+  remote.had_order = true;
   return {};
 }
 
@@ -327,15 +356,16 @@ void Driver::handle_signal(int signal) {
   // The reader of our output stays away, so this comes again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
+  const bool all_have_orders = std::ranges::all_of(remotes_, &Remote::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
-  // Before all nodes have come, there are no workers to end gracefully.
-  if (!started_ || !is_first) begin_ending(kEndTime);
+  // Without all hosts, the job has not begun, so there is nothing to end gracefully.
+  if (!all_have_orders || !is_first) begin_ending(kEndTime);
 }
 
 void Driver::pass_on(int signal) {
   const char byte = static_cast<char>(signal);
   for (Remote& remote : remotes_)
-    if (remote.state >= Remote::State::kOrdered && remote.input.valid())
+    if (remote.state == Remote::State::kOrdered && remote.input.valid())
       (void)::write(remote.input.get(), &byte, 1);
 }
 
@@ -349,61 +379,65 @@ void Driver::process_ended(std::size_t index) {
                                              : ProcessEnd{.code = WEXITSTATUS(status)};
   remote.input.reset();
   remote.end = end;
-  const auto state = std::exchange(remote.state, Remote::State::kEnded);
-  const bool is_expected = inputs_closed_ || last_signal_ != 0;
-  if (is_expected) return;
-  if (state < Remote::State::kOrdered)
-    start_failed(index, 1, why_not_started(remote));
-  else if (state == Remote::State::kOrdered)
-    start_failed(index, end.exit_code(), "");  // it has said why
-  else if (!remote.is_own_host && end.code == kSshError)
-    output_.error(format_text("the connection to {} has ended", remote.host.name));
+  if (!remote.had_order && !remote.has_failed && !inputs_closed_ && last_signal_ == 0) {
+    std::string why = join_text(remote.errors, "; ");
+    if (why.empty())
+      why = format_text("`{}` {} {}", shell_text(remote.command), end.signal != 0 ? "was" : "has",
+                        describe(end));
+    const std::string hint = hint_for_failed_start(remote.command, end.code, remote.errors);
+    if (!hint.empty()) why += "; " + hint;
+    start_failed(index, why);
+  } else if (!job_has_begun_ && end.failed() && !deadline_ && last_signal_ == 0) {
+    // The launcher of node 0 may have just said that the job has begun.
+    deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
+  } else if (is_lost(remote) && last_signal_ == 0 && !deadline_) {
+    output_.error(format_text("{}: {}", remote.host.name, how_it_ended(remote)));
+  }
+  remote.state = Remote::State::kEnded;
 }
 
-std::string Driver::why_not_started(const Remote& remote) {
-  std::string why = join_text(remote.errors, "; ");
-  if (why.empty())
-    why = format_text("`{}` {} {}", shell_text(remote.command),
-                      remote.end->signal != 0 ? "was" : "has", describe(*remote.end));
-  const std::string hint = hint_for_failed_start(remote.command, remote.end->code, remote.errors);
-  return hint.empty() ? why : why + "; " + hint;
-}
-
-// `why` is empty if the user knows it already.
-void Driver::start_failed(std::size_t index, int exit_code, const std::string& why) {
+void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
   Remote& remote = remotes_[index];
-  if (!why.empty())
-    output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
-  if (start_failure_code_ == 0) start_failure_code_ = std::max(exit_code, 1);
+  output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
+  remote.has_failed = true;
+  if (start_exit_code_ == 0) start_exit_code_ = exit_code;
   if (remote.state == Remote::State::kWaiting) remote.state = Remote::State::kEnded;
   remote.input.reset();
   if (!deadline_) deadline_ = now() + kOtherErrorsTime;
 }
 
-// Closes the standard inputs of the processes, so that these end: of all if the job has not
-// started, and otherwise of none, because the launchers end their workers.
+// The job has not begun, and launchers have ended; they have said why.
+void Driver::early_ends_are_failures() {
+  for (std::size_t index = 0; index < remotes_.size(); ++index) {
+    const Remote& remote = remotes_[index];
+    if (!remote.had_order || !remote.end || !remote.end->failed()) continue;
+    start_failed(index, how_it_ended(remote), exit_code_of(remote));
+  }
+}
+
+// Closes the standard inputs, so that all processes end. What has not come further than connecting
+// may never read its input.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
-  if (!started_)
-    for (Remote& remote : remotes_) remote.input.reset();
+  for (Remote& remote : remotes_)
+    if (!remote.had_order || start_exit_code_ != 0) remote.input.reset();
+  for (const Remote& remote : remotes_)
+    if (remote.state == Remote::State::kConnecting) ::kill(-remote.process.pid, SIGTERM);
   deadline_ = now() + time;
 }
 
-void Driver::time_passed() {
-  for (std::size_t index = 0; index < remotes_.size(); ++index) {
+// ssh limits the time to connect, but not that of a start-up file of the shell.
+void Driver::give_up_silent_hosts() {
+  for (std::size_t index = 0; index < remotes_.size() && !deadline_; ++index) {
     const Remote& remote = remotes_[index];
-    if (remote.state == Remote::State::kConnecting && !deadline_ &&
-        now() >= remote.connecting_since + plan_.start_timeout)
-      start_failed(index, 1,
-                   join_text(remote.errors, "; ") +
-                       format_text("{}there is no answer after {} s (--start-timeout)",
-                                   remote.errors.empty() ? "" : "; ", plan_.start_timeout.count()));
+    if (remote.state != Remote::State::kConnecting ||
+        now() < remote.connecting_since + plan_.start_timeout)
+      continue;
+    std::string why = join_text(remote.errors, "; ");
+    if (!why.empty()) why += "; ";
+    start_failed(index, why + format_text("there is no answer after {} s (--start-timeout)",
+                                          plan_.start_timeout.count()));
   }
-  if (!deadline_ || now() < *deadline_) return;
-  if (!inputs_closed_) return begin_ending(kEndTime);
-  for (Remote& remote : remotes_)
-    if (remote.process.pid > 0 && !remote.end) ::kill(-remote.process.pid, SIGKILL);
-  deadline_ = now() + kEndTime;
 }
 
 std::optional<TimePoint> Driver::next_deadline() const {
@@ -417,6 +451,26 @@ std::optional<TimePoint> Driver::next_deadline() const {
   return first;
 }
 
+void Driver::time_passed() {
+  give_up_silent_hosts();
+  if (!deadline_) return;
+  const bool waits_for_errors = !inputs_closed_ && start_exit_code_ != 0;
+  const bool is_over = waits_for_errors && connecting() == 0;
+  if (now() < *deadline_ && !is_over) return;
+  if (!inputs_closed_) {
+    if (start_exit_code_ == 0) early_ends_are_failures();
+    return begin_ending(kEndTime);
+  }
+  for (Remote& remote : remotes_)
+    if (remote.process.pid > 0 && !remote.end) ::kill(-remote.process.pid, SIGKILL);
+  deadline_ = now() + kEndTime;
+}
+
+// The number of hosts of which we do not know yet whether they can be started.
+std::ptrdiff_t Driver::connecting() const {
+  return std::ranges::count(remotes_, Remote::State::kConnecting, &Remote::state);
+}
+
 bool Driver::all_ended() const {
   return next_ == remotes_.size() && std::ranges::all_of(remotes_, [](const Remote& remote) {
            return remote.end.has_value() || remote.process.pid == 0;
@@ -424,16 +478,12 @@ bool Driver::all_ended() const {
 }
 
 int Driver::exit_code() const {
-  if (start_failure_code_ != 0) return start_failure_code_;
-  if (last_signal_ != 0 && !started_) return 128 + last_signal_;
-  const auto code_of = [](const Remote& remote) {
-    if (!remote.end) return 1;
-    const bool is_lost = !remote.is_own_host && remote.end->code == kSshError;
-    return is_lost ? 1 : remote.end->exit_code();
-  };
-  int code = code_of(remotes_.front());
+  if (start_exit_code_ != 0) return start_exit_code_;
+  const bool all_had_orders = std::ranges::all_of(remotes_, &Remote::had_order);
+  if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
+  int code = exit_code_of(remotes_.front());
   for (const Remote& remote : remotes_)
-    if (code == 0) code = code_of(remote);
+    if (code == 0) code = exit_code_of(remote);
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
 }
 

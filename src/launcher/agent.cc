@@ -132,6 +132,7 @@ class Agent {
   void check_stalls();
   std::optional<TimePoint> deadline() const;
   void wait_for_leftovers(TimePoint deadline);
+  std::optional<Failure> failure() const;
   void report_result();
   int finish(int exit_code);
   int exit_code_after_lost_output(int exit_code);
@@ -243,7 +244,7 @@ Status Agent::join_nodes() {
     }
   }
   layout_ = nodes_->layout();
-  if (setup_.options.has_driver) output_.write_to_driver("started");
+  if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver("begins");
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),
@@ -606,8 +607,17 @@ void Agent::wait_for_leftovers(TimePoint deadline) {
   }
 }
 
+std::optional<Failure> Agent::failure() const {
+  auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  if (failure && nodes_) {
+    const std::string& given = setup_.options.nodes->host;
+    failure->host = given.empty() ? output_.host() : given;
+  }
+  return failure;
+}
+
 void Agent::report_result() {
-  if (const auto failure = supervision_->failure()) {
+  if (const auto failure = this->failure()) {
     report_.first_cause(failure->rank);
     output_.show(*failure);
   }
@@ -647,7 +657,7 @@ int Agent::finish(int exit_code) {
 int Agent::exit_code_with_other_nodes(int exit_code) {
   if (!nodes_ || !nodes_->link().start_message()) return exit_code;
   NodeLink& link = nodes_->link();
-  const auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  const auto failure = this->failure();
   link.report_end(exit_code,
                   failure ? failure_box(*failure, {.columns = setup_.options.output.box_columns})
                           : std::vector<std::string>());
@@ -667,10 +677,11 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
     serve_nodes();
   }
   if (exit_code == 0 && link.outcome() != true) {
-    output_.error("the workers of this node have succeeded, but the job has failed: " +
-                  (other_failure_ ? other_failure_->failure.why
-                   : skip_waits_  ? signal_name(last_signal_) + " has ended it"
-                                  : "the other nodes have not ended"));
+    if (!node_0_reports() || link.has_lost_node_0())
+      output_.error("the workers of this node have succeeded, but the job has failed: " +
+                    (other_failure_ ? other_failure_->failure.why
+                     : skip_waits_  ? signal_name(last_signal_) + " has ended it"
+                                    : "the other nodes have not ended"));
     exit_code = skip_waits_ ? 128 + last_signal_ : 1;
   }
   return exit_code_of_first_failure(exit_code);

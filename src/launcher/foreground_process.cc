@@ -133,10 +133,11 @@ int run_job(const JobOptions& options) {
   const ProcessEnd end = forward_signals(agent, signals, options.has_driver);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
+  const std::string host = options.has_driver ? options.nodes->host + ", " : "";
   if (end.signal != 0)
-    print_error("the launcher's agent (pid " + std::to_string(agent) + ") was killed by signal " +
-                std::to_string(end.signal) + " (" + signal_name(end.signal) +
-                "); the job has ended");
+    print_error("the launcher's agent (" + host + "pid " + std::to_string(agent) +
+                ") was killed by signal " + std::to_string(end.signal) + " (" +
+                signal_name(end.signal) + "); the job has ended");
   return end.exit_code();
 }
 

@@ -12,14 +12,16 @@
 #include "nodes/node_layout.h"
 #include "nodes/node_options.h"
 #include "output/line_prefix.h"
+#include "output/line_splitter.h"
 
 namespace farandole {
 
 // What to do with the output of the workers.
 struct OutputOptions {
-  LinePrefix prefix{};        // the text before every shown line
-  std::set<int> shown_ranks;  // empty: all ranks
-  std::string folder;         // the folder of RankFiles; empty: no files
+  LinePrefix prefix{};                         // the text before every shown line
+  std::set<int> shown_ranks;                   // empty: all ranks
+  std::string folder;                          // the folder of RankFiles; empty: no files
+  std::size_t line_bytes_max = kLineBytesMax;  // longer lines are cut
   // Whether workers write to terminals if we do.
   bool uses_terminals = true;
   // Whether our lines have colors even if we do not write to a terminal.
@@ -60,10 +62,9 @@ struct JobOptions {
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
   // Whether a driver (src/driver) has started this launcher. Then each byte of our standard input
-  // is a signal to pass on, and the end of the input means that the driver is gone. Before any
-  // worker starts, we write lines for the driver to our standard output: node 0 writes `listens
-  // ADDRESS…`, and every node writes `started` when all nodes have joined. If the job fails, only
-  // node 0 shows how.
+  // is a signal to pass on, and the end of the input means that the driver is gone. Node 0 writes
+  // lines for the driver to its standard output: `listens ADDRESS…`, and `begins` when all nodes
+  // have joined. If the job fails, only node 0 shows how.
   bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };

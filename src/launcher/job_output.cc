@@ -69,7 +69,7 @@ Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
                 .pid = ::getpid(),
                 .target = target,
                 .is_terminal = options_.uses_terminals && target_of(target).is_terminal,
-                .splitter = {}};
+                .splitter = LineSplitter(options_.line_bytes_max)};
   auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
                                  : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));

@@ -35,7 +35,7 @@ void LineSplitter::add_byte(char byte, std::vector<OutputPiece>& pieces) {
     progress_line_ = true;
   }
   text_.push_back(byte);
-  if (text_.size() >= kLineBytesMax) cut(pieces);
+  if (text_.size() >= line_bytes_max_) cut(pieces);
 }
 
 void LineSplitter::end_line(std::vector<OutputPiece>& pieces) {

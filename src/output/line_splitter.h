@@ -22,6 +22,9 @@ struct OutputPiece {
 // Each stream of a worker has its own splitter. It does no input or output.
 class LineSplitter {
  public:
+  explicit LineSplitter(std::size_t line_bytes_max = kLineBytesMax)
+      : line_bytes_max_(line_bytes_max) {}
+
   // Returns the pieces that can be shown after these bytes.
   std::vector<OutputPiece> push(std::string_view bytes);
   // Call it at the end of the stream. Returns the last line if it had no newline.
@@ -33,6 +36,7 @@ class LineSplitter {
   void show_progress(std::vector<OutputPiece>& pieces);
   void cut(std::vector<OutputPiece>& pieces);
 
+  std::size_t line_bytes_max_;
   std::string text_;
   std::string shown_text_;        // the last state of the progress line that push() returned
   bool carriage_return_ = false;  // the last byte was a carriage return, and a line feed may follow

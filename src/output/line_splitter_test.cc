@@ -21,6 +21,11 @@ TEST(LineSplitter, JoinsALineThatComesInParts) {
   EXPECT_THAT(splitter.push("ld\n\n"), ElementsAre(line("world"), line("")));
 }
 
+TEST(LineSplitter, CutsAtTheGivenLimit) {
+  LineSplitter splitter(4);
+  EXPECT_THAT(splitter.push("hello\n"), ElementsAre(line("hell"), line("o")));
+}
+
 TEST(LineSplitter, ReturnsALastLineWithoutALineEnd) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("a\nlast words"), ElementsAre(line("a")));

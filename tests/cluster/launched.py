@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -91,7 +91,8 @@ class Launched:
     ) -> None:
         signal.alarm(0)
         for pid in self.remaining_processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
         self.process.communicate()
 
     def _raise_timeout(self, _signal: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,166 @@
+"""Runs jobs over several hosts, as `farandole run -H` starts them over ssh.
+
+The hosts are network namespaces, each with an sshd. All hosts share the files and the process ids
+of this machine. The hosts are host0, host1, …, and the driver runs on host0 by default.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from launched import HANG_SECONDS, Launched, command
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from hosts import Host, Hosts, run_command
+from ssh_servers import SshServers, why_impossible
+
+# Without it, node 0 prints a notice about the number of threads.
+THREADS = {"OMP_NUM_THREADS": "1"}
+POLL_SECONDS = 0.02
+
+
+def process_words(pid: int) -> list[str]:
+    """Return the command line of a process; it is empty if the process has ended."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        return [word.decode(errors="replace") for word in words]
+    return []
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process, or 0 if the process has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+class SshHosts:
+    """Hosts with SSH servers, and what tests ask and do there."""
+
+    def __init__(self, hosts: Hosts, servers: SshServers) -> None:
+        self.hosts, self.servers = hosts, servers
+        self.listeners = {servers.pid(name) for name in servers.names}
+
+    def words(self, *words: str, driver: int = 0, folder: Path | None = None) -> list[str]:
+        """Return the command that runs `farandole run` with these words on the driver's host."""
+        place = ["env", "-C", str(folder)] if folder else []
+        key = ["-i", str(self.servers.identity)] if {"-H", "--hostfile"} & set(words) else []
+        run_words = ("run", *key, *words)
+        return self.hosts[driver].command(*place, command(), *run_words)
+
+    def start(
+        self,
+        *words: str,
+        driver: int = 0,
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Launched:
+        """Start a job; the words are those after `farandole run`."""
+        program, *rest = self.words(*words, driver=driver, folder=folder)
+        return Launched(*rest, program=program, environment=THREADS | (environment or {}))
+
+    def run(
+        self,
+        *words: str,
+        driver: int = 0,
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Launched:
+        """Run a job to its end, and check that no process of it is left on any host."""
+        with self.start(*words, driver=driver, folder=folder, environment=environment) as job:
+            job.end()
+            self.wait_for_end_of(job)
+        return job
+
+    def processes(self, node: int) -> dict[int, list[str]]:
+        """Return the command lines of the processes of a host, but not that of its SSH server."""
+        pids = set(self.hosts[node].processes()) - self.listeners
+        return {pid: words for pid in pids if (words := process_words(pid))}
+
+    def wait_for_end_of(self, job: Launched) -> None:
+        """Wait until no process of the job is left on any host."""
+        deadline = time.monotonic() + HANG_SECONDS / 2
+        nodes = range(len(self.hosts))
+        while left := {pid: w for node in nodes for pid, w in self.processes(node).items()}:
+            assert time.monotonic() < deadline, f"left: {left}\n{job.output}{job.errors}"
+            time.sleep(POLL_SECONDS)
+        assert job.remaining_processes() == []
+
+    def find(self, node: int, *parts: str, parents: Sequence[int] = ()) -> list[int]:
+        """List the processes of a host whose command line has all these parts."""
+        return sorted(
+            pid
+            for pid, words in self.processes(node).items()
+            if all(part in " ".join(words) for part in parts)
+            and (not parents or parent_of(pid) in parents)
+        )
+
+    def foregrounds(self, node: int) -> list[int]:
+        """List the processes on a host that the driver has started there, over ssh or directly."""
+        found = [
+            pid
+            for pid, words in self.processes(node).items()
+            if words[1:] == ["agent"] and words[0].endswith("/farandole")
+        ]
+        return sorted(pid for pid in found if parent_of(pid) not in found)
+
+    def agents(self, node: int) -> list[int]:
+        """List the processes on a host that start the workers."""
+        return self.find(node, "/farandole agent", parents=self.foregrounds(node) or [-1])
+
+    @contextmanager
+    def other_file(self, node: int, path: Path, replacement: Path) -> Iterator[None]:
+        """Show another file, or another folder, at this path in the next sessions on a host."""
+        inside = ("nsenter", "--mount", "--target", str(self._listener(node)))
+        run_command(*inside, "mount", "--bind", str(replacement), str(path))
+        try:
+            yield
+        finally:
+            run_command(*inside, "umount", str(path))
+
+    @contextmanager
+    def hidden(self, node: int, folder: Path) -> Iterator[None]:
+        """Hide the content of a folder in the next sessions on a host."""
+        inside = ("nsenter", "--mount", "--target", str(self._listener(node)))
+        run_command(*inside, "mount", "-t", "tmpfs", "tmpfs", str(folder))
+        try:
+            yield
+        finally:
+            run_command(*inside, "umount", str(folder))
+
+    def seen_on(self, node: int, path: Path) -> Path:
+        """Return a path to what a host has at `path`."""
+        return Path(f"/proc/{self._listener(node)}/root") / path.relative_to("/")
+
+    def logins(self, node: int) -> int:
+        """Count the connections that the SSH server of a host has accepted."""
+        return self.servers.log(f"host{node}").count("Accepted publickey")
+
+    def _listener(self, node: int) -> int:
+        return self.servers.pid(f"host{node}")
+
+
+@contextmanager
+def made_ssh_hosts(
+    count: int, folder: Path, *, v6_only: bool = False, port: int = 22
+) -> Iterator[SshHosts]:
+    """Make hosts, or skip the test with the reason why they are impossible here."""
+    if reason := why_impossible():
+        pytest.skip(reason)
+    with Hosts(count, v6_only=v6_only) as hosts, SshServers(hosts, folder, port=port) as servers:
+        yield SshHosts(hosts, servers)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+__all__ = ["Host", "SshHosts", "kill", "made_ssh_hosts", "parent_of", "process_words"]

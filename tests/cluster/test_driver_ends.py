@@ -1,0 +1,450 @@
+"""How jobs over several hosts that `farandole run -H` starts end: failures, signals, kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from driven import SshHosts, kill, made_ssh_hosts, parent_of
+from launched import HANG_SECONDS, Launched, command
+from test_stalls import read_errors_until
+
+from ssh_servers import make_key
+
+WAIT = "echo waits as $$; exec sleep 1000"
+# The driver ignores a second signal that comes together with the first.
+SECONDS_BETWEEN_SIGNALS = 0.7
+SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
+POLL_SECONDS = 0.02
+VICTIMS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
+RANDOM_KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with made_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as made:
+        yield made
+
+
+def boxes(job: Launched) -> int:
+    return job.errors.count("─ farandole: the job has failed ─")
+
+
+def waiting_workers(job: Launched, count: int) -> list[int]:
+    """Wait until `count` workers have started; return their process ids."""
+    job.read_until("waits as", times=count)
+    return [int(pid) for pid in re.findall(r"waits as (\d+)", job.output)]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS / 2
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(POLL_SECONDS)
+
+
+@pytest.mark.parametrize("hosts", ["host0,host1,host2", "host1,own,host2"])
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_failing_worker_is_named_in_one_box(
+    ssh_hosts: SshHosts, hosts: str, failing: int
+) -> None:
+    hosts = hosts.replace("own", ssh_hosts.hosts[0].v4)
+    job = ssh_hosts.run("-H", hosts, "sh", "-c", f"test $RANK != {failing} || exit 7; sleep 1000")
+    assert job.process.returncode == 7
+    assert boxes(job) == 1
+    host = hosts.split(",")[failing]
+    assert re.search(rf"│ rank {failing} \({host}, pid \d+\) exited with code 7 +│", job.errors)
+    assert "─ exit code 7 ─" in job.errors
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_worker_that_fails_after_the_others_have_succeeded(
+    ssh_hosts: SshHosts, failing: int
+) -> None:
+    job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", f"test $RANK != {failing} || exit 7")
+    assert job.process.returncode == 7
+    assert boxes(job) == 1
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_killed_worker(ssh_hosts: SshHosts, failing: int) -> None:
+    with ssh_hosts.start("-H", "host0,host1", "sh", "-c", f"echo $RANK; {WAIT}") as job:
+        waiting_workers(job, 2)
+        kill(int(re.findall(rf"\[{failing}\] waits as (\d+)", job.output)[0]))
+        assert job.end() == 128 + signal.SIGKILL
+        ssh_hosts.wait_for_end_of(job)
+    assert boxes(job) == 1
+    assert re.search(rf"rank {failing} \(host{failing}, pid \d+\) was killed", job.errors)
+
+
+@pytest.mark.parametrize("hosts", ["host0,host1", "host1", "host1,host2"])
+def test_a_program_that_does_not_exist(ssh_hosts: SshHosts, hosts: str) -> None:
+    job = ssh_hosts.run("-H", hosts, "no-such-program")
+    assert job.process.returncode == 127
+    assert job.errors.count("command not found: `no-such-program`") == 1
+    assert (
+        f"cannot start the job on {hosts.split(',', maxsplit=1)[0]}: the launcher has exited"
+        in job.errors
+    )
+    assert job.output == ""
+
+
+@pytest.mark.parametrize("node", [0, 1, 2])
+def test_a_program_that_is_missing_on_one_host(
+    ssh_hosts: SshHosts, node: int, tmp_path: Path
+) -> None:
+    (program := tmp_path / "bin/program").parent.mkdir()
+    program.write_text("#!/bin/sh\necho here\n")
+    program.chmod(0o755)
+    with ssh_hosts.hidden(node, program.parent):
+        job = ssh_hosts.run("-H", "host0,host1,host2", str(program))
+    assert job.process.returncode == 127
+    assert f"command not found: `{program}`" in job.errors
+    assert f"cannot start the job on host{node}: the launcher has exited with code 127" in (
+        job.errors
+    )
+    assert job.output == ""
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_working_directory_that_is_missing_on_one_host(
+    ssh_hosts: SshHosts, node: int, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "work/here").mkdir(parents=True)
+    hosts = "host0,host1" if node else "host1,host0"  # so host1 is this node
+    with ssh_hosts.hidden(1, folder.parent):
+        job = ssh_hosts.run("-H", hosts, "pwd", folder=folder)
+    assert job.process.returncode == 2
+    assert f"the working directory {folder} cannot be used on this host: No such file" in job.errors
+    assert "cannot start the job on host1: the launcher has exited with code 2" in job.errors
+    assert job.output == ""
+
+
+@pytest.mark.parametrize("hosts", ["host1,host2", "host2,host1"])
+def test_another_version(ssh_hosts: SshHosts, hosts: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\necho farandole agent 0.0.1\nexec cat >&2\n")
+    other.chmod(0o755)
+    with ssh_hosts.other_file(1, Path(command()).resolve(), other):
+        job = ssh_hosts.run("-H", hosts, "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    lines = job.errors.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        'farandole: cannot start the job on host1: its version is "farandole agent 0.0.1", '
+    )
+    assert job.output == ""
+
+
+def test_no_farandole_on_a_host(ssh_hosts: SshHosts) -> None:
+    path = Path(command()).resolve()
+    with ssh_hosts.hidden(1, path.parent):
+        job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    assert re.search(
+        rf"cannot start the job on host1: .*{path}: No such file.*; install Farandole on that host",
+        job.errors,
+    )
+
+
+# Errors of ssh.
+
+
+def test_all_hosts_that_fail_are_named(ssh_hosts: SshHosts) -> None:
+    job = ssh_hosts.run("-H", "host0,nowhere,host1,elsewhere:2", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    for name in ("nowhere", "elsewhere"):
+        assert job.errors.count(f"cannot start the job on {name}: ssh: Could not resolve") == 1
+    assert job.errors.count("cannot start the job on") == 2
+    assert len(job.errors.splitlines()) == 2
+    assert job.output == ""
+
+
+def test_a_wrong_port(ssh_hosts: SshHosts) -> None:
+    job = ssh_hosts.run("-p", "2", "-H", "host1,host2", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    for name in ("host1", "host2"):
+        assert re.search(
+            f"cannot start the job on {name}: .*Connection refused; .*--ssh-port", job.errors
+        )
+
+
+def test_a_wrong_key(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    make_key(tmp_path / "other")
+    job = ssh_hosts.run("-i", str(tmp_path / "other"), "-H", "host1", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    assert re.search(
+        "cannot start the job on host1: .*Permission denied.*--ssh-identity-file", job.errors
+    )
+
+
+@contextmanager
+def known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
+    """Replace the keys that the driver's host knows."""
+    file = ssh_hosts.hosts[0].settings / "ssh/ssh_known_hosts"
+    before = file.read_text()
+    file.write_text(text)
+    try:
+        yield
+    finally:
+        file.write_text(before)
+        (ssh_hosts.servers.home("host0") / ".ssh/known_hosts").unlink(missing_ok=True)
+
+
+def test_an_unknown_host_key(ssh_hosts: SshHosts) -> None:
+    words = ("-H", "host1,host2", "sh", "-c", "echo here")
+    with known_hosts(ssh_hosts, ""):
+        job = ssh_hosts.run(*words)
+        assert job.process.returncode == 1
+        for name in ("host1", "host2"):
+            assert re.search(
+                f"on {name}: .*verification failed.*--ssh-accept-new-hosts", job.errors
+            )
+        assert ssh_hosts.run("--ssh-accept-new-hosts", *words).process.returncode == 0
+        assert ssh_hosts.run(*words).process.returncode == 0  # ssh has remembered the keys
+
+
+def test_another_host_key_is_never_accepted(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    make_key(tmp_path / "other")
+    other = f"host1 {(tmp_path / 'other.pub').read_text()}"
+    with known_hosts(ssh_hosts, other):
+        job = ssh_hosts.run("--ssh-accept-new-hosts", "-H", "host1", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    assert "cannot start the job on host1:" in job.errors
+    assert "verification failed" in job.errors
+
+
+@contextmanager
+def start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
+    file = ssh_hosts.servers.home(f"host{node}") / ".bashrc"
+    file.write_text(text)
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "echo hello; echo trouble >&2",
+        "printf 'no line end'",
+        "printf 'no line end' >&2",
+        "echo listens 1.2.3.4:5; echo begins; echo farandole agent",
+        "seq 100000; seq 100000 >&2",
+        "printf '\\033[31mred\\r\\n\\377\\n'",
+        "set -e; cd /; export OMP_NUM_THREADS=7",
+    ],
+)
+def test_noisy_start_up_files(ssh_hosts: SshHosts, node: int, noise: str) -> None:
+    with start_up_file(ssh_hosts, node, noise + "\n"):
+        job = ssh_hosts.run(
+            "-H", "host0,host1", "sh", "-c", "echo $RANK $OMP_NUM_THREADS; echo err >&2"
+        )
+    assert job.process.returncode == 0, job.errors
+    assert sorted(job.output.splitlines()) == ["[0] 0 1", "[1] 1 1"]
+    assert {"[0] err", "[1] err"} <= set(job.errors.splitlines())
+    if "hello" in noise:
+        assert f"farandole: host{node}: hello\n" in job.errors
+        assert f"farandole: host{node}: trouble\n" in job.errors
+
+
+@pytest.mark.parametrize("text", ["exit 3", "echo sorry; exit 0", "kill -9 $$"])
+def test_a_start_up_file_that_ends_the_session(ssh_hosts: SshHosts, text: str) -> None:
+    with start_up_file(ssh_hosts, 1, text + "\n"):
+        job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
+    assert job.process.returncode == 1
+    assert job.errors.count("cannot start the job on host1: ") == 1
+    assert ("sorry" in job.errors) == ("sorry" in text)
+    assert job.output == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-H", "host1:x"], "the number of slots"),
+        (["-H", "-oProxyCommand=x"], "neither a host name nor an IP address"),
+        (["-H", "host1", "-n", "2"], "-n is 2, but the hosts have only 1 slot"),
+        (["-H", "host1", "--hostfile", "x"], "give -H or --hostfile, not both"),
+        (["--hostfile", "/nowhere"], 'the file "/nowhere" cannot be read'),
+        (["-H", "host1", "-p", "0"], "--ssh-port"),
+        (["-H", "host1", "--node", "1"], "leave --join, --nodes, --node and --secret out"),
+        (["-H", "host1", "--tag-rank", "1"], "--tag-rank"),
+        (["-H", "host1", "-x", "1=2"], "is not the name of a variable"),
+        (["-H", "host1", "-x", "NOT_SET_HERE"], "is not set here"),
+    ],
+)
+def test_wrong_flags_start_nothing(ssh_hosts: SshHosts, words: list[str], message: str) -> None:
+    logins = ssh_hosts.logins(1)
+    job = ssh_hosts.run(*words, "sh", "-c", "echo here")
+    assert job.process.returncode == 2
+    assert message in job.errors
+    assert ssh_hosts.logins(1) == logins
+
+
+# Signals.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_lets_workers_end_by_themselves(ssh_hosts: SshHosts, number: int) -> None:
+    name = signal.Signals(number).name[3:]
+    script = f"trap 'echo ends; exit 0' {name}; echo waits as $$; while :; do sleep 0.05; done"
+    hosts = f"{ssh_hosts.hosts[0].v4},host1:2"
+    with ssh_hosts.start("-H", hosts, "sh", "-c", script) as job:
+        waiting_workers(job, 3)
+        job.send(number)
+        assert job.end() == 128 + number
+        ssh_hosts.wait_for_end_of(job)
+    assert job.output.count("ends") == 3
+    assert f"SIG{name}" in job.errors
+
+
+def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
+    script = "trap : INT; echo waits as $$; while :; do sleep 0.05; done"
+    with ssh_hosts.start("-H", "host0,host1:2", "sh", "-c", script) as job:
+        waiting_workers(job, 3)
+        job.send(signal.SIGINT)
+        read_errors_until(job, "SIGINT passed on to ")
+        time.sleep(SECONDS_BETWEEN_SIGNALS)
+        job.send(signal.SIGINT)
+        assert job.end() == 128 + signal.SIGINT
+        ssh_hosts.wait_for_end_of(job)
+    assert "a second signal (SIGINT); killing" in job.errors
+
+
+def test_a_signal_before_the_job_has_begun(ssh_hosts: SshHosts) -> None:
+    with (
+        start_up_file(ssh_hosts, 1, "echo >&2 late; sleep 1000\n"),
+        ssh_hosts.start("-H", "host0,host1", "sh", "-c", "echo here") as job,
+    ):
+        wait_until(lambda: ssh_hosts.find(1, "sleep 1000"))
+        job.send(signal.SIGINT)
+        assert job.end() == 128 + signal.SIGINT
+        # The shell on host1 does not notice that its session has ended.
+        for pid in ssh_hosts.processes(1):
+            kill(pid)
+        ssh_hosts.wait_for_end_of(job)
+    assert job.output == ""
+
+
+def states(pids: list[int]) -> set[str]:
+    return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+
+
+def test_workers_are_stopped_and_continued(ssh_hosts: SshHosts) -> None:
+    hosts = f"{ssh_hosts.hosts[0].v4},host1:2"
+    with ssh_hosts.start("-H", hosts, "sh", "-c", WAIT) as job:
+        workers = waiting_workers(job, 3)
+        wait_until(lambda: states(workers) == {"S"})
+        for _ in range(2):
+            job.send(signal.SIGTSTP)
+            wait_until(lambda: states(workers) == {"T"})
+            wait_until(lambda: states([job.process.pid]) == {"T"})
+            job.send(signal.SIGCONT)
+            wait_until(lambda: states(workers) == {"S"})
+        job.send(signal.SIGTERM)
+        assert job.end() == 128 + signal.SIGTERM
+        ssh_hosts.wait_for_end_of(job)
+
+
+def test_user_signals_reach_all_workers(ssh_hosts: SshHosts) -> None:
+    script = (
+        "trap 'echo one' USR1; trap 'echo two; exit 0' USR2; echo waits as $$; "
+        "while :; do sleep 0.05; done"
+    )
+    hosts = f"{ssh_hosts.hosts[0].v4},host1:2"
+    with ssh_hosts.start("-H", hosts, "sh", "-c", script) as job:
+        waiting_workers(job, 3)
+        job.send(signal.SIGUSR1)
+        job.read_until("one", times=3)
+        job.send(signal.SIGUSR2)
+        assert job.end() == 0
+        ssh_hosts.wait_for_end_of(job)
+    assert job.output.count("two") == 3
+
+
+def test_nobody_reads_the_output(ssh_hosts: SshHosts) -> None:
+    with ssh_hosts.start("-H", "host0,host1", "yes") as job:
+        assert job.process.stdout is not None
+        job.process.stdout.readline()
+        os.close(job.process.stdout.fileno())
+        wait_until(lambda: job.process.poll() is not None)
+        assert job.process.returncode == 128 + signal.SIGPIPE
+        job.process.stdout = None
+        ssh_hosts.wait_for_end_of(job)
+
+
+# Kills. No process may be left.
+
+
+def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[int]:
+    """List the processes of a kind that belong to the job's part on a host."""
+    if kind == "driver":
+        return [job.process.pid]
+    if kind == "ssh":
+        return [
+            pid
+            for pid in ssh_hosts.find(0, "ssh -T", f"host{node}")
+            if parent_of(pid) == job.process.pid
+        ]
+    if kind == "foreground":
+        return ssh_hosts.foregrounds(node)
+    if kind == "agent":
+        return ssh_hosts.agents(node)
+    processes = ssh_hosts.processes(node).items()
+    if kind == "worker":
+        return [pid for pid, words in processes if words == SLEEP]
+    return [pid for pid, words in processes if words[0].startswith("sshd: ")]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("kind", VICTIMS)
+def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node: int) -> None:
+    script = f"setsid sleep 1001 & {WAIT}"
+    with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
+        waiting_workers(job, 4)
+        found: list[int] = []
+        while not found:  # a worker may not have started its program yet
+            found = victims(ssh_hosts, job, kind, node)
+        kill(found[-1])
+        code = job.end()
+        ssh_hosts.wait_for_end_of(job)
+    assert code == -signal.SIGKILL if kind == "driver" else code > 0, job.errors
+    if kind in ("agent", "worker"):
+        assert "SIGKILL" in job.errors
+    if kind != "driver":
+        assert f"host{node}" in job.errors
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_kills_at_random_moments(ssh_hosts: SshHosts, part: int) -> None:
+    for number in range(RANDOM_KILLS // 2):
+        seed = int(os.environ.get("FARANDOLE_TEST_SEED", time.time_ns() % 1_000_000))
+        print(f"part {part}, kill {number}: FARANDOLE_TEST_SEED={seed}")
+        kill_one(ssh_hosts, random.Random(seed))
+
+
+def kill_one(ssh_hosts: SshHosts, chooser: random.Random) -> None:
+    kind, node = chooser.choice(VICTIMS), chooser.randrange(3)
+    delay = chooser.choice([chooser.uniform(0, 0.3), chooser.uniform(0, 0.06)])
+    hosts = chooser.choice(["host0,host1,host2", f"{ssh_hosts.hosts[0].v4},host1,host2"])
+    print(f"{kind} on host{node} after {delay:.3f} s, -H {hosts}")
+    with ssh_hosts.start("-H", hosts, "sh", "-c", WAIT) as job:
+        wait_until(lambda: victims(ssh_hosts, job, kind, node) or kind in ("ssh", "sshd"))
+        time.sleep(delay)
+        found = victims(ssh_hosts, job, kind, node)
+        if not found:  # the driver starts its own host without ssh
+            found = [job.process.pid]
+        kill(chooser.choice(found))
+        code = job.end()
+        print(f"exit code {code}\n{job.errors}")
+        ssh_hosts.wait_for_end_of(job)
+    assert code != 0
