@@ -1,8 +1,8 @@
 """Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts.
 
-The hosts are network namespaces of this machine, each with an SSH server. With `--via join`, the
-command is started on each host instead, and with `--via slurm`, srun of a Slurm on these hosts
-starts it. Further options go to the training script.
+The hosts are network namespaces of this machine, each with an SSH server. `--via join` starts the
+command on each host instead. `--via slurm` starts it with srun, in a Slurm cluster on these hosts.
+Further options go to the training script.
 """
 
 from __future__ import annotations

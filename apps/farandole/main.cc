@@ -123,7 +123,7 @@ farandole::Result<farandole::JobOptions> job_of(const farandole::AgentSession& s
   return options.job(session.order().program, {.nodes = std::move(nodes)});
 }
 
-// Runs one host's part of a job of a driver.
+// Runs this host's part of a job that a driver has started.
 int run_for_driver() {
   const auto session = farandole::AgentSession::begin(FARANDOLE_VERSION);
   if (!session.ok() && session.status().message().empty()) return 1;

@@ -28,10 +28,10 @@ NodeFlags::NodeFlags(CLI::App& command) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   add("-H,--hosts", "HOST:SLOTS,...", hosts_,
-      "The hosts of the job, and how many workers each can have. The job is started on them over "
-      "ssh; -n is then the number of all workers");
+      "The hosts on which the job starts over ssh, and how many workers each can have. Then -n is "
+      "the number of all workers");
   add("--hostfile", "FILE", hostfile_,
-      "The same from a file: a line for each host, such as `hen slots=4` or `hen:4`");
+      "The same, from a file with a line for each host, such as `hen slots=4` or `hen:4`");
   add("-p,--ssh-port", "PORT", ssh_port_, "The port of ssh on the hosts");
   add("-i,--ssh-identity-file", "FILE", ssh_identity_file_, "The private key for ssh");
   command
@@ -55,7 +55,7 @@ bool NodeFlags::is_for_driver(std::string_view flag) {
 Result<std::optional<NodeOptions>> NodeFlags::options() const {
   if (!has_hosts() && (ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_))
     return Status::fix_call(
-        "a flag for ssh was given, but no other host; name the hosts with -H or --hostfile");
+        "a flag for ssh was given, but no hosts; name the hosts with -H or --hostfile");
   FARANDOLE_TRY_ASSIGN(const auto place,
                        find_scheduler_place([](const char* name) { return std::getenv(name); }));
   FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, place));

@@ -1,5 +1,5 @@
-// The flags of `farandole run` for jobs over several hosts: those with which users start each node
-// themselves, and those with which we start all nodes.
+// The flags of `farandole run` for jobs over several hosts. With some flags, users start each node
+// themselves; with the others, a driver starts all nodes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,19 +22,20 @@ class NodeFlags {
   NodeFlags(const NodeFlags&) = delete;
   NodeFlags& operator=(const NodeFlags&) = delete;
 
-  // Call it after parsing. Empty if the job is on this host only. What the user has not given may
-  // come from the scheduler that has started us. May print a notice. Errors: kFixCall.
+  // Call it after parsing. Empty if the job is on this host only. If a scheduler has started this
+  // process, its variables give the values that the user has left out. May print a notice. Errors:
+  // kFixCall.
   Result<std::optional<NodeOptions>> options() const;
   std::string secret_path() const { return words_.secret.value_or(""); }
 
-  // Whether we start the nodes: -H or --hostfile was given.
+  // Whether a driver starts the nodes: -H or --hostfile was given.
   bool has_hosts() const { return hosts_ || hostfile_; }
   // The hosts of the job, each with its number of workers. `workers`: of the whole job; empty: as
   // many as the hosts have slots. Errors: kFixCall.
   Result<std::vector<HostEntry>> hosts(std::optional<int> workers) const;
   // Errors: kFixCall.
   Result<SshOptions> ssh() const;
-  // Whether a flag is for the driver only, so that it does not pass it on to the hosts.
+  // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
   static bool is_for_driver(std::string_view flag);
 
  private:

@@ -42,16 +42,16 @@ GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
 a file cannot be written any more, the launcher says so once and the job goes on.
 
-A job over several hosts is started over ssh, which must need no password; -n is then the number of
-all workers:
+With -H or --hostfile, the job starts on several hosts over ssh, which must work without a password.
+Then -n is the number of all workers:
   farandole run -H host1:4,host2:4 python train.py
-Without ssh, start the same command on each host, but for the number after --node; -n may differ,
-too. Node 0 runs on the host of --join, and its ranks come first:
+Without ssh, start the same command on each host. Only the number after --node differs, and -n may
+differ. Node 0 runs on the host of --join, and its ranks come first:
   farandole secret job.secret    (once; then copy the file to all hosts, with mode 0600)
   farandole run --join HOST:PORT --nodes 2 --node 0 --secret job.secret -n 4 python train.py
   farandole run --join HOST:PORT --nodes 2 --node 1 --secret job.secret -n 4 python train.py
 The order of starting does not matter. --start-timeout limits how long a node waits for the others.
-If a node fails, the others end, too. Node 0 shows the reason, and has the exit code of that node.
+If a node fails, the others end, too. Node 0 shows the reason and has the exit code of that node.
 
 When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
 and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).
@@ -127,14 +127,15 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
   return std::pair(std::move(name), std::string(value));
 }
 
-// Returns the working directory by the name that the user's shell has for it. All hosts may know it
-// by that name, but not by the one that the kernel has.
+// Returns the path of the working directory that the user's shell has. The kernel's path is
+// different if there are links in it, and other hosts may not have the kernel's path.
 Result<std::string> working_folder() {
   std::error_code error;
   const auto folder = std::filesystem::current_path(error);
   if (error)
     return Status::fix_call(
-        format_text("the working directory cannot be found out: {}", error.message()));
+        format_text("the working directory is unknown: {}; start the job in a folder that exists",
+                    error.message()));
   const char* name = std::getenv("PWD");
   const bool is_same = name != nullptr && name[0] == '/' &&
                        std::filesystem::equivalent(name, folder, error) && !error;
@@ -156,7 +157,7 @@ RunOptions::RunOptions(CLI::App& app)
   command_->formatter(std::make_shared<RunFormatter>());
   command_
       ->add_option("-n,--workers", workers_,
-                   "How many workers to start: on this host, or in all with -H or --hostfile")
+                   "How many workers to start: on this host, or on all hosts of -H or --hostfile")
       ->type_name("N");
   command_
       ->add_option("-x", variables_,

@@ -31,7 +31,7 @@ class RunOptions {
   Status check_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
-  // Facts that are not on the command line.
+  // Values that replace those of the command line.
   struct Part {
     std::optional<NodeOptions> nodes{};  // our part in the job of the driver that has started us
     std::optional<int> workers{};        // instead of -n
@@ -40,8 +40,8 @@ class RunOptions {
   // the parser has not seen. Errors: kFixCall, with a text for the user.
   Result<JobOptions> job(const std::vector<std::string>& after_dashes, const Part& part) const;
 
-  // Whether the user has named the hosts of the job, so that we start it there. Then call plan()
-  // instead of job(). Errors: kFixCall, with a text for the user.
+  // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
+  // of job(). Errors: kFixCall, with a text for the user.
   bool has_hosts() const { return nodes_.has_hosts(); }
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 

@@ -16,7 +16,7 @@ namespace farandole {
 struct DriverPlan {
   std::vector<HostEntry> hosts;  // `slots` is the number of workers of each
   SshOptions ssh;
-  // The program, its flags and the folder; the driver fills in the rest for each host.
+  // The program, its flags and the working directory; the driver adds the rest for each host.
   AgentOrder order;
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer

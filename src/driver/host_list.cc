@@ -24,7 +24,7 @@ constexpr std::string_view kBlanks = " \t";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Text of the user, for an error text.
+// Shortens and escapes a text of the user for an error text.
 std::string shown(std::string_view text) { return cut_to(escape_controls(text), kShownColumnsMax); }
 
 std::string_view trimmed(std::string_view text) {
@@ -95,7 +95,7 @@ Result<ParsedHost> parse_host(std::string_view text) {
   const std::size_t colon = text.find_last_of(":]");  // a colon before a bracket is of the address
   parsed.has_slots = colon != std::string_view::npos && text[colon] == ':';
   const std::string_view name = parsed.has_slots ? text.substr(0, colon) : text;
-  // For "fd00::1:4", it is unknown whether 4 is the number of slots.
+  // In "fd00::1:4", 4 may be the number of slots or a part of the address.
   if (is_v6_address(text) || is_v6_address(name))
     return Status::fix_call("an IPv6 address needs brackets; write it as in [fd00::1]:4");
   FARANDOLE_TRY(take_name(name, parsed.host.name));
@@ -110,7 +110,7 @@ Result<HostEntry> parse_entry(std::string_view entry) {
   return parsed.host;
 }
 
-// A word of a hostfile that has no meaning. `name` is the first word of the line.
+// The error for a word of a hostfile that has no meaning. `name` is the first word of the line.
 Status unknown_word(std::string_view name, std::string_view word, bool has_slots) {
   if (!has_slots && std::ranges::all_of(word, is_digit))
     return Status::fix_call(

@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-// Whether a variable is about the program or its libraries, and not about this host, its user or
-// his session. Variables with such names are passed on without `-x`.
+// Whether a variable concerns the program or its libraries, and not this host, the user or the
+// user's session. Such variables are passed on without `-x`.
 bool is_passed_on(std::string_view name);
 
 // Returns those of the "NAME=value" lines whose names are passed on.

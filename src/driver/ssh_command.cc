@@ -51,7 +51,7 @@ std::string hint_for_failed_start(const std::vector<std::string>& command, int e
   if (says("Permission denied"))
     return "give a key that the host accepts with --ssh-identity-file, or start ssh-agent";
   if (says("Connection refused") || says("timed out"))
-    return "see that sshd runs there, and at which port (--ssh-port)";
+    return "check that sshd runs on that host, and give its port with --ssh-port";
   if (exit_code != 255 || command.size() < 2) return "";
   std::vector<std::string> tried{"ssh"};
   for (std::size_t i = 2; i + 1 < command.size(); ++i) {

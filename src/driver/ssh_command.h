@@ -20,8 +20,9 @@ struct SshOptions {
 std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
                                      const std::vector<std::string>& words);
 
-// What users can do if ssh, or the program on the other host, has ended with `exit_code` before it
-// has said anything else than `lines`. Empty if we do not know. `command` is that of ssh_command().
+// Returns what users can do if ssh, or the program on the other host, has ended with `exit_code`
+// after it has written only `lines`. Empty if the remedy is unknown. `command` is that of
+// ssh_command().
 std::string hint_for_failed_start(const std::vector<std::string>& command, int exit_code,
                                   const std::vector<std::string>& lines);
 

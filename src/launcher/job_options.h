@@ -26,7 +26,7 @@ struct OutputOptions {
   bool uses_terminals = true;
   // Whether our lines have colors even if we do not write to a terminal.
   bool always_has_colors = false;
-  int box_columns = 100;  // the width of the box of a failure if we do not write to a terminal
+  int box_columns = 100;  // the width of the box of a failure, unless we write to a terminal
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
@@ -61,10 +61,10 @@ struct JobOptions {
   CallerDescriptors caller;
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
-  // A driver (src/driver) has started this launcher. Then each byte of our standard input is a
-  // signal to pass on, and the end of the input means that the driver is gone. Node 0 writes the
-  // lines `listens ADDRESS…` and, when all nodes have come, `begins` to its standard output. It
-  // also shows how the job has failed; the other nodes leave that to node 0.
+  // Whether a driver (src/driver) has started this launcher. Then each byte of our standard input
+  // is a signal to pass on, and the end of the input means that the driver is gone. Node 0 writes
+  // lines for the driver to its standard output: `listens ADDRESS…`, and `begins` when all nodes
+  // have joined. If the job fails, only node 0 shows how.
   bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };

@@ -65,7 +65,7 @@ class JobOutput {
   void error(std::string_view text);
   // Shows the box of a failed job on standard error.
   void show(const Failure& failure);
-  // Shows such a box of another host.
+  // Shows the box of a failure on another host.
   void show_lines(const std::vector<std::string>& lines);
   void window_changed();
   // Writes a line to our standard output, without a prefix.

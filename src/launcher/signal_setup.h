@@ -1,4 +1,4 @@
-// How a launcher or driver sets up its signals.
+// Functions with which a launcher or a driver sets up its signals and its limit of open files.
 #pragma once
 
 #include <signal.h>

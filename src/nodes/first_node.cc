@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr std::uint64_t kListenerId = 0;
-// The driver starts all nodes, so nobody needs to know at once that some are missing.
+// A driver starts all nodes itself, so a notice that some are missing is useful only after a while.
 constexpr auto kQuietTimeUnderDriver = std::chrono::seconds(10);
 constexpr auto kLookUpPause = std::chrono::seconds(1);
 constexpr auto kHelloTime = std::chrono::seconds(10);    // for a launcher to say who it is

@@ -45,7 +45,7 @@ class NodeLink {
   virtual Result<NodeNews> advance(TimePoint now) = 0;
   // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
   virtual std::vector<SocketAddress> listening_addresses() const = 0;
-  // The place where workers of this host reach node 0. Call it when start_message() is set.
+  // Where the workers of this host reach node 0. Call it when start_message() is set.
   virtual Endpoint endpoint() const = 0;
   // Node 0's message that all nodes have come; empty until then.
   virtual const std::optional<Start>& start_message() const = 0;

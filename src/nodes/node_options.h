@@ -23,7 +23,7 @@ struct ListenPlace {
 
 struct NodeOptions {
   // In a job that a driver has started, the host is the name of node 0's host, for texts, and the
-  // port is 0: the driver tells the other nodes where node 0 listens.
+  // port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenPlace> listens_at{};  // node 0 of such a job
   std::vector<SocketAddress> addresses{};   // another node of such a job: those of node 0

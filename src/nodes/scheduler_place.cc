@@ -26,8 +26,8 @@ struct Row {
   const char* part = "";           // a number that differs between the parts of a job
 };
 
-// The first row whose variables for `node` and, if it has one, `nodes` are set is taken. srun may
-// start the others.
+// The first row applies whose variables for `node` and, if it names one, `nodes` are set. The row
+// of srun comes late, because srun may start other launchers of this table.
 constexpr std::array<Row, 9> kRows{{
     {.scheduler = "Kubeflow Trainer",
      .node = "PET_NODE_RANK",
@@ -86,7 +86,7 @@ Result<int> number_of(const Environment& environment, const Row& row, const char
                   escape_controls(std::string(text)), row.scheduler));
 }
 
-// srun sets PMI's variables, too, if its option --mpi says so.
+// With some values of its option --mpi, srun sets the variables of PMI, too.
 bool is_pmi_of_srun(const Environment& environment, const Row& row) {
   const auto is_same = [&](const char* name, const char* of_slurm) {
     return text_of(environment, name) == text_of(environment, of_slurm);
@@ -158,12 +158,12 @@ Result<CompletedWords> complete_node_words(NodeWords words,
   if (says_nothing && !place->nodes)
     return CompletedWords{
         words, format_text("this is number {} of {}, but the job is on this host only; for one job "
-                           "over all of them, give --join, --nodes and --secret",
+                           "over all of these processes, give --join, --nodes and --secret",
                            place->node, place->scheduler)};
   if (says_nothing || (!words.node && place->nodes_on_host > 1)) {
     const std::string start = format_text("{} has started this command {} times", place->scheduler,
                                           place->nodes.value_or(0));
-    constexpr std::string_view kOwnJobs = "or give --nodes 1, if each is to be a job of its own";
+    constexpr std::string_view kOwnJobs = "or give --nodes 1, so that each is a job of its own";
     if (place->nodes_on_host > 1)
       return Status::fix_call(format_text(
           "{}, {} times on this host; start it once on each host ({}), {}", start,

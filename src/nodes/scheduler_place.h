@@ -21,7 +21,7 @@ struct SchedulerPlace {
   std::optional<std::string> join{};  // the endpoint of node 0, if it is known
 };
 
-// Returns the place, or empty if no scheduler that we know has started this process. `environment`
+// Returns the place, or empty if no known scheduler has started this process. `environment`
 // answers like getenv; an empty value counts as not set. Errors: kFixCall if the values make no
 // sense.
 Result<std::optional<SchedulerPlace>> find_scheduler_place(

@@ -198,7 +198,7 @@ def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
         (["--hostfile", "/nowhere"], '--hostfile: the file "/nowhere" cannot be read'),
         (["-H", "hen:2", "--node", "0"], "leave --join, --nodes, --node and --secret out"),
         (["-H", "hen:2", "--ssh-port", "0"], '--ssh-port is "0"'),
-        (["-n", "2", "--ssh-port", "22"], "a flag for ssh was given, but no other host"),
+        (["-n", "2", "--ssh-port", "22"], "a flag for ssh was given, but no hosts"),
         (["-H", "hen:2", "--grace-time", "x"], '--grace-time is "x"'),
         (["-H", "hen:2", "--tag-rank", "2"], '--tag-rank "2"'),
     ],

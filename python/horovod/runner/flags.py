@@ -24,7 +24,8 @@ class Flag:
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
     why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
-        the value is False. With to_run_flags, it has an effect only in a job over several hosts.
+        the value is False. If to_run_flags is given, too, the setting has an effect only in a job
+        over several hosts.
     """
 
     name: str

@@ -96,13 +96,13 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "-H",
         "--hosts",
         metavar="HOST:N,...",
-        help="The hosts, and how many workers each can have. They are reached by ssh.",
+        help="The hosts, and how many workers each can have. Other hosts are reached over ssh.",
     )
     exclusive.add_argument(
         "-hostfile",
         "--hostfile",
         metavar="FILE",
-        help="The same from a file, with a line such as: host1 slots=N.",
+        help="The same, from a file with lines such as: host1 slots=N.",
     )
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
     for bound in ("min", "max"):
