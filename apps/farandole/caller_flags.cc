@@ -46,9 +46,7 @@ Result<std::vector<int>> descriptors_in(const char* flag, const std::string& tex
 
 CallerFlags::CallerFlags(CLI::App& command) {
   const auto add = [&](const char* flag, std::string& value, const char* help) {
-    command.add_option(flag, value, help)
-        ->type_name("FD")
-        ->group("For programs that start jobs and pass open descriptors");
+    command.add_option(flag, value, help)->type_name("FD")->group(kGroup);
   };
   add("--caller", caller_, "A pidfd of the program: when the program ends, the job gets SIGHUP");
   add("--report", report_,

@@ -12,6 +12,8 @@ namespace farandole {
 // An object cannot be copied or moved, because the parser holds references into it.
 class CallerFlags {
  public:
+  // The heading of these flags in the help text.
+  static constexpr const char* kGroup = "For programs that start jobs and pass open descriptors";
   explicit CallerFlags(CLI::App& command);
   CallerFlags(const CallerFlags&) = delete;
   CallerFlags& operator=(const CallerFlags&) = delete;

@@ -100,7 +100,7 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     if (!plan.ok()) return reject_run(plan.status().message());
     plan->version = FARANDOLE_VERSION;
     const auto& first = plan->hosts.front();
-    if (plan->hosts.size() > 1 || !farandole::is_own_host(first.name))
+    if (plan->hosts.size() > 1 || !farandole::is_own_host(first))
       return farandole::run_driver(*plan);
     part.workers = first.slots;
   }

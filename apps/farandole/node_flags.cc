@@ -56,8 +56,15 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   if (!has_hosts() && (ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_))
     return Status::fix_call(
         "a flag for ssh was given, but no hosts; name the hosts with -H or --hostfile");
-  FARANDOLE_TRY_ASSIGN(const auto place,
-                       find_scheduler_place([](const char* name) { return std::getenv(name); }));
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  const bool is_complete = words_.join && words_.nodes && words_.node;
+  const bool is_one_host = words_.nodes == "1" && !words_.join && !words_.node && !words_.secret;
+  // A worker inherits the variables of the scheduler that has started its job.
+  const bool is_in_job = environment("FARANDOLE_RANK") != nullptr;
+  std::optional<SchedulerPlace> place;
+  if (!is_complete && !is_one_host && !is_in_job) {
+    FARANDOLE_TRY_ASSIGN(place, find_scheduler_place(environment));
+  }
   FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, place));
   if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
   return parse_node_options(completed.words);

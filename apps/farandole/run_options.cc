@@ -332,6 +332,9 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
     if (flag == "--workers" || NodeFlags::is_for_driver(flag)) continue;
+    if (option->get_group() == CallerFlags::kGroup)
+      return Status::fix_call(
+          format_text("{} has no meaning on other hosts; leave it or -H out", flag));
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
   }

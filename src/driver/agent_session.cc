@@ -67,6 +67,7 @@ Status AgentSession::enter() const {
         "the working directory {} cannot be used on this host: {}; start the job in a folder that "
         "all hosts have",
         order_.folder, std::strerror(errno)));
+  ::setenv("PWD", order_.folder.c_str(), 1);
   for (const std::string& line : order_.environment) {
     const auto equals_sign = line.find('=');
     if (equals_sign == std::string::npos) continue;

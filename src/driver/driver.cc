@@ -26,6 +26,7 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "driver/passed_environment.h"
+#include "launcher/driver_lines.h"
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
 #include "launcher/worker_environment.h"
@@ -40,21 +41,24 @@
 namespace farandole {
 namespace {
 
-constexpr int kConnectingMax = 8;  // sshd begins to refuse connections from 10 on (MaxStartups)
+// If all connections go through one jump host, its sshd begins to refuse them from 10 on
+// (MaxStartups).
+constexpr int kConnectingMax = 8;
 // What fits in a pipe of the usual size, beside the secret and the signals. A user may have only
 // few larger pipes (/proc/sys/fs/pipe-user-pages-soft).
 constexpr std::size_t kUsualOrderBytes = 60'000;
 constexpr int kLargePipeBytes = 1 << 20;
 static_assert(kOrderBytesMax + 4096 < kLargePipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
-constexpr int kSshError = 255;
+constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 // The launchers on the hosts have cut the lines of the workers.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
-constexpr std::string_view kBegins = "begins";
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
 // Then, or after a second signal, our processes have this time to end.
 constexpr auto kEndTime = std::chrono::seconds(20);
+// After the connection to a host is lost, the job has this time to end by itself.
+constexpr auto kLostTime = std::chrono::seconds(40);
 
 enum class Source : std::uint64_t { kSignals, kWritable, kProcess, kStream };
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
@@ -78,13 +82,15 @@ struct Remote {
   std::vector<std::string> errors{};        // what they have shown before
   std::optional<ProcessEnd> end{};
   bool had_order = false;
-  bool has_failed = false;  // it could not be started
+  bool has_failed = false;     // it could not be started
+  bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
 };
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
 bool is_lost(const Remote& remote) {
-  return remote.end &&
-         (remote.end->signal != 0 || (!remote.is_own_host && remote.end->code == kSshError));
+  const bool is_ssh_error =
+      !remote.is_own_host && remote.end && remote.end->code == kSshError && !remote.has_said_code;
+  return remote.end && (remote.end->signal != 0 || is_ssh_error);
 }
 
 std::string how_it_ended(const Remote& remote) {
@@ -120,7 +126,7 @@ class Driver {
                         .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
     for (const HostEntry& host : plan.hosts)
-      remotes_.push_back({.host = host, .is_own_host = is_own_host(host.name)});
+      remotes_.push_back({.host = host, .is_own_host = is_own_host(host)});
   }
 
   int run();
@@ -162,6 +168,7 @@ class Driver {
   bool job_has_begun_ = false;          // all launchers have come to node 0
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
+  bool skips_waits_ = false;  // a signal has come after the end of all processes
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
 };
@@ -182,7 +189,7 @@ int Driver::run() {
   }
   output_.read_remaining();
   output_.close();
-  while (!output_.everything_is_written() && last_signal_ == 0)
+  while (!output_.everything_is_written() && !skips_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   if (const auto lost = output_.lost_output()) {
     std::fprintf(stderr, "farandole: %s\n", lost->c_str());
@@ -223,6 +230,10 @@ Status Driver::start(std::size_t index) {
   if (poller_.add(remote.process.pidfd.get(), Poller::Interest::kReading,
                   tag(Source::kProcess, index)))
     return {};
+  ::kill(-remote.process.pid, SIGKILL);
+  ::waitpid(remote.process.pid, nullptr, 0);
+  remote.process.pid = 0;
+  remote.state = Remote::State::kEnded;
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
@@ -233,8 +244,12 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
     take_early_line(index, stream, line);
     return true;
   }
+  if (stream == 0 && line == kExitCodeIs255) {
+    remotes_[index].has_said_code = true;
+    return true;
+  }
   if (index != 0 || stream != 0 || job_has_begun_) return false;
-  if (addresses_.empty() && line.starts_with("listens ")) {
+  if (addresses_.empty() && line.starts_with(kListens)) {
     set_addresses(line);
     return true;
   }
@@ -312,7 +327,9 @@ Status Driver::give_order(std::size_t index) {
                     bytes.size(), kOrderBytesMax));
   if (bytes.size() > kUsualOrderBytes) ::fcntl(remote.input.get(), F_SETPIPE_SZ, kLargePipeBytes);
   if (::write(remote.input.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
-    return Status::stop(format_text("its order cannot be sent: {}", std::strerror(errno)));
+    return Status::stop(
+        "its order does not fit in the pipe to its process; the limit is in "
+        "/proc/sys/fs/pipe-user-pages-soft");
   FARANDOLE_TRY(secret_.write_to(remote.input.get()));
   remote.state = Remote::State::kOrdered;
   remote.had_order = true;
@@ -358,11 +375,12 @@ void Driver::handle_signal(int signal) {
   }
   // The reader of our output stays away, so this comes again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
+  if (all_ended()) skips_waits_ = true;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
   const bool all_have_orders = std::ranges::all_of(remotes_, &Remote::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
   // Without all hosts, the job has not begun, so there is nothing to end gracefully.
-  if (!all_have_orders || !is_first) begin_ending(kEndTime);
+  if ((!all_have_orders || !is_first) && !inputs_closed_) begin_ending(kEndTime);
 }
 
 void Driver::pass_on(int signal) {
@@ -395,6 +413,8 @@ void Driver::process_ended(std::size_t index) {
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
   } else if (is_lost(remote) && last_signal_ == 0 && !deadline_) {
     output_.error(format_text("{}: {}", remote.host.name, how_it_ended(remote)));
+    // Usually the launchers end the job. But if only our network is broken, they notice nothing.
+    deadline_ = now() + kLostTime;
   }
   remote.state = Remote::State::kEnded;
 }
@@ -461,7 +481,10 @@ void Driver::time_passed() {
   const bool is_over = waits_for_errors && connecting() == 0;
   if (now() < *deadline_ && !is_over) return;
   if (!inputs_closed_) {
-    if (start_exit_code_ == 0) early_ends_are_failures();
+    if (job_has_begun_)
+      pass_on(SIGTERM);
+    else if (start_exit_code_ == 0)
+      early_ends_are_failures();
     return begin_ending(kEndTime);
   }
   for (Remote& remote : remotes_)
@@ -497,7 +520,9 @@ int report(const std::string& why) {
 
 }  // namespace
 
-bool is_own_host(const std::string& name) {
+bool is_own_host(const HostEntry& host) {
+  const std::string& name = host.name;
+  if (!host.user.empty()) return false;
   if (name == "localhost") return true;
   if (const auto address = SocketAddress::parse_ip(name); address.ok()) {
     const auto of_host = list_interface_addresses();

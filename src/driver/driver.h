@@ -22,8 +22,9 @@ struct DriverPlan {
   std::chrono::seconds start_timeout{};  // for a host to answer
 };
 
-// Whether a name means this host: localhost, an address of this host, or its host name.
-bool is_own_host(const std::string& name);
+// Whether an entry means this host and user: localhost, an address of this host, or its host name,
+// without a user.
+bool is_own_host(const HostEntry& host);
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
 // has ended. If the job cannot be started, it is 1, or the code of the first launcher that failed.

@@ -122,8 +122,22 @@ Status unknown_word(std::string_view name, std::string_view word, bool has_slots
                   shown(word)));
 }
 
+// Removes the blanks around each "=", which some hostfiles have.
+std::string without_blanks_at_equals(std::string_view line) {
+  std::string text;
+  for (const char letter : line) {
+    const bool is_blank = kBlanks.find(letter) != std::string_view::npos;
+    if (is_blank && text.ends_with('=')) continue;
+    if (letter == '=') text.resize(trimmed(text).empty() ? 0 : text.find_last_not_of(kBlanks) + 1);
+    text += letter;
+  }
+  return text;
+}
+
 // Parses "hen slots=2 max_slots=4".
-Result<HostEntry> parse_line(std::string_view line) {
+Result<HostEntry> parse_line(std::string_view text) {
+  const std::string compact = without_blanks_at_equals(text);
+  std::string_view line = compact;
   const std::string_view name = take_before(line, kBlanks);
   FARANDOLE_TRY_ASSIGN(ParsedHost parsed, parse_host(name));
   std::optional<std::string_view> slots_max;

@@ -10,9 +10,10 @@ namespace {
 // Without ControlMaster, each job has connections of its own, which end with it.
 constexpr std::array kSettings{
     "BatchMode=yes",           "ForwardAgent=no",       "ForwardX11=no",
-    "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlMaster=no",
-    "ControlPath=none",        "EscapeChar=none",       "ConnectTimeout=20",
-    "ServerAliveInterval=5",   "ServerAliveCountMax=6", "LogLevel=ERROR"};
+    "ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none",
+    "ControlMaster=no",        "ControlPath=none",      "EscapeChar=none",
+    "ConnectTimeout=20",       "ServerAliveInterval=5", "ServerAliveCountMax=6",
+    "LogLevel=ERROR"};
 
 }  // namespace
 

@@ -30,6 +30,7 @@
 #include "jobs/worker_reports.h"
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
+#include "launcher/driver_lines.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
@@ -244,7 +245,7 @@ Status Agent::join_nodes() {
     }
   }
   layout_ = nodes_->layout();
-  if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver("begins");
+  if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver(kBegins);
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),
@@ -257,7 +258,7 @@ Status Agent::join_nodes() {
 bool Agent::tell_driver() {
   const auto addresses = nodes_->link().listening_addresses();
   if (addresses.empty()) return false;
-  std::string line = "listens";
+  std::string line(kListens);
   for (const SocketAddress& address : addresses) line.append(" ").append(address.text());
   output_.write_to_driver(line);
   return true;
@@ -283,10 +284,10 @@ void Agent::serve_nodes() {
   for (const Failing& failing : news->failures) {
     const NodeFailure& failure = failing.failure;
     if (!other_failure_ || failure.has_caused(other_failure_->failure)) other_failure_ = failing;
-    if (!supervision_ || job_is_over_) continue;
+    if (!supervision_) continue;
     Actions actions = supervision_->other_node_failed(failure, now());
     if (node_0_reports()) actions.notices.clear();
-    perform(actions);
+    if (!job_is_over_) perform(actions);
   }
   std::ranges::move(news->ends, std::back_inserter(other_ends_));
 }
@@ -643,6 +644,7 @@ int Agent::finish(int exit_code) {
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
   collect_timelines();
   output_.close();
+  if (setup_.options.has_driver && exit_code == 255) output_.write_to_driver(kExitCodeIs255);
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();

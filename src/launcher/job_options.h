@@ -62,9 +62,8 @@ struct JobOptions {
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
   // Whether a driver (src/driver) has started this launcher. Then each byte of our standard input
-  // is a signal to pass on, and the end of the input means that the driver is gone. Node 0 writes
-  // lines for the driver to its standard output: `listens ADDRESS…`, and `begins` when all nodes
-  // have joined. If the job fails, only node 0 shows how.
+  // is a signal to pass on, and the end of the input means that the driver is gone. We write
+  // the lines of driver_lines.h to our standard output. If the job fails, only node 0 shows how.
   bool has_driver = false;
   SecretSource secret;  // of the job, if there are several hosts
 };

@@ -133,10 +133,12 @@ void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
   Target& target = target_of(stream.target);
   const int source = stream.local_rank * 2 + static_cast<int>(stream.target);
   const std::string prefix = prefix_of(stream, target);
+  std::string bytes;
   for (const auto& piece : pieces) {
     if (taker_ && piece.finished && taker_(stream.local_rank, stream.target, piece.text)) continue;
-    target.sink.write(target.screen.show(source, prefix, piece));
+    bytes += target.screen.show(source, prefix, piece);
   }
+  target.sink.write(bytes);
 }
 
 void JobOutput::notice(std::string_view text) {

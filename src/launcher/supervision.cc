@@ -113,6 +113,10 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
 // do not use the engine.
 Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now) {
   if (other_failure_ && failure.has_caused(*other_failure_)) other_failure_ = failure;
+  if (const auto own = own_failure(); own && failure.has_caused(*own)) {
+    other_failure_ = failure;
+    first_failed_rank_.reset();
+  }
   if (state_ != State::kRunning || finished()) return {};
   other_failure_ = failure;
   enter(State::kOwnErrors, now + kOwnErrorTime);
@@ -298,10 +302,11 @@ std::optional<NodeFailure> Supervision::own_failure() const {
   if (other_failure_) return std::nullopt;
   if (first_failed_rank_) {
     const ProcessEnd& how = worker(*first_failed_rank_).end->how;
+    const int cause = first_cause();
     return NodeFailure{
         .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
-        .rank = static_cast<std::uint32_t>(first_rank_ + *first_failed_rank_),
-        .blamed_rank = blamed_rank_elsewhere(*first_failed_rank_)};
+        .rank = static_cast<std::uint32_t>(first_rank_ + cause),
+        .blamed_rank = blamed_rank_elsewhere(cause)};
   }
   if (ending_signal_ == 0) return std::nullopt;
   return NodeFailure{.why = signal_name(ending_signal_) + " has ended it"};

@@ -51,9 +51,10 @@ class Supervision {
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
   // SIGPIPE if our output has no reader any more.
   Actions signal_received(int signal, TimePoint now);
-  // Call it when the part of the job on another node fails; `why` names that node. If it blames a
-  // worker of this node, and that worker then ends without blaming another node, then this node has
-  // failed first: the connections of a process break before its launcher sees its end.
+  // Call it when the part of the job on another node fails; `why` names that node. It may come
+  // sooner or later than failures here that it has caused, or that have caused it, because the
+  // connections of a process break before its launcher sees its end. So the ranks that the failures
+  // blame determine which node has failed first.
   Actions other_node_failed(const NodeFailure& failure, TimePoint now);
   Actions time_passed(TimePoint now);
 

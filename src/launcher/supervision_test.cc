@@ -421,6 +421,22 @@ TEST_F(SupervisionOfABlamedNode, AWorkerThatSucceedsOrThatWeEndIsNotTheCause) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
+TEST_F(SupervisionTest, ALaterFailureOfAnotherNodeMayBeTheCause) {
+  end(0, exited(1), report_blaming(2));
+  end(2, exited(1), report_blaming(4));
+  EXPECT_EQ(job_.own_failure()->rank, 2U);
+  EXPECT_EQ(job_.own_failure()->blamed_rank, 4U);
+  actions_ = job_.other_node_failed({.why = "node 3", .rank = 9}, now_);
+  EXPECT_TRUE(job_.own_failure().has_value());
+  actions_ = job_.other_node_failed({.why = "node 1 (hen): rank 4", .rank = 4}, now_);
+  expect_nothing();
+  EXPECT_FALSE(job_.own_failure().has_value());
+  end(1, exited(1), report_blaming(4));
+  EXPECT_FALSE(job_.failure().has_value());
+  EXPECT_EQ(job_.exit_code(), 1);
+  EXPECT_EQ(job_.closing_lines().front(), "the job has ended: node 1 (hen): rank 4");
+}
+
 TEST_F(SupervisionTest, TheCauseOfAnotherNodesFailureReplacesIt) {
   (void)job_.other_node_failed({.why = "node 1: rank 4", .rank = 4, .blamed_rank = 7}, now_);
   (void)job_.other_node_failed({.why = "node 3: rank 9", .rank = 9, .blamed_rank = 7}, now_);

@@ -312,8 +312,8 @@ void FirstNode::end_if_over() {
 
 TimePoint FirstNode::deadline() const {
   TimePoint next = start_ ? TimePoint::max() : start_deadline_;
-  if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   if (listener_ == nullptr) return std::min(next, next_look_up_);
+  if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   for (const auto& [id, guest] : guests_)
     if (guest.node < 0) next = std::min(next, guest.leave_by);
   return std::min(next, listener_->next_deadline());

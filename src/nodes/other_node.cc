@@ -24,8 +24,16 @@ constexpr auto kTurnedAwayTime = std::chrono::seconds(10);
 constexpr auto kLastWordTime = std::chrono::seconds(5);
 
 // Returns the text of the endpoint, with a remark if the endpoint means this host. Unless node 0 is
-// on this host, too, such an endpoint is a mistake.
-std::string place_text(const Endpoint& endpoint) {
+// on this host, too, such an endpoint is a mistake. If a driver has told the addresses of node 0,
+// returns the name of its host and these.
+std::string place_text(const NodeOptions& options) {
+  const Endpoint& endpoint = options.endpoint;
+  if (!options.addresses.empty()) {
+    std::string addresses;
+    for (const SocketAddress& known : options.addresses)
+      addresses.append(addresses.empty() ? "" : ", ").append(known.text());
+    return format_text("{} ({})", endpoint.host, addresses);
+  }
   const auto address = SocketAddress::parse_ip(endpoint.host);
   const bool is_this_host =
       endpoint.host == "localhost" || (address.ok() && address->is_loopback());
@@ -118,8 +126,7 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
   next_dial_ = now + kDialPause;
   if (!turned_away) turned_away_since_.reset();
   if (turned_away && !turned_away_since_) turned_away_since_ = now;
-  const std::string waiting =
-      waiting_text({0}, options_.nodes) + " at " + place_text(options_.endpoint);
+  const std::string waiting = waiting_text({0}, options_.nodes) + " at " + place_text(options_);
   if (!std::exchange(told_waiting_, true)) news.notices.push_back(waiting);
   // That nobody listens yet needs no explanation.
   if (!turned_away && now < tell_error_from_) return;
@@ -208,9 +215,12 @@ Status OtherNode::timeout_error() const {
                                     name_nodes({missing_.begin(), missing_.end()}), options_.nodes,
                                     seconds));
   return Status::stop(format_text(
-      "node 0 of {} was not reached at {} within {} s (--start-timeout); start the same command "
-      "with --node 0 on the host of the endpoint ({})",
-      options_.nodes, place_text(options_.endpoint), seconds, last_error_.message()));
+      "node 0 of {} was not reached at {} within {} s (--start-timeout); {} ({})", options_.nodes,
+      place_text(options_), seconds,
+      options_.addresses.empty()
+          ? "start the same command with --node 0 on the host of the endpoint"
+          : "look for a firewall between the hosts, or choose --network-interfaces and --ports",
+      last_error_.message()));
 }
 
 TimePoint OtherNode::deadline() const {

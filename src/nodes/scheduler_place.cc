@@ -153,8 +153,8 @@ Result<CompletedWords> complete_node_words(NodeWords words,
   const bool gives_nodes = words.nodes.has_value();
   const bool gives_others = words.join || words.node || words.secret;
   if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedWords();
-  if (!place || place->nodes == 1) return CompletedWords{words, ""};
   const bool says_nothing = !gives_nodes && !gives_others;
+  if (!place || (place->nodes == 1 && says_nothing)) return CompletedWords{words, ""};
   if (says_nothing && !place->nodes)
     return CompletedWords{
         words, format_text("this is number {} of {}, but the job is on this host only; for one job "

@@ -167,6 +167,9 @@ TEST_F(CompletedBySlurm, OneNodeIsAJobOfItsOwn) {
   variables_["SLURM_NODEID"] = "0";
   variables_["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_FALSE(complete({})->words.nodes.has_value());
+  // The same command as on several hosts.
+  EXPECT_EQ(complete(with_secret())->words.nodes, "1");
+  EXPECT_EQ(complete(with_secret())->words.node, "0");
 }
 
 TEST_F(CompletedBySlurm, WithoutANumberOfNodesThereIsANotice) {

@@ -60,7 +60,7 @@ def run(
     workers = size.checked_workers()
     if size.host_flags():
         raise ValueError(
-            f"hosts={hosts or hostfile!r}: horovod.run starts workers on this host only; for other "
+            f"{hosts or hostfile!r}: horovod.run starts workers on this host only; for other "
             "hosts, put the function into a script and start it with `horovodrun -H …`"
         )
     ignored = [
