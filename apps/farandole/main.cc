@@ -19,8 +19,8 @@
 #include "bench_worker.h"
 #include "completion.h"
 #include "doctor.h"
-#include "driver/agent_session.h"
 #include "driver/driver.h"
+#include "driver/launcher_session.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
 #include "nodes/secret_file.h"
@@ -94,7 +94,7 @@ int run_here(farandole::JobOptions job) {
 }
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
-  farandole::RunOptions::Part part;
+  farandole::RunOptions::Overrides overrides;
   if (options.has_hosts()) {
     auto plan = options.plan(after_dashes);
     if (!plan.ok()) return reject_run(plan.status().message());
@@ -102,13 +102,13 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     const auto& first = plan->hosts.front();
     if (plan->hosts.size() > 1 || !farandole::is_own_host(first))
       return farandole::run_driver(*plan);
-    part.workers = first.slots;
+    overrides.workers = first.slots;
   }
-  auto job = options.job(after_dashes, part);
+  auto job = options.job(after_dashes, overrides);
   return job.ok() ? run_here(*std::move(job)) : reject_run(job.status().message());
 }
 
-farandole::Result<farandole::JobOptions> job_of(const farandole::AgentSession& session) {
+farandole::Result<farandole::JobOptions> job_of(const farandole::LauncherSession& session) {
   FARANDOLE_TRY(session.enter());
   CLI::App app;
   const farandole::RunOptions options(app);
@@ -125,7 +125,7 @@ farandole::Result<farandole::JobOptions> job_of(const farandole::AgentSession& s
 
 // Runs this host's part of a job that a driver has started.
 int run_for_driver() {
-  const auto session = farandole::AgentSession::begin(FARANDOLE_VERSION);
+  const auto session = farandole::LauncherSession::begin(FARANDOLE_VERSION);
   if (!session.ok() && session.status().message().empty()) return 1;
   if (!session.ok()) return reject("farandole agent", session.status().message(), kRunHelp);
   auto job = job_of(*session);

@@ -10,7 +10,7 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
-#include "nodes/scheduler_place.h"
+#include "nodes/scheduler_task.h"
 
 namespace farandole {
 namespace {
@@ -61,11 +61,11 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   const bool is_one_host = words_.nodes == "1" && !words_.join && !words_.node && !words_.secret;
   // A worker inherits the variables of the scheduler that has started its job.
   const bool is_in_job = environment("FARANDOLE_RANK") != nullptr;
-  std::optional<SchedulerPlace> place;
+  std::optional<SchedulerTask> task;
   if (!is_complete && !is_one_host && !is_in_job) {
-    FARANDOLE_TRY_ASSIGN(place, find_scheduler_place(environment));
+    FARANDOLE_TRY_ASSIGN(task, find_scheduler_task(environment));
   }
-  FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, place));
+  FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, task));
   if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
   return parse_node_options(completed.words);
 }

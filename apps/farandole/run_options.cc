@@ -285,18 +285,18 @@ Result<Knobs> RunOptions::knobs(const Variables& settings) {
 }
 
 Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
-                                   const Part& part) const {
+                                   const Overrides& overrides) const {
   JobOptions job;
   FARANDOLE_TRY_ASSIGN(job.command, program(after_dashes));
-  if (part.workers) {
-    job.workers = *part.workers;
+  if (overrides.workers) {
+    job.workers = *overrides.workers;
   } else if (command_->count("-n") == 0) {
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
   } else {
     FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
-  job.nodes = part.nodes;
+  job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
   }
@@ -314,8 +314,8 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     job.nodes->start_timeout = knobs.start_timeout;
     FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
     FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
-    if (part.nodes && job.nodes->node == 0)
-      job.nodes->listens_at = ListenPlace{parse_interfaces(knobs.network_interfaces), ports};
+    if (overrides.nodes && job.nodes->node == 0)
+      job.nodes->listens_at = ListenChoice{parse_interfaces(knobs.network_interfaces), ports};
   }
   job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
   return job;

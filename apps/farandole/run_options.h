@@ -32,13 +32,14 @@ class RunOptions {
 
   bool chosen() const { return command_->parsed(); }
   // Values that replace those of the command line.
-  struct Part {
+  struct Overrides {
     std::optional<NodeOptions> nodes{};  // our part in the job of the driver that has started us
     std::optional<int> workers{};        // instead of -n
   };
   // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
   // the parser has not seen. Errors: kFixCall, with a text for the user.
-  Result<JobOptions> job(const std::vector<std::string>& after_dashes, const Part& part) const;
+  Result<JobOptions> job(const std::vector<std::string>& after_dashes,
+                         const Overrides& overrides) const;
 
   // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
   // of job(). Errors: kFixCall, with a text for the user.

@@ -1,6 +1,9 @@
 // How a process ended, and how to describe it.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 
 #include "base/descriptor.h"
@@ -19,6 +22,9 @@ struct ProcessEnd {
 
 // Whether the process has ended. A process that its parent has not reaped counts as ended.
 bool has_ended(const Descriptor& pidfd);
+
+// Reaps a child that has ended. Empty while it runs. Does not wait.
+std::optional<ProcessEnd> reap(pid_t child);
 
 // "SIGTERM", or "signal 99" if it has no name.
 std::string signal_name(int signal);

@@ -1,7 +1,9 @@
 #include "base/process_end.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 namespace farandole {
 namespace {
@@ -20,6 +22,23 @@ TEST(ProcessEnd, NotEverySignalHasAName) {
 TEST(ProcessEnd, HasTheExitCodeThatShellsReport) {
   EXPECT_EQ((ProcessEnd{.code = 3}).exit_code(), 3);
   EXPECT_EQ((ProcessEnd{.signal = SIGKILL}).exit_code(), 137);
+}
+
+TEST(ProcessEnd, AChildIsReapedOnceItHasEnded) {
+  const pid_t exits = ::fork();
+  if (exits == 0) ::_exit(3);
+  const pid_t waits = ::fork();
+  if (waits == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  std::optional<ProcessEnd> end;
+  while (!(end = reap(exits))) ::poll(nullptr, 0, 1);
+  EXPECT_EQ(end->code, 3);
+  EXPECT_FALSE(reap(waits).has_value());
+  ::kill(waits, SIGKILL);
+  while (!(end = reap(waits))) ::poll(nullptr, 0, 1);
+  EXPECT_EQ(end->signal, SIGKILL);
 }
 
 }  // namespace

@@ -68,14 +68,14 @@ constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 // The process that we have started for one host.
-struct Remote {
+struct HostProcess {
   enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
 
   HostEntry host;
   bool is_own_host = false;
   std::vector<std::string> command{};
   State state = State::kWaiting;
-  StartedWorker process{};
+  StartedWorker started{};
   TimePoint connecting_since{};
   Descriptor input{};                       // to the standard input of the process
   std::array<bool, 2> stream_is_greeted{};  // its standard output and error
@@ -87,21 +87,21 @@ struct Remote {
 };
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
-bool is_lost(const Remote& remote) {
-  const bool is_ssh_error =
-      !remote.is_own_host && remote.end && remote.end->code == kSshError && !remote.has_said_code;
-  return remote.end && (remote.end->signal != 0 || is_ssh_error);
+bool is_lost(const HostProcess& process) {
+  const bool is_ssh_error = !process.is_own_host && process.end && process.end->code == kSshError &&
+                            !process.has_said_code;
+  return process.end && (process.end->signal != 0 || is_ssh_error);
 }
 
-std::string how_it_ended(const Remote& remote) {
-  if (!remote.is_own_host && is_lost(remote)) return "the connection has ended";
-  return format_text("the launcher {} {}", remote.end->signal != 0 ? "was" : "has",
-                     describe(*remote.end));
+std::string how_it_ended(const HostProcess& process) {
+  if (!process.is_own_host && is_lost(process)) return "the connection has ended";
+  return format_text("the launcher {} {}", process.end->signal != 0 ? "was" : "has",
+                     describe(*process.end));
 }
 
-int exit_code_of(const Remote& remote) {
-  const bool is_known = remote.end && (remote.is_own_host || !is_lost(remote));
-  return is_known ? remote.end->exit_code() : 1;
+int exit_code_of(const HostProcess& process) {
+  const bool is_known = process.end && (process.is_own_host || !is_lost(process));
+  return is_known ? process.end->exit_code() : 1;
 }
 
 std::string own_program() {
@@ -126,7 +126,7 @@ class Driver {
                         .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
     for (const HostEntry& host : plan.hosts)
-      remotes_.push_back({.host = host, .is_own_host = is_own_host(host)});
+      processes_.push_back({.host = host, .is_own_host = is_own_host(host)});
   }
 
   int run();
@@ -162,7 +162,7 @@ class Driver {
   const Descriptor& signals_;
   OutputOptions output_options_;
   JobOutput output_;
-  std::vector<Remote> remotes_;
+  std::vector<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
   bool job_has_begun_ = false;          // all launchers have come to node 0
@@ -199,53 +199,53 @@ int Driver::run() {
 }
 
 void Driver::start_more() {
-  while (next_ < remotes_.size() && !deadline_ && connecting() < kConnectingMax) {
+  while (next_ < processes_.size() && !deadline_ && connecting() < kConnectingMax) {
     const std::size_t index = next_++;
     if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
   }
-  if (deadline_) next_ = remotes_.size();
+  if (deadline_) next_ = processes_.size();
 }
 
 Status Driver::start(std::size_t index) {
-  Remote& remote = remotes_[index];
+  HostProcess& process = processes_[index];
   const std::vector<std::string> words{own_program(), "agent"};
-  remote.command = remote.is_own_host ? words : ssh_command(remote.host, plan_.ssh, words);
+  process.command = process.is_own_host ? words : ssh_command(process.host, plan_.ssh, words);
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
     return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
   const Descriptor input(pipe[0]);
-  remote.input = Descriptor(pipe[1]);
-  ::fcntl(remote.input.get(), F_SETFL, O_NONBLOCK);
-  FARANDOLE_TRY_ASSIGN(remote.process,
-                       start_worker({.command = remote.command,
+  process.input = Descriptor(pipe[1]);
+  ::fcntl(process.input.get(), F_SETFL, O_NONBLOCK);
+  FARANDOLE_TRY_ASSIGN(process.started,
+                       start_worker({.command = process.command,
                                      .environment = merge_environment({inherited_environment()}),
                                      .inherited = {},
                                      .standard_input = input.get(),
                                      .standard_output = ends.standard_output.get(),
                                      .standard_error = ends.standard_error.get(),
                                      .state = state_}));
-  remote.state = Remote::State::kConnecting;
-  remote.connecting_since = now();
-  if (poller_.add(remote.process.pidfd.get(), Poller::Interest::kReading,
+  process.state = HostProcess::State::kConnecting;
+  process.connecting_since = now();
+  if (poller_.add(process.started.pidfd.get(), Poller::Interest::kReading,
                   tag(Source::kProcess, index)))
     return {};
-  ::kill(-remote.process.pid, SIGKILL);
-  ::waitpid(remote.process.pid, nullptr, 0);
-  remote.process.pid = 0;
-  remote.state = Remote::State::kEnded;
+  ::kill(-process.started.pid, SIGKILL);
+  ::waitpid(process.started.pid, nullptr, 0);
+  process.started.pid = 0;
+  process.state = HostProcess::State::kEnded;
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
   // After a failed start, we end the other launchers. What they say about that is no news.
   if (inputs_closed_ && start_exit_code_ != 0) return true;
-  if (!remotes_[index].stream_is_greeted.at(stream)) {
+  if (!processes_[index].stream_is_greeted.at(stream)) {
     take_early_line(index, stream, line);
     return true;
   }
   if (stream == 0 && line == kExitCodeIs255) {
-    remotes_[index].has_said_code = true;
+    processes_[index].has_said_code = true;
     return true;
   }
   if (index != 0 || stream != 0 || job_has_begun_) return false;
@@ -262,27 +262,27 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
 // What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
 // files.
 void Driver::take_early_line(std::size_t index, std::size_t stream, const std::string& line) {
-  Remote& remote = remotes_[index];
+  HostProcess& process = processes_[index];
   const std::string expected = greeting(plan_.version);
   if (line.empty()) return;
   if (line == expected) {
-    remote.stream_is_greeted.at(stream) = true;
+    process.stream_is_greeted.at(stream) = true;
     if (stream == 0) greeted(index);
-  } else if (stream == 0 && line.starts_with(greeting("")) && !remote.has_failed) {
+  } else if (stream == 0 && line.starts_with(greeting("")) && !process.has_failed) {
     start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
                                     "same version on all hosts",
                                     escape_controls(line), expected));
-  } else if (remote.errors.size() < kErrorLinesMax) {
-    remote.errors.push_back(escape_controls(line));
-    if (remote.stream_is_greeted.front())
-      output_.notice(remote.host.name + ": " + remote.errors.back());
+  } else if (process.errors.size() < kErrorLinesMax) {
+    process.errors.push_back(escape_controls(line));
+    if (process.stream_is_greeted.front())
+      output_.notice(process.host.name + ": " + process.errors.back());
   }
 }
 
 void Driver::greeted(std::size_t index) {
-  Remote& remote = remotes_[index];
-  remote.state = Remote::State::kGreeted;
-  for (const std::string& line : remote.errors) output_.notice(remote.host.name + ": " + line);
+  HostProcess& process = processes_[index];
+  process.state = HostProcess::State::kGreeted;
+  for (const std::string& line : process.errors) output_.notice(process.host.name + ": " + line);
   give_orders();
 }
 
@@ -298,25 +298,25 @@ void Driver::set_addresses(const std::string& line) {
 
 // Node 0 gets its order first, because the others must know where it listens.
 void Driver::give_orders() {
-  for (std::size_t index = 0; index < remotes_.size(); ++index) {
-    if (remotes_[index].state != Remote::State::kGreeted) continue;
+  for (std::size_t index = 0; index < processes_.size(); ++index) {
+    if (processes_[index].state != HostProcess::State::kGreeted) continue;
     if (deadline_ || (index > 0 && addresses_.empty())) continue;
     if (const Status given = give_order(index); !given.ok()) start_failed(index, given.message());
   }
 }
 
 Status Driver::give_order(std::size_t index) {
-  Remote& remote = remotes_[index];
-  AgentOrder order = plan_.order;
-  order.flags.insert(order.flags.end(), {"-n", std::to_string(remote.host.slots)});
+  HostProcess& process = processes_[index];
+  LauncherOrder order = plan_.order;
+  order.flags.insert(order.flags.end(), {"-n", std::to_string(process.host.slots)});
   order.has_colors = wants_colors(STDOUT_FILENO) && wants_colors(STDERR_FILENO);
   if (const int columns = worker_window(STDERR_FILENO, 0).ws_col; columns > 0)
     order.columns = static_cast<std::uint32_t>(columns);
-  order.nodes = static_cast<std::uint32_t>(remotes_.size());
+  order.nodes = static_cast<std::uint32_t>(processes_.size());
   order.node = static_cast<std::uint32_t>(index);
-  order.host = remote.host.name;
-  order.first_host = remotes_.front().host.name;
-  if (!remote.is_own_host)
+  order.host = process.host.name;
+  order.first_host = processes_.front().host.name;
+  if (!process.is_own_host)
     order.environment = passed_environment(merge_environment({inherited_environment()}));
   if (index > 0) order.addresses = addresses_;
   const Bytes bytes = encode(order);
@@ -325,14 +325,15 @@ Status Driver::give_order(std::size_t index) {
         format_text("the environment and the command together have {} bytes; at most {} are "
                     "possible",
                     bytes.size(), kOrderBytesMax));
-  if (bytes.size() > kUsualOrderBytes) ::fcntl(remote.input.get(), F_SETPIPE_SZ, kLargePipeBytes);
-  if (::write(remote.input.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+  if (bytes.size() > kUsualOrderBytes) ::fcntl(process.input.get(), F_SETPIPE_SZ, kLargePipeBytes);
+  if (::write(process.input.get(), bytes.data(), bytes.size()) !=
+      static_cast<ssize_t>(bytes.size()))
     return Status::stop(
         "its order does not fit in the pipe to its process; the limit is in "
         "/proc/sys/fs/pipe-user-pages-soft");
-  FARANDOLE_TRY(secret_.write_to(remote.input.get()));
-  remote.state = Remote::State::kOrdered;
-  remote.had_order = true;
+  FARANDOLE_TRY(secret_.write_to(process.input.get()));
+  process.state = HostProcess::State::kOrdered;
+  process.had_order = true;
   return {};
 }
 
@@ -377,7 +378,7 @@ void Driver::handle_signal(int signal) {
   if (signal == SIGPIPE && last_signal_ != 0) return;
   if (all_ended()) skips_waits_ = true;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
-  const bool all_have_orders = std::ranges::all_of(remotes_, &Remote::had_order);
+  const bool all_have_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
   // Without all hosts, the job has not begun, so there is nothing to end gracefully.
   if ((!all_have_orders || !is_first) && !inputs_closed_) begin_ending(kEndTime);
@@ -385,56 +386,54 @@ void Driver::handle_signal(int signal) {
 
 void Driver::pass_on(int signal) {
   const char byte = static_cast<char>(signal);
-  for (Remote& remote : remotes_)
-    if (remote.state == Remote::State::kOrdered && remote.input.valid())
-      (void)::write(remote.input.get(), &byte, 1);
+  for (HostProcess& process : processes_)
+    if (process.state == HostProcess::State::kOrdered && process.input.valid())
+      (void)::write(process.input.get(), &byte, 1);
 }
 
 void Driver::process_ended(std::size_t index) {
-  Remote& remote = remotes_[index];
-  int status = 0;
-  if (::waitpid(remote.process.pid, &status, WNOHANG) != remote.process.pid) return;
-  poller_.remove(remote.process.pidfd.get());
+  HostProcess& process = processes_[index];
+  const auto end = reap(process.started.pid);
+  if (!end) return;
+  poller_.remove(process.started.pidfd.get());
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
-  const ProcessEnd end = WIFSIGNALED(status) ? ProcessEnd{.signal = WTERMSIG(status)}
-                                             : ProcessEnd{.code = WEXITSTATUS(status)};
-  remote.input.reset();
-  remote.end = end;
-  if (!remote.had_order && !remote.has_failed && !inputs_closed_ && last_signal_ == 0) {
-    std::string why = join_text(remote.errors, "; ");
+  process.input.reset();
+  process.end = end;
+  if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
+    std::string why = join_text(process.errors, "; ");
     if (why.empty())
-      why = format_text("`{}` {} {}", shell_text(remote.command), end.signal != 0 ? "was" : "has",
-                        describe(end));
-    const std::string hint = hint_for_failed_start(remote.command, end.code, remote.errors);
+      why = format_text("`{}` {} {}", shell_text(process.command), end->signal != 0 ? "was" : "has",
+                        describe(*end));
+    const std::string hint = hint_for_failed_start(process.command, end->code, process.errors);
     if (!hint.empty()) why += "; " + hint;
     start_failed(index, why);
-  } else if (!job_has_begun_ && end.failed() && !deadline_ && last_signal_ == 0) {
+  } else if (!job_has_begun_ && end->failed() && !deadline_ && last_signal_ == 0) {
     // The launcher of node 0 may have just said that the job has begun.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
-  } else if (is_lost(remote) && last_signal_ == 0 && !deadline_) {
-    output_.error(format_text("{}: {}", remote.host.name, how_it_ended(remote)));
+  } else if (is_lost(process) && last_signal_ == 0 && !deadline_) {
+    output_.error(format_text("{}: {}", process.host.name, how_it_ended(process)));
     // Usually the launchers end the job. But if only our network is broken, they notice nothing.
     deadline_ = now() + kLostTime;
   }
-  remote.state = Remote::State::kEnded;
+  process.state = HostProcess::State::kEnded;
 }
 
 void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
-  Remote& remote = remotes_[index];
-  output_.error(format_text("cannot start the job on {}: {}", remote.host.name, why));
-  remote.has_failed = true;
+  HostProcess& process = processes_[index];
+  output_.error(format_text("cannot start the job on {}: {}", process.host.name, why));
+  process.has_failed = true;
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
-  if (remote.state == Remote::State::kWaiting) remote.state = Remote::State::kEnded;
-  remote.input.reset();
+  if (process.state == HostProcess::State::kWaiting) process.state = HostProcess::State::kEnded;
+  process.input.reset();
   if (!deadline_) deadline_ = now() + kOtherErrorsTime;
 }
 
 // The job has not begun, and launchers have ended; they have said why.
 void Driver::early_ends_are_failures() {
-  for (std::size_t index = 0; index < remotes_.size(); ++index) {
-    const Remote& remote = remotes_[index];
-    if (!remote.had_order || !remote.end || !remote.end->failed()) continue;
-    start_failed(index, how_it_ended(remote), exit_code_of(remote));
+  for (std::size_t index = 0; index < processes_.size(); ++index) {
+    const HostProcess& process = processes_[index];
+    if (!process.had_order || !process.end || !process.end->failed()) continue;
+    start_failed(index, how_it_ended(process), exit_code_of(process));
   }
 }
 
@@ -442,21 +441,21 @@ void Driver::early_ends_are_failures() {
 // may never read its input.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
-  for (Remote& remote : remotes_)
-    if (!remote.had_order || start_exit_code_ != 0) remote.input.reset();
-  for (const Remote& remote : remotes_)
-    if (remote.state == Remote::State::kConnecting) ::kill(-remote.process.pid, SIGTERM);
+  for (HostProcess& process : processes_)
+    if (!process.had_order || start_exit_code_ != 0) process.input.reset();
+  for (const HostProcess& process : processes_)
+    if (process.state == HostProcess::State::kConnecting) ::kill(-process.started.pid, SIGTERM);
   deadline_ = now() + time;
 }
 
 // ssh limits the time to connect, but not that of a start-up file of the shell.
 void Driver::give_up_silent_hosts() {
-  for (std::size_t index = 0; index < remotes_.size() && !deadline_; ++index) {
-    const Remote& remote = remotes_[index];
-    if (remote.state != Remote::State::kConnecting ||
-        now() < remote.connecting_since + plan_.start_timeout)
+  for (std::size_t index = 0; index < processes_.size() && !deadline_; ++index) {
+    const HostProcess& process = processes_[index];
+    if (process.state != HostProcess::State::kConnecting ||
+        now() < process.connecting_since + plan_.start_timeout)
       continue;
-    std::string why = join_text(remote.errors, "; ");
+    std::string why = join_text(process.errors, "; ");
     if (!why.empty()) why += "; ";
     start_failed(index, why + format_text("there is no answer after {} s (--start-timeout)",
                                           plan_.start_timeout.count()));
@@ -466,9 +465,9 @@ void Driver::give_up_silent_hosts() {
 std::optional<TimePoint> Driver::next_deadline() const {
   if (deadline_) return deadline_;
   std::optional<TimePoint> first;
-  for (const Remote& remote : remotes_) {
-    if (remote.state != Remote::State::kConnecting) continue;
-    const TimePoint limit = remote.connecting_since + plan_.start_timeout;
+  for (const HostProcess& process : processes_) {
+    if (process.state != HostProcess::State::kConnecting) continue;
+    const TimePoint limit = process.connecting_since + plan_.start_timeout;
     if (!first || limit < *first) first = limit;
   }
   return first;
@@ -487,29 +486,30 @@ void Driver::time_passed() {
       early_ends_are_failures();
     return begin_ending(kEndTime);
   }
-  for (Remote& remote : remotes_)
-    if (remote.process.pid > 0 && !remote.end) ::kill(-remote.process.pid, SIGKILL);
+  for (HostProcess& process : processes_)
+    if (process.started.pid > 0 && !process.end) ::kill(-process.started.pid, SIGKILL);
   deadline_ = now() + kEndTime;
 }
 
 // The number of hosts of which we do not know yet whether they can be started.
 std::ptrdiff_t Driver::connecting() const {
-  return std::ranges::count(remotes_, Remote::State::kConnecting, &Remote::state);
+  return std::ranges::count(processes_, HostProcess::State::kConnecting, &HostProcess::state);
 }
 
 bool Driver::all_ended() const {
-  return next_ == remotes_.size() && std::ranges::all_of(remotes_, [](const Remote& remote) {
-           return remote.end.has_value() || remote.process.pid == 0;
+  return next_ == processes_.size() &&
+         std::ranges::all_of(processes_, [](const HostProcess& process) {
+           return process.end.has_value() || process.started.pid == 0;
          });
 }
 
 int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
-  const bool all_had_orders = std::ranges::all_of(remotes_, &Remote::had_order);
+  const bool all_had_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
-  int code = exit_code_of(remotes_.front());
-  for (const Remote& remote : remotes_)
-    if (code == 0) code = exit_code_of(remote);
+  int code = exit_code_of(processes_.front());
+  for (const HostProcess& process : processes_)
+    if (code == 0) code = exit_code_of(process);
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "driver/agent_order.h"
 #include "driver/host_list.h"
+#include "driver/launcher_order.h"
 #include "driver/ssh_command.h"
 
 namespace farandole {
@@ -17,7 +17,7 @@ struct DriverPlan {
   std::vector<HostEntry> hosts;  // `slots` is the number of workers of each
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the rest for each host.
-  AgentOrder order;
+  LauncherOrder order;
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
 };

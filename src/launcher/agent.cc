@@ -22,6 +22,7 @@
 #include "base/descriptor_limit.h"
 #include "base/format.h"
 #include "base/poller.h"
+#include "base/process_end.h"
 #include "base/rank_names.h"
 #include "base/try.h"
 #include "diagnosis/init_watch.h"
@@ -496,13 +497,9 @@ void Agent::worker_ended(std::size_t local_rank) {
   const int index = static_cast<int>(local_rank);
   const int rank = layout_.rank_of(index);
   poller_.remove(worker.pidfd.get());
-  int status = 0;
-  if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
-  WorkerEnd end;
-  if (WIFSIGNALED(status))
-    end.how.signal = WTERMSIG(status);
-  else
-    end.how.code = WEXITSTATUS(status);
+  const auto how_it_ended = reap(worker.pid);
+  if (!how_it_ended) return;
+  WorkerEnd end{.how = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
   end.record = read_flight_record(records_.at(local_rank)->data());
   end.memory_kills = memory_kills_.recent_kills();
   end.at = now();

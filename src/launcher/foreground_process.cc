@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/process_end.h"
 #include "jobs/job_sheet.h"
 #include "launcher/agent.h"
 #include "launcher/process_tree.h"
@@ -48,14 +48,6 @@ void mark_close_on_exec(const CallerDescriptors& caller) {
     for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
 
-// Returns how the agent has ended, or nothing while it runs.
-std::optional<ProcessEnd> end_of(pid_t agent) {
-  int status = 0;
-  if (::waitpid(agent, &status, WNOHANG) != agent) return std::nullopt;
-  if (WIFSIGNALED(status)) return ProcessEnd{.signal = WTERMSIG(status)};
-  return ProcessEnd{.code = WEXITSTATUS(status)};
-}
-
 // Passes on the signals that the driver sends. Returns false if the driver is gone.
 bool forward_signals_of_driver(pid_t agent) {
   std::array<char, 64> bytes{};
@@ -82,7 +74,7 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool has_driv
       if (signal != SIGCHLD) ::kill(agent, signal);
       if (signal == SIGTSTP) ::raise(SIGSTOP);
     }
-    if (const auto end = end_of(agent)) return *end;
+    if (const auto end = reap(agent)) return *end;
   }
 }
 

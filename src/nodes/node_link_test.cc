@@ -231,7 +231,7 @@ TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
   NodeOptions of_zero = options(0, 2, 1);
   of_zero.endpoint = {"hen", 0};
   of_zero.listens_at =
-      ListenPlace{.interfaces = {.use = {"127.0.0.1", "::1"}, .avoid = {}}, .ports = {}};
+      ListenChoice{.interfaces = {.use = {"127.0.0.1", "::1"}, .avoid = {}}, .ports = {}};
   Launcher& zero =
       launchers_.emplace_back(Launcher{.link = *FirstNode::create(*context_, of_zero, now())});
   EXPECT_TRUE(zero.link->listening_addresses().empty());

@@ -16,7 +16,7 @@
 namespace farandole {
 
 // Where node 0 listens in a job that a driver has started.
-struct ListenPlace {
+struct ListenChoice {
   InterfaceChoice interfaces;
   PortRange ports;
 };
@@ -25,7 +25,7 @@ struct NodeOptions {
   // In a job that a driver has started, the host is the name of node 0's host, for texts, and the
   // port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
-  std::optional<ListenPlace> listens_at{};  // node 0 of such a job
+  std::optional<ListenChoice> listens_at{};  // node 0 of such a job
   std::vector<SocketAddress> addresses{};   // another node of such a job: those of node 0
   int nodes = 1;
   int node = 0;

@@ -1,4 +1,4 @@
-// AgentOrder: what the driver tells the process that it starts on a host. It travels over the
+// LauncherOrder: what the driver tells the process that it starts on a host. It travels over the
 // standard input of that process, followed by the job's secret (32 bytes), and then by one byte for
 // each signal that the process has to pass on. The end of the input means that the driver is gone.
 //
@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-struct AgentOrder {
+struct LauncherOrder {
   std::string folder;                    // the working directory
   std::vector<std::string> environment;  // "NAME=value"
   std::vector<std::string> flags;        // of `farandole run`
@@ -32,15 +32,15 @@ struct AgentOrder {
   std::string first_host;              // the name of node 0's host
   std::vector<std::string> addresses;  // of node 0's launcher; empty for node 0 itself
 
-  friend bool operator==(const AgentOrder&, const AgentOrder&) = default;
+  friend bool operator==(const LauncherOrder&, const LauncherOrder&) = default;
 };
 
 inline constexpr std::size_t kOrderBytesMax = 900'000;
 
 // Four bytes with the length of the rest, and the rest.
-Bytes encode(const AgentOrder& order);
+Bytes encode(const LauncherOrder& order);
 // Decodes the rest. Empty if the bytes are not an order.
-std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes);
+std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes);
 
 // The first line: "farandole agent 1.2.3", with the version of the program.
 std::string greeting(std::string_view version);

@@ -1,24 +1,24 @@
-// AgentSession: the side of the process that the driver has started on a host. It receives the
+// LauncherSession: the side of the process that the driver has started on a host. It receives the
 // order and the secret. After that, the process is the launcher of this host.
 #pragma once
 
 #include <string_view>
 
 #include "base/descriptor.h"
-#include "driver/agent_order.h"
+#include "driver/launcher_order.h"
 #include "farandole/status.h"
 #include "nodes/node_options.h"
 
 namespace farandole {
 
-class AgentSession {
+class LauncherSession {
  public:
   // Writes the greetings and waits for the order and the secret on the standard input. Blocks.
   // Errors: kStop, without a text, if the driver ends before that; kFixCall if the input is not an
   // order.
-  static Result<AgentSession> begin(std::string_view version);
+  static Result<LauncherSession> begin(std::string_view version);
 
-  const AgentOrder& order() const { return order_; }
+  const LauncherOrder& order() const { return order_; }
   // Changes this process's working directory and environment. Errors: kFixCall.
   Status enter() const;
   // This launcher's part in the job, as far as the order tells it. Errors: kFixCall.
@@ -27,10 +27,10 @@ class AgentSession {
   int secret() const { return secret_.get(); }
 
  private:
-  AgentSession(AgentOrder order, Descriptor secret)
+  LauncherSession(LauncherOrder order, Descriptor secret)
       : order_(std::move(order)), secret_(std::move(secret)) {}
 
-  AgentOrder order_;
+  LauncherOrder order_;
   Descriptor secret_;  // sealed memory; the read position is at the start
 };
 

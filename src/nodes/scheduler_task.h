@@ -1,4 +1,4 @@
-// SchedulerPlace: what a scheduler or launcher, such as Slurm or mpirun, says in the environment
+// SchedulerTask: what a scheduler or launcher, such as Slurm or mpirun, says in the environment
 // about this process. If it has started `farandole run` once on each host, the flags of a job over
 // several nodes follow from it. Pure.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-struct SchedulerPlace {
+struct SchedulerTask {
   std::string_view scheduler;         // "srun"
   int node = 0;                       // the number of this process
   std::optional<int> nodes{};         // the number of processes; empty if it is not known
@@ -21,10 +21,10 @@ struct SchedulerPlace {
   std::optional<std::string> join{};  // the endpoint of node 0, if it is known
 };
 
-// Returns the place, or empty if no known scheduler has started this process. `environment`
+// Returns the task, or empty if no known scheduler has started this process. `environment`
 // answers like getenv; an empty value counts as not set. Errors: kFixCall if the values make no
 // sense.
-Result<std::optional<SchedulerPlace>> find_scheduler_place(
+Result<std::optional<SchedulerTask>> find_scheduler_task(
     const std::function<const char*(const char*)>& environment);
 
 struct CompletedWords {
@@ -36,7 +36,7 @@ struct CompletedWords {
 // means a job on this host only. Errors: kFixCall if the scheduler has started several processes,
 // but the user has given nothing, so that each of them would become a job of its own.
 Result<CompletedWords> complete_node_words(NodeWords words,
-                                           const std::optional<SchedulerPlace>& place);
+                                           const std::optional<SchedulerTask>& task);
 
 // The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
 std::string first_of_host_list(std::string_view list);

@@ -1,4 +1,4 @@
-#include "driver/agent_order.h"
+#include "driver/launcher_order.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ std::vector<std::string> get_texts(ByteReader& reader) {
 
 }  // namespace
 
-Bytes encode(const AgentOrder& order) {
+Bytes encode(const LauncherOrder& order) {
   ByteWriter writer;
   writer.put_text(order.folder);
   put(writer, order.environment);
@@ -43,9 +43,9 @@ Bytes encode(const AgentOrder& order) {
   return whole;
 }
 
-std::optional<AgentOrder> decode_agent_order(std::span<const std::byte> bytes) {
+std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  AgentOrder order;
+  LauncherOrder order;
   order.folder = reader.get_text();
   order.environment = get_texts(reader);
   order.flags = get_texts(reader);

@@ -1,4 +1,4 @@
-#include "nodes/scheduler_place.h"
+#include "nodes/scheduler_task.h"
 
 #include <array>
 #include <charconv>
@@ -128,54 +128,54 @@ std::string first_of_host_list(std::string_view list) {
   return host;
 }
 
-Result<std::optional<SchedulerPlace>> find_scheduler_place(const Environment& environment) {
+Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment) {
   for (const Row& row : kRows) {
     if (text_of(environment, row.node).empty()) continue;
     if (*row.nodes != '\0' && text_of(environment, row.nodes).empty()) continue;
     if (is_pmi_of_srun(environment, row)) continue;
-    SchedulerPlace place{.scheduler = row.scheduler};
-    FARANDOLE_TRY_ASSIGN(place.node, number_of(environment, row, row.node, 0));
+    SchedulerTask task{.scheduler = row.scheduler};
+    FARANDOLE_TRY_ASSIGN(task.node, number_of(environment, row, row.node, 0));
     FARANDOLE_TRY_ASSIGN(const int nodes, number_of(environment, row, row.nodes, 0));
-    if (*row.nodes != '\0') place.nodes = nodes;
-    if (place.nodes && place.node >= nodes)
+    if (*row.nodes != '\0') task.nodes = nodes;
+    if (task.nodes && task.node >= nodes)
       return Status::fix_call(
           format_text("{}={} and {}={}: there is no such process; correct them or unset both",
-                      row.node, place.node, row.nodes, nodes));
-    FARANDOLE_TRY_ASSIGN(place.nodes_on_host, number_of(environment, row, row.nodes_on_host, 1));
-    place.join = endpoint_of(environment, row);
-    return std::optional(std::move(place));
+                      row.node, task.node, row.nodes, nodes));
+    FARANDOLE_TRY_ASSIGN(task.nodes_on_host, number_of(environment, row, row.nodes_on_host, 1));
+    task.join = endpoint_of(environment, row);
+    return std::optional(std::move(task));
   }
-  return std::optional<SchedulerPlace>();
+  return std::optional<SchedulerTask>();
 }
 
 Result<CompletedWords> complete_node_words(NodeWords words,
-                                           const std::optional<SchedulerPlace>& place) {
+                                           const std::optional<SchedulerTask>& task) {
   const bool gives_nodes = words.nodes.has_value();
   const bool gives_others = words.join || words.node || words.secret;
   if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedWords();
   const bool says_nothing = !gives_nodes && !gives_others;
-  if (!place || (place->nodes == 1 && says_nothing)) return CompletedWords{words, ""};
-  if (says_nothing && !place->nodes)
+  if (!task || (task->nodes == 1 && says_nothing)) return CompletedWords{words, ""};
+  if (says_nothing && !task->nodes)
     return CompletedWords{
         words, format_text("this is number {} of {}, but the job is on this host only; for one job "
                            "over all of these processes, give --join, --nodes and --secret",
-                           place->node, place->scheduler)};
-  if (says_nothing || (!words.node && place->nodes_on_host > 1)) {
-    const std::string start = format_text("{} has started this command {} times", place->scheduler,
-                                          place->nodes.value_or(0));
+                           task->node, task->scheduler)};
+  if (says_nothing || (!words.node && task->nodes_on_host > 1)) {
+    const std::string start = format_text("{} has started this command {} times", task->scheduler,
+                                          task->nodes.value_or(0));
     constexpr std::string_view kOwnJobs = "or give --nodes 1, so that each is a job of its own";
-    if (place->nodes_on_host > 1)
+    if (task->nodes_on_host > 1)
       return Status::fix_call(format_text(
           "{}, {} times on this host; start it once on each host ({}), {}", start,
-          place->nodes_on_host,
-          place->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host", kOwnJobs));
+          task->nodes_on_host,
+          task->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host", kOwnJobs));
     return Status::fix_call(format_text(
         "{}; for one job over these hosts, give {}--secret FILE (see `farandole secret`), {}",
-        start, place->join ? "" : "--join HOST:PORT and ", kOwnJobs));
+        start, task->join ? "" : "--join HOST:PORT and ", kOwnJobs));
   }
-  if (!words.node) words.node = std::to_string(place->node);
-  if (!words.nodes && place->nodes) words.nodes = std::to_string(*place->nodes);
-  if (!words.join) words.join = place->join;
+  if (!words.node) words.node = std::to_string(task->node);
+  if (!words.nodes && task->nodes) words.nodes = std::to_string(*task->nodes);
+  if (!words.join) words.join = task->join;
   return CompletedWords{words, ""};
 }
 

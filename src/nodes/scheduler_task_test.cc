@@ -1,4 +1,4 @@
-#include "nodes/scheduler_place.h"
+#include "nodes/scheduler_task.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
-Result<std::optional<SchedulerPlace>> place_of(const Variables& variables) {
-  return find_scheduler_place([&](const char* name) -> const char* {
+Result<std::optional<SchedulerTask>> task_of(const Variables& variables) {
+  return find_scheduler_task([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
@@ -30,7 +30,7 @@ Variables slurm_variables() {
           {"SLURM_STEP_ID", "3"}};
 }
 
-TEST(SchedulerPlaceTest, HasARowForEachScheduler) {
+TEST(SchedulerTaskTest, HasARowForEachScheduler) {
   struct Case {
     Variables variables;
     std::string_view scheduler;
@@ -62,53 +62,53 @@ TEST(SchedulerPlaceTest, HasARowForEachScheduler) {
   };
   for (const Case& expected : cases) {
     SCOPED_TRACE(std::string(expected.scheduler));
-    const auto place = place_of(expected.variables);
-    ASSERT_TRUE(place.ok() && place->has_value());
-    EXPECT_EQ((*place)->scheduler, expected.scheduler);
-    EXPECT_EQ((*place)->node, expected.node);
-    EXPECT_EQ((*place)->nodes, expected.nodes);
-    EXPECT_EQ((*place)->join, expected.join);
-    EXPECT_EQ((*place)->nodes_on_host, 1);
+    const auto task = task_of(expected.variables);
+    ASSERT_TRUE(task.ok() && task->has_value());
+    EXPECT_EQ((*task)->scheduler, expected.scheduler);
+    EXPECT_EQ((*task)->node, expected.node);
+    EXPECT_EQ((*task)->nodes, expected.nodes);
+    EXPECT_EQ((*task)->join, expected.join);
+    EXPECT_EQ((*task)->nodes_on_host, 1);
   }
 }
 
-TEST(SchedulerPlaceTest, IsEmptyWithoutAScheduler) {
-  EXPECT_FALSE(place_of({})->has_value());
-  EXPECT_FALSE(place_of({{"SLURM_NODEID", "0"}, {"SLURM_NTASKS", "8"}})->has_value());  // sbatch
-  EXPECT_FALSE(place_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}})->has_value());
-  EXPECT_FALSE(place_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})->has_value());  // a worker
+TEST(SchedulerTaskTest, IsEmptyWithoutAScheduler) {
+  EXPECT_FALSE(task_of({})->has_value());
+  EXPECT_FALSE(task_of({{"SLURM_NODEID", "0"}, {"SLURM_NTASKS", "8"}})->has_value());  // sbatch
+  EXPECT_FALSE(task_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}})->has_value());
+  EXPECT_FALSE(task_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})->has_value());  // a worker
 }
 
-TEST(SchedulerPlaceTest, SrunMayAlsoSetThePmiVariables) {
+TEST(SchedulerTaskTest, SrunMayAlsoSetThePmiVariables) {
   Variables variables = slurm_variables();
   variables["PMI_RANK"] = "0";
   variables["PMI_SIZE"] = "2";
-  EXPECT_EQ((*place_of(variables))->scheduler, "srun");
+  EXPECT_EQ((*task_of(variables))->scheduler, "srun");
   // srun has started mpiexec on one host, and mpiexec the process.
   variables["PMI_SIZE"] = "4";
-  EXPECT_EQ((*place_of(variables))->scheduler, "MPICH's mpiexec");
+  EXPECT_EQ((*task_of(variables))->scheduler, "MPICH's mpiexec");
 }
 
-TEST(SchedulerPlaceTest, APortOfTheSchedulerIsTaken) {
+TEST(SchedulerTaskTest, APortOfTheSchedulerIsTaken) {
   Variables variables = slurm_variables();
   variables["SLURM_STEP_RESV_PORTS"] = "12000-12001";
-  EXPECT_EQ((*place_of(variables))->join, "hen07:12000");
+  EXPECT_EQ((*task_of(variables))->join, "hen07:12000");
   variables = slurm_variables();
   variables.erase("SLURM_JOB_ID");
-  EXPECT_FALSE((*place_of(variables))->join.has_value());
+  EXPECT_FALSE((*task_of(variables))->join.has_value());
 }
 
-TEST(SchedulerPlaceTest, ImpossibleValuesAreErrors) {
+TEST(SchedulerTaskTest, ImpossibleValuesAreErrors) {
   Variables variables = slurm_variables();
   variables["SLURM_NODEID"] = "x1";
-  EXPECT_THAT(place_of(variables).status().message(),
+  EXPECT_THAT(task_of(variables).status().message(),
               HasSubstr("SLURM_NODEID is \"x1\", which is not what srun sets"));
   variables["SLURM_NODEID"] = "2";
-  EXPECT_THAT(place_of(variables).status().message(),
+  EXPECT_THAT(task_of(variables).status().message(),
               HasSubstr("SLURM_NODEID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
 }
 
-TEST(SchedulerPlaceTest, FirstHostOfAList) {
+TEST(SchedulerTaskTest, FirstHostOfAList) {
   EXPECT_EQ(first_of_host_list("tux003"), "tux003");
   EXPECT_EQ(first_of_host_list("tux[003-005,7],hen"), "tux003");
   EXPECT_EQ(first_of_host_list("a[1,3]b[04-09].example"), "a1b04.example");
@@ -120,7 +120,7 @@ TEST(SchedulerPlaceTest, FirstHostOfAList) {
 class CompletedBySlurm : public ::testing::Test {
  protected:
   Result<CompletedWords> complete(const NodeWords& words) {
-    return complete_node_words(words, *place_of(variables_));
+    return complete_node_words(words, *task_of(variables_));
   }
   std::string error(const NodeWords& words) { return complete(words).status().message(); }
   static NodeWords with_secret() { return {.join = {}, .nodes = {}, .node = {}, .secret = "file"}; }

@@ -1,4 +1,4 @@
-#include "driver/agent_session.h"
+#include "driver/launcher_session.h"
 
 #include <unistd.h>
 
@@ -32,36 +32,36 @@ Status read_all(std::span<std::byte> into) {
   return {};
 }
 
-Result<AgentOrder> read_order() {
+Result<LauncherOrder> read_order() {
   std::uint32_t bytes = 0;
   FARANDOLE_TRY(read_all(std::as_writable_bytes(std::span(&bytes, 1))));
   if (bytes > kOrderBytesMax)
     return Status::fix_call("`farandole agent` is started by `farandole run -H …`, not by users");
   Bytes content(bytes);
   FARANDOLE_TRY(read_all(content));
-  auto order = decode_agent_order(content);
+  auto order = decode_launcher_order(content);
   if (!order) return Status::fix_call("the driver has sent bytes that are not an order");
   return *std::move(order);
 }
 
 }  // namespace
 
-Result<AgentSession> AgentSession::begin(std::string_view version) {
+Result<LauncherSession> LauncherSession::begin(std::string_view version) {
   // A start-up file of the shell may have written a line without its end.
   const std::string line = "\n" + greeting(version) + "\n";
   for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
     if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
       return driver_is_gone();
-  FARANDOLE_TRY_ASSIGN(AgentOrder order, read_order());
+  FARANDOLE_TRY_ASSIGN(LauncherOrder order, read_order());
   FARANDOLE_TRY_ASSIGN(
       const JobSecret secret,
       JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTime));
   FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(secret));
   FARANDOLE_TRY_ASSIGN(Descriptor readable, secret_for_worker(shared));
-  return AgentSession(std::move(order), std::move(readable));
+  return LauncherSession(std::move(order), std::move(readable));
 }
 
-Status AgentSession::enter() const {
+Status LauncherSession::enter() const {
   if (::chdir(order_.folder.c_str()) != 0)
     return Status::fix_call(format_text(
         "the working directory {} cannot be used on this host: {}; start the job in a folder that "
@@ -76,7 +76,7 @@ Status AgentSession::enter() const {
   return {};
 }
 
-Result<NodeOptions> AgentSession::node_options() const {
+Result<NodeOptions> LauncherSession::node_options() const {
   NodeOptions options;
   options.endpoint.host = order_.first_host;
   options.nodes = static_cast<int>(order_.nodes);

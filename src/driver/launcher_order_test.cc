@@ -1,4 +1,4 @@
-#include "driver/agent_order.h"
+#include "driver/launcher_order.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-AgentOrder an_order() {
+LauncherOrder an_order() {
   return {.folder = "/home/a b",
           .environment = {"PATH=/bin", "OMP_NUM_THREADS=", std::string("X=a\0b\n", 6)},
           .flags = {"--timeline", "t.json", "-n", "4"},
@@ -23,40 +23,40 @@ AgentOrder an_order() {
 
 std::span<const std::byte> rest_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }
 
-TEST(AgentOrderTest, SurvivesTheTrip) {
+TEST(LauncherOrderTest, SurvivesTheTrip) {
   const Bytes bytes = encode(an_order());
   EXPECT_EQ(ByteReader(bytes).get<std::uint32_t>(), bytes.size() - 4);
-  EXPECT_EQ(decode_agent_order(rest_of(bytes)), an_order());
+  EXPECT_EQ(decode_launcher_order(rest_of(bytes)), an_order());
 }
 
-TEST(AgentOrderTest, CutExtendedOrImpossibleBytesAreNone) {
+TEST(LauncherOrderTest, CutExtendedOrImpossibleBytesAreNone) {
   Bytes bytes = encode(an_order());
   for (std::size_t count = 0; count < bytes.size() - 4; ++count)
-    EXPECT_FALSE(decode_agent_order(rest_of(bytes).first(count)).has_value());
+    EXPECT_FALSE(decode_launcher_order(rest_of(bytes).first(count)).has_value());
   bytes.push_back(std::byte{0});
-  EXPECT_FALSE(decode_agent_order(rest_of(bytes)).has_value());
-  AgentOrder order = an_order();
+  EXPECT_FALSE(decode_launcher_order(rest_of(bytes)).has_value());
+  LauncherOrder order = an_order();
   order.node = 3;
-  EXPECT_FALSE(decode_agent_order(rest_of(encode(order))).has_value());
+  EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
   order = an_order();
   order.program.clear();
-  EXPECT_FALSE(decode_agent_order(rest_of(encode(order))).has_value());
+  EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
 }
 
-TEST(AgentOrderTest, ChangedBytesDoNoHarm) {
+TEST(LauncherOrderTest, ChangedBytesDoNoHarm) {
   std::mt19937 random(1);
   const Bytes bytes = encode(an_order());
   for (int i = 0; i < 20'000; ++i) {
     Bytes changed(bytes.begin() + 4, bytes.end());
     for (auto change = random() % 4; change < 4; ++change)
       changed[random() % changed.size()] = static_cast<std::byte>(random());
-    if (const auto order = decode_agent_order(changed)) {
-      EXPECT_EQ(decode_agent_order(rest_of(encode(*order))), order);
+    if (const auto order = decode_launcher_order(changed)) {
+      EXPECT_EQ(decode_launcher_order(rest_of(encode(*order))), order);
     }
   }
 }
 
-TEST(AgentOrderTest, TheGreetingHasTheVersion) {
+TEST(LauncherOrderTest, TheGreetingHasTheVersion) {
   EXPECT_EQ(greeting("1.2.3"), "farandole agent 1.2.3");
 }
 
