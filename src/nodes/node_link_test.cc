@@ -253,6 +253,20 @@ TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
   EXPECT_THAT(addresses, ::testing::Contains(*SocketAddress::parse(one.link->endpoint().text())));
 }
 
+TEST_F(NodeLinks, SayAtWhichAddressesNode0WasNotReached) {
+  NodeOptions of_one = options(1, 2, 1);
+  of_one.endpoint = {"hen", 0};
+  of_one.addresses = {*SocketAddress::parse("127.0.0.1:1")};
+  Launcher& one =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, of_one, now())});
+  run_until([&] { return !one.notices.empty(); });
+  EXPECT_EQ(one.notices.front(), "waiting for node 0 of 2 at hen (127.0.0.1:1)");
+  skip(std::chrono::seconds(60));
+  run_until([&] { return !one.error.ok(); });
+  EXPECT_THAT(one.error.message(), AllOf(HasSubstr("was not reached at hen (127.0.0.1:1)"),
+                                         HasSubstr("look for a firewall between the hosts")));
+}
+
 TEST_F(NodeLinks, RejectTheSecondLauncherOfANode) {
   Launcher& zero = first(3);
   Launcher& one = other(1, 3);
@@ -350,6 +364,7 @@ TEST_F(NodeLinks, NodeZeroCannotListenAtAnUnknownName) {
   EXPECT_THAT(zero.notices, ElementsAre(StartsWith("node 0 cannot listen at " + endpoint_text() +
                                                    " yet:" + reason)));
   EXPECT_TRUE(zero.error.ok());
+  EXPECT_GT(zero.link->deadline(), now());  // it sleeps until the next look-up
   skip(std::chrono::seconds(60));
   advance();
   EXPECT_EQ(zero.error.code(), StatusCode::kStop);

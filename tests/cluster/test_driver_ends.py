@@ -73,6 +73,13 @@ def test_a_worker_that_fails_after_the_others_have_succeeded(
     assert boxes(job) == 1
 
 
+def test_exit_code_255_is_not_mistaken_for_a_lost_connection(ssh_hosts: SshHosts) -> None:
+    job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "test $RANK != 0 || exit 255")
+    assert job.process.returncode == 255
+    assert boxes(job) == 1
+    assert "the connection has ended" not in job.errors
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_killed_worker(ssh_hosts: SshHosts, failing: int) -> None:
     with ssh_hosts.start("-H", "host0,host1", "sh", "-c", f"echo $RANK; {WAIT}") as job:
