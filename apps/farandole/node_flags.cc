@@ -17,6 +17,14 @@ namespace {
 
 constexpr int kPortMax = 65535;
 
+// A worker inherits the variables of the scheduler that has started its job, so they say nothing
+// about a `farandole run` in it.
+Result<std::optional<SchedulerTask>> scheduler_task() {
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  if (environment("FARANDOLE_RANK") != nullptr) return std::optional<SchedulerTask>();
+  return find_scheduler_task(environment);
+}
+
 }  // namespace
 
 NodeFlags::NodeFlags(CLI::App& command) {
@@ -56,14 +64,11 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   if (!has_hosts() && (ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_))
     return Status::fix_call(
         "a flag for ssh was given, but no hosts; name the hosts with -H or --hostfile");
-  const auto environment = [](const char* name) { return std::getenv(name); };
   const bool is_complete = words_.join && words_.nodes && words_.node;
   const bool is_one_host = words_.nodes == "1" && !words_.join && !words_.node && !words_.secret;
-  // A worker inherits the variables of the scheduler that has started its job.
-  const bool is_in_job = environment("FARANDOLE_RANK") != nullptr;
   std::optional<SchedulerTask> task;
-  if (!is_complete && !is_one_host && !is_in_job) {
-    FARANDOLE_TRY_ASSIGN(task, find_scheduler_task(environment));
+  if (!is_complete && !is_one_host) {
+    FARANDOLE_TRY_ASSIGN(task, scheduler_task());
   }
   FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, task));
   if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
@@ -75,6 +80,12 @@ Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) cons
   if (words_.join || words_.nodes || words_.node || words_.secret)
     return Status::fix_call(
         "-H and --hostfile start all nodes, so leave --join, --nodes, --node and --secret out");
+  FARANDOLE_TRY_ASSIGN(const auto task, scheduler_task());
+  if (task && task->nodes.value_or(1) > 1)
+    return Status::fix_call(format_text(
+        "{} has started this command {} times, and each of them would start the whole job; start "
+        "it once, or leave -H and --hostfile out",
+        task->scheduler, *task->nodes));
   std::vector<HostEntry> listed;
   if (hosts_) {
     FARANDOLE_TRY_ASSIGN(listed, parse_hosts(*hosts_));

@@ -353,7 +353,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   int size = 0;
   for (const HostEntry& host : plan.hosts) size += host.slots;
   // Most errors in the other flags show here, before anything is started.
-  FARANDOLE_TRY(grace().status());
+  FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(output(size).status());
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));

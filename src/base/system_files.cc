@@ -1,9 +1,9 @@
 #include "base/system_files.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -55,8 +55,12 @@ std::optional<CgroupLimit> smaller_limit(std::optional<CgroupLimit> best, const 
 
 std::optional<std::string> file_text(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  std::array<char, 4096> part{};
+  while (file && (file.read(part.data(), part.size()), file.gcount() > 0))
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  if (!file.eof()) return std::nullopt;  // it cannot be read, or it is a folder
+  return text;
 }
 
 std::optional<std::int64_t> file_number(const std::string& path) {

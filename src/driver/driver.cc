@@ -55,8 +55,9 @@ constexpr int kSshError = 255;  // the exit code of ssh if the connection fails 
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
-// Then, or after a second signal, our processes have this time to end.
+// Then our processes have this time to end.
 constexpr auto kEndTime = std::chrono::seconds(20);
+constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second signal
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
 
@@ -168,7 +169,7 @@ class Driver {
   bool job_has_begun_ = false;          // all launchers have come to node 0
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
-  bool skips_waits_ = false;  // a signal has come after the end of all processes
+  bool skips_waits_ = false;  // a second signal has come, so do not wait for a reader of our output
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
 };
@@ -376,12 +377,19 @@ void Driver::handle_signal(int signal) {
   }
   // The reader of our output stays away, so this comes again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
-  if (all_ended()) skips_waits_ = true;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
   const bool all_have_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
   // Without all hosts, the job has not begun, so there is nothing to end gracefully.
-  if ((!all_have_orders || !is_first) && !inputs_closed_) begin_ending(kEndTime);
+  if (!is_first) {
+    skips_waits_ = true;
+    if (!inputs_closed_) begin_ending(kKillTime);
+  } else if (!all_have_orders) {
+    begin_ending(kEndTime);
+  } else {
+    // The launchers kill their workers after the grace time.
+    deadline_ = now() + plan_.grace + kEndTime;
+  }
 }
 
 void Driver::pass_on(int signal) {
@@ -402,8 +410,8 @@ void Driver::process_ended(std::size_t index) {
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     std::string why = join_text(process.errors, "; ");
     if (why.empty())
-      why = format_text("`{}` {} {}", shell_text(process.command), end->signal != 0 ? "was" : "has",
-                        describe(*end));
+      why = format_text("`{}` {} {} without a message", process.command.front(),
+                        end->signal != 0 ? "was" : "has", describe(*end));
     const std::string hint = hint_for_failed_start(process.command, end->code, process.errors);
     if (!hint.empty()) why += "; " + hint;
     start_failed(index, why);

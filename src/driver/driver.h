@@ -20,6 +20,7 @@ struct DriverPlan {
   LauncherOrder order;
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
+  std::chrono::seconds grace{};          // for workers to end after a signal
 };
 
 // Whether an entry means this host and user: localhost, an address of this host, or its host name,

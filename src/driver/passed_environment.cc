@@ -6,35 +6,27 @@
 namespace farandole {
 namespace {
 
-constexpr std::array<std::string_view, 16> kNames{"PATH",
-                                                  "LD_LIBRARY_PATH",
-                                                  "LD_PRELOAD",
-                                                  "VIRTUAL_ENV",
-                                                  "CONDA_PREFIX",
-                                                  "CONDA_DEFAULT_ENV",
-                                                  "GLIBC_TUNABLES",
-                                                  "LANG",
-                                                  "LANGUAGE",
-                                                  "TZ",
-                                                  "NO_COLOR",
-                                                  "CUDA_VISIBLE_DEVICES",
-                                                  "CUDA_HOME",
-                                                  "CUBLAS_WORKSPACE_CONFIG",
-                                                  "TOKENIZERS_PARALLELISM",
-                                                  "WANDB_MODE"};
+constexpr std::array<std::string_view, 31> kNames{
+    "HOME",    "USER",      "LOGNAME", "USERNAME", "SHELL",         "SHLVL",          "PWD",
+    "OLDPWD",  "HOSTNAME",  "HOST",    "HOSTTYPE", "MAIL",          "TERM",           "COLORTERM",
+    "COLUMNS", "LINES",     "DISPLAY", "WINDOWID", "XAUTHORITY",    "TMPDIR",         "TMP",
+    "TEMP",    "TMUX",      "STY",     "_",        "INVOCATION_ID", "JOURNAL_STREAM", "KRB5CCNAME",
+    "GPG_TTY", "LS_COLORS", "MANPATH"};
 
 constexpr std::array<std::string_view, 26> kBeginnings{
-    "FARANDOLE_", "HOROVOD_",      "PYTHON",  "OMP_",        "GOMP_",    "KMP_",  "MKL_",
-    "OPENBLAS_",  "NUMEXPR_",      "MALLOC_", "TORCH",       "PYTORCH_", "TF_",   "XLA_",
-    "JAX_",       "KERAS_",        "MXNET_",  "DMLC_",       "NCCL_",    "GLOO_", "UCX_",
-    "FI_",        "TRANSFORMERS_", "HF_",     "ACCELERATE_", "LC_"};
+    "SSH_",  "XDG_",        "DBUS_", "WAYLAND_", "GNOME_",
+    "VTE_",  "TERM_",       "TMUX_", "SUDO_",    "SYSTEMD_",
+    "LESS",  "BASH_",       "SLURM", "PBS_",     "OMPI_",
+    "PMI",   "PRTE_",       "LSB_",  "JSM_",     "FLUX_",
+    "PALS_", "KUBERNETES_", "PET_",  "VC_",      "JOB_COMPLETION_",
+    "HYDRA_"};
 
 }  // namespace
 
 bool is_passed_on(std::string_view name) {
-  return std::ranges::find(kNames, name) != kNames.end() ||
-         std::ranges::any_of(kBeginnings,
-                             [&](std::string_view start) { return name.starts_with(start); });
+  return !name.empty() && std::ranges::find(kNames, name) == kNames.end() &&
+         std::ranges::none_of(kBeginnings,
+                              [&](std::string_view start) { return name.starts_with(start); });
 }
 
 std::vector<std::string> passed_environment(const std::vector<std::string>& lines) {

@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-// Whether a variable concerns the program or its libraries, and not this host, the user or the
-// user's session. Such variables are passed on without `-x`.
+// Whether a variable is passed on. All are, so that ranks on all hosts read the same values, except
+// those that describe this host, the user's session on it, or a job of a scheduler.
 bool is_passed_on(std::string_view name);
 
 // Returns those of the "NAME=value" lines whose names are passed on.

@@ -53,7 +53,7 @@ std::string hint_for_failed_start(const std::vector<std::string>& command, int e
     return "give a key that the host accepts with --ssh-identity-file, or start ssh-agent";
   if (says("Connection refused") || says("timed out"))
     return "check that sshd runs on that host, and give its port with --ssh-port";
-  if (exit_code != 255 || command.size() < 2) return "";
+  if ((exit_code != 255 && !lines.empty()) || command.size() < 2) return "";
   std::vector<std::string> tried{"ssh"};
   for (std::size_t i = 2; i + 1 < command.size(); ++i) {
     if (command[i] == "-o")

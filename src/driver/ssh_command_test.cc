@@ -71,6 +71,7 @@ TEST(SshCommand, AFailedStartHasAHint) {
               HasSubstr("--ssh-port"));
   EXPECT_EQ(hint(255, "?"), "try `ssh -p 7 -- hen true`");
   EXPECT_EQ(hint(1, "?"), "");
+  EXPECT_EQ(hint_for_failed_start(command, 3, {}), "try `ssh -p 7 -- hen true`");
 }
 
 std::string printed_by_shell(const std::string& word) {

@@ -488,7 +488,10 @@ void Agent::handle_signal(int signal) {
     default:
       last_signal_ = signal;
       if (job_is_over_) skip_waits_ = true;
-      if (!job_is_over_ && supervision_) perform(supervision_->signal_received(signal, now()));
+      if (job_is_over_ || !supervision_) return;
+      Actions actions = supervision_->signal_received(signal, now());
+      if (node_0_reports()) actions.notices.clear();
+      perform(actions);
   }
 }
 
