@@ -29,6 +29,7 @@
 #include "launcher/driver_lines.h"
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
+#include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "launcher/worker_process.h"
 #include "network/tcp/interfaces.h"
@@ -56,6 +57,7 @@ constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
 // Then our processes have this time to end.
+constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 constexpr auto kEndTime = std::chrono::seconds(20);
 constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second signal
 // After the connection to a host is lost, the job has this time to end by itself.
@@ -169,6 +171,7 @@ class Driver {
   bool job_has_begun_ = false;          // all launchers have come to node 0
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
+  TimePoint last_signal_time_{};
   bool skips_waits_ = false;  // a second signal has come, so do not wait for a reader of our output
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
@@ -377,6 +380,9 @@ void Driver::handle_signal(int signal) {
   }
   // The reader of our output stays away, so this comes again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
+  const bool is_same = signal == last_signal_ && now() < last_signal_time_ + kSameSignalTime;
+  last_signal_time_ = now();
+  if (is_same) return;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
   const bool all_have_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
@@ -467,6 +473,7 @@ void Driver::give_up_silent_hosts() {
     if (!why.empty()) why += "; ";
     start_failed(index, why + format_text("there is no answer after {} s (--start-timeout)",
                                           plan_.start_timeout.count()));
+    ::kill(-process.started.pid, SIGTERM);
   }
 }
 
@@ -515,6 +522,7 @@ int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
   const bool all_had_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
+  if (last_signal_ != 0 && is_lost(processes_.front())) return 128 + last_signal_;
   int code = exit_code_of(processes_.front());
   for (const HostProcess& process : processes_)
     if (code == 0) code = exit_code_of(process);

@@ -241,9 +241,7 @@ Status Agent::join_nodes() {
       return Status::stop(
           (last_signal_ != 0 ? signal_name(last_signal_) : "the end of the output's reader") +
           " has ended the job before all nodes had come");
-    if (foreground_is_gone_) {
-      return Status::stop("the launcher was killed");
-    }
+    if (foreground_is_gone_) return Status::stop("the launcher was killed");
   }
   layout_ = nodes_->layout();
   if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver(kBegins);

@@ -59,8 +59,8 @@ bool forward_signals_of_driver(pid_t agent) {
 }
 
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
-// Ctrl-C reaches it only once, through us. If the driver goes away, sets `has_driver` to false and
-// kills the agent.
+// Ctrl-C reaches it only once, through us. If the driver goes, clears `has_driver`, kills the
+// agent.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_driver) {
   for (;;) {
     std::array<pollfd, 2> ready{{{signals.get(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
@@ -125,11 +125,10 @@ int run_job(const JobOptions& options) {
   if (agent == 0) ::_exit(run_as_agent(options, state, foreground, handled));
   bool has_driver = options.has_driver;
   const ProcessEnd end = forward_signals(agent, signals, has_driver);
-  const bool is_killed_by_us = options.has_driver && !has_driver;
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
   const std::string host = options.has_driver ? options.nodes->host + ", " : "";
-  if (end.signal != 0 && !is_killed_by_us)
+  if (end.signal != 0 && has_driver == options.has_driver)
     print_error("the launcher's agent (" + host + "pid " + std::to_string(agent) +
                 ") was killed by signal " + std::to_string(end.signal) + " (" +
                 signal_name(end.signal) + "); the job has ended");
