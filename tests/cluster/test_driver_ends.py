@@ -277,16 +277,8 @@ def test_a_start_up_file_that_ends_the_session(ssh_hosts: SshHosts, text: str) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-H", "host1:x"], "the number of slots"),
-        (["-H", "-oProxyCommand=x"], "neither a host name nor an IP address"),
         (["-H", "host1", "-n", "2"], "-n is 2, but the hosts have only 1 slot"),
-        (["-H", "host1", "--hostfile", "x"], "give -H or --hostfile, not both"),
-        (["--hostfile", "/nowhere"], 'the file "/nowhere" cannot be read'),
-        (["-H", "host1", "-p", "0"], "--ssh-port"),
-        (["-H", "host1", "--node", "1"], "leave --join, --nodes, --node and --secret out"),
         (["-H", "host1", "--tag-rank", "1"], "--tag-rank"),
-        (["-H", "host1", "-x", "1=2"], "is not the name of a variable"),
-        (["-H", "host1", "-x", "NOT_SET_HERE"], "is not set here"),
     ],
 )
 def test_wrong_flags_start_nothing(ssh_hosts: SshHosts, words: list[str], message: str) -> None:

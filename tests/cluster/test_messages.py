@@ -196,11 +196,15 @@ def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
         (["-n", "3", "-H", "hen:2"], "-n is 3, but the hosts have only 2 slots"),
         (["-H", "hen:2", "--hostfile", "hosts"], "give -H or --hostfile, not both"),
         (["--hostfile", "/nowhere"], '--hostfile: the file "/nowhere" cannot be read'),
+        (["--hostfile", "/"], '--hostfile: the file "/" cannot be read'),
         (["-H", "hen:2", "--node", "0"], "leave --join, --nodes, --node and --secret out"),
         (["-H", "hen:2", "--ssh-port", "0"], '--ssh-port is "0"'),
         (["-n", "2", "--ssh-port", "22"], "a flag for ssh was given, but no hosts"),
         (["-H", "hen:2", "--grace-time", "x"], '--grace-time is "x"'),
         (["-H", "hen:2", "--tag-rank", "2"], '--tag-rank "2"'),
+        (["-H", "hen:2", "-x", "1=2"], "is not the name of a variable"),
+        (["-H", "hen:2", "-x", "NOT_SET_HERE"], "is not set here"),
+        (["-H", "hen:2", "--report", "7"], "--report has no meaning on other hosts"),
     ],
 )
 def test_wrong_flags_for_hosts_are_explained(words: list[str], message: str) -> None:
