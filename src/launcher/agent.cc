@@ -190,6 +190,8 @@ int Agent::run() {
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
+  if (other_failure_)  // while our workers started
+    perform(supervision_->other_node_failed(other_failure_->failure, now()));
   stalls_.begin(
       layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
       [this] { return watched_workers(); }, now());

@@ -168,8 +168,7 @@ void JobOutput::show_lines(const std::vector<std::string>& lines) {
 }
 
 void JobOutput::write_to_driver(std::string_view line) {
-  targets_.front().sink.write(line);
-  targets_.front().sink.write("\n");
+  targets_.front().sink.write(std::string(line).append("\n"));
   watch_full_sinks();
 }
 

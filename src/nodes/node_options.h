@@ -26,7 +26,7 @@ struct NodeOptions {
   // port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenChoice> listens_at{};  // node 0 of such a job
-  std::vector<SocketAddress> addresses{};   // another node of such a job: those of node 0
+  std::vector<SocketAddress> addresses{};    // another node of such a job: those of node 0
   int nodes = 1;
   int node = 0;
   int workers = 1;
