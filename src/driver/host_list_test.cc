@@ -117,7 +117,7 @@ TEST(HostList, SaysWhatIsWrongInTheValueOfTheFlag) {
       {"a b@hen", "the user name is \"a b\""},
       {"a@b@hen", "the user name is \"a@b\""},
       {"a\0b@hen"s, "the user name is \"a\\x00b\""},
-      {std::string(33, 'u') + "@hen", "the user name is \"uuu"},
+      {repeated("u", 33).append("@hen"), "the user name is \"uuu"},
       {"alice@", "\"\" is neither a host name"},
       {different_hosts(kNodesMax, ',') + "owl",
        "-H, entry 4097: \"owl\": this is host number 4097; a job has at most 4096 hosts"},
@@ -191,7 +191,7 @@ TEST(HostList, AcceptsAsManyHostsAsAJobHas) {
 }
 
 TEST(HostList, ShowsTheBeginningOfLongText) {
-  const std::string text = hosts_of(std::string(100'000, 'x') + ",,hen");
+  const std::string text = hosts_of(repeated("x", 100'000).append(",,hen"));
   EXPECT_THAT(text, HasSubstr("xxx…"));
   EXPECT_LT(text.size(), 1000U);
 }
