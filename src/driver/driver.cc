@@ -57,9 +57,9 @@ constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After a host could not be started, the others have this time to show that they cannot, either.
 constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
 // Then our processes have this time to end.
-constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 constexpr auto kEndTime = std::chrono::seconds(20);
 constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second signal
+constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
 
@@ -168,7 +168,7 @@ class Driver {
   std::vector<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
-  bool job_has_begun_ = false;          // all launchers have come to node 0
+  bool job_has_begun_ = false;          // all launchers have joined node 0
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
   TimePoint last_signal_time_{};
