@@ -190,8 +190,7 @@ int Agent::run() {
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
-  if (other_failure_)  // while our workers started
-    perform(supervision_->other_node_failed(other_failure_->failure, now()));
+  if (other_failure_) perform(supervision_->other_node_failed(other_failure_->failure, now()));
   stalls_.begin(
       layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
       [this] { return watched_workers(); }, now());
@@ -243,7 +242,9 @@ Status Agent::join_nodes() {
       return Status::stop(
           (last_signal_ != 0 ? signal_name(last_signal_) : "the end of the output's reader") +
           " has ended the job before all nodes had come");
-    if (foreground_is_gone_) return Status::stop("the launcher was killed");
+    if (foreground_is_gone_) {
+      return Status::stop("the launcher was killed");
+    }
   }
   layout_ = nodes_->layout();
   if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver(kBegins);
