@@ -12,8 +12,6 @@
 namespace farandole {
 namespace {
 
-using Environment = std::function<const char*(const char*)>;
-
 // The environment variables that a launcher sets.
 struct Launcher {
   std::string_view name;
@@ -63,15 +61,12 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""}},
 }};
 
-std::string_view text_of(const Environment& environment, const char* name) {
-  const char* const found = *name == '\0' ? nullptr : environment(name);
-  return found == nullptr ? std::string_view() : found;
-}
-
 bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
-  if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
+  if (variable_text(environment, launcher.rank).empty() ||
+      variable_text(environment, launcher.size).empty())
     return false;
-  return !launcher.is_imitated || text_of(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
+  return !launcher.is_imitated ||
+         variable_text(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
 }
 
 // Slurm writes "2(x3)" for two ranks on each of three hosts.
@@ -85,7 +80,7 @@ std::optional<int> leading_number(std::string_view text) {
 
 Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name,
                       int default_number) {
-  const std::string_view text = text_of(environment, name);
+  const std::string_view text = variable_text(environment, name);
   if (text.empty()) return default_number;
   if (const auto number = leading_number(text)) return *number;
   return Status::fix_call(
@@ -129,12 +124,12 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   for (const char* const name : launcher.job) {
     if (*name == '\0') continue;
     looked_for += format_text("{}{}", looked_for.empty() ? "" : ", ", name);
-    const std::string_view text = text_of(environment, name);
+    const std::string_view text = variable_text(environment, name);
     if (!text.empty()) found_variables += format_text("\n{}={}", name, text);
   }
   if (launcher.socket != nullptr) {
     looked_for += format_text(", {}", launcher.socket);
-    found_variables += peer_process(text_of(environment, launcher.socket));
+    found_variables += peer_process(variable_text(environment, launcher.socket));
   }
   if (!found_variables.empty()) return format_text("{}{}", launcher.name, found_variables);
   return Status::fix_call(format_text(

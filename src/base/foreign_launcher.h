@@ -3,10 +3,10 @@
 // end of the launcher's socket.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
+#include "base/knobs.h"
 #include "farandole/engine.h"
 #include "farandole/status.h"
 
@@ -27,7 +27,6 @@ struct ForeignJob {
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
 // like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
 // the job spans several hosts, or if no variable distinguishes it from other jobs.
-Result<std::optional<ForeignJob>> find_foreign_job(
-    const std::function<const char*(const char*)>& environment);
+Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment);
 
 }  // namespace farandole

@@ -91,10 +91,7 @@ struct Source {
 };
 
 Source source_of(const KnobRow& row, const Environment& environment) {
-  const auto value = [&](std::string_view name) -> std::string_view {
-    const char* found = name.empty() ? nullptr : environment(std::string(name).c_str());
-    return found == nullptr ? std::string_view() : found;
-  };
+  const auto value = [&](std::string_view name) { return variable_text(environment, name); };
   if (const auto text = value(row.name); !text.empty()) return {row.name, text};
   if (is_one_of(in_lower_case(value(row.old_off_switch)), kYes)) return {row.old_off_switch, "0"};
   if (const auto text = value(row.old_name); !text.empty()) return {row.old_name, text};
@@ -102,6 +99,11 @@ Source source_of(const KnobRow& row, const Environment& environment) {
 }
 
 }  // namespace
+
+std::string_view variable_text(const Environment& environment, std::string_view name) {
+  const char* const found = name.empty() ? nullptr : environment(std::string(name).c_str());
+  return found == nullptr ? std::string_view() : found;
+}
 
 std::map<std::string, std::string> Knobs::same_on_all_ranks() const {
   std::map<std::string, std::string> values;

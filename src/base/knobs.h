@@ -27,6 +27,8 @@ std::string value_text(const KnobRow& row, const Knobs& knobs);
 
 // Answers like getenv. An empty value counts as not set.
 using Environment = std::function<const char*(const char*)>;
+// The value of a variable; empty if it is not set, or if `name` is empty.
+std::string_view variable_text(const Environment& environment, std::string_view name);
 
 // Whether the environment has a value for this knob.
 bool is_set(const KnobRow& row, const Environment& environment);

@@ -11,8 +11,6 @@
 namespace farandole {
 namespace {
 
-using Environment = std::function<const char*(const char*)>;
-
 // The variables that a scheduler or launcher sets; an empty name if it sets none.
 struct Row {
   std::string_view scheduler;
@@ -61,11 +59,6 @@ constexpr std::array<Row, 9> kRows{{
 constexpr std::uint64_t kPortFirst = 20000;
 constexpr std::uint64_t kPorts = 10000;
 
-std::string_view text_of(const Environment& environment, const char* name) {
-  const char* const found = *name == '\0' ? nullptr : environment(name);
-  return found == nullptr ? std::string_view() : found;
-}
-
 // Reads "2", "2(x3)" and "2,1".
 std::optional<std::uint64_t> leading_number(std::string_view text) {
   std::uint64_t number = 0;
@@ -78,7 +71,7 @@ std::optional<std::uint64_t> leading_number(std::string_view text) {
 
 Result<int> number_of(const Environment& environment, const Row& row, const char* name,
                       int default_number) {
-  const std::string_view text = text_of(environment, name);
+  const std::string_view text = variable_text(environment, name);
   if (text.empty()) return default_number;
   if (const auto number = leading_number(text)) return static_cast<int>(*number);
   return Status::fix_call(
@@ -89,20 +82,20 @@ Result<int> number_of(const Environment& environment, const Row& row, const char
 // With some values of its option --mpi, srun sets the variables of PMI, too.
 bool is_pmi_of_srun(const Environment& environment, const Row& row) {
   const auto is_same = [&](const char* name, const char* of_slurm) {
-    return text_of(environment, name) == text_of(environment, of_slurm);
+    return variable_text(environment, name) == variable_text(environment, of_slurm);
   };
   return row.node == std::string_view("PMI_RANK") && is_same(row.node, "SLURM_PROCID") &&
          is_same(row.nodes, "SLURM_STEP_NUM_TASKS");
 }
 
 std::optional<std::string> endpoint_of(const Environment& environment, const Row& row) {
-  std::string host(text_of(environment, row.host));
-  if (host.empty()) host = first_of_host_list(text_of(environment, row.host_list));
+  std::string host(variable_text(environment, row.host));
+  if (host.empty()) host = first_of_host_list(variable_text(environment, row.host_list));
   if (host.empty()) return std::nullopt;
-  auto port = leading_number(text_of(environment, row.port));
-  if (const auto job = leading_number(text_of(environment, row.job)); job && !port)
+  auto port = leading_number(variable_text(environment, row.port));
+  if (const auto job = leading_number(variable_text(environment, row.job)); job && !port)
     port = kPortFirst +
-           (*job * 31 + leading_number(text_of(environment, row.part)).value_or(0)) % kPorts;
+           (*job * 31 + leading_number(variable_text(environment, row.part)).value_or(0)) % kPorts;
   if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
   return Endpoint{host, static_cast<std::uint16_t>(*port)}.text();
 }
@@ -130,8 +123,8 @@ std::string first_of_host_list(std::string_view list) {
 
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment) {
   for (const Row& row : kRows) {
-    if (text_of(environment, row.node).empty()) continue;
-    if (*row.nodes != '\0' && text_of(environment, row.nodes).empty()) continue;
+    if (variable_text(environment, row.node).empty()) continue;
+    if (*row.nodes != '\0' && variable_text(environment, row.nodes).empty()) continue;
     if (is_pmi_of_srun(environment, row)) continue;
     SchedulerTask task{.scheduler = row.scheduler};
     FARANDOLE_TRY_ASSIGN(task.node, number_of(environment, row, row.node, 0));

@@ -3,11 +3,11 @@
 // several nodes follow from it. Pure.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/knobs.h"
 #include "farandole/status.h"
 #include "nodes/node_options.h"
 
@@ -24,8 +24,7 @@ struct SchedulerTask {
 // Returns the task, or empty if no known scheduler has started this process. `environment`
 // answers like getenv; an empty value counts as not set. Errors: kFixCall if the values make no
 // sense.
-Result<std::optional<SchedulerTask>> find_scheduler_task(
-    const std::function<const char*(const char*)>& environment);
+Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment);
 
 struct CompletedWords {
   NodeWords words;
