@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include "base/descriptor.h"
 #include "base/format.h"
+#include "base/sibling_program.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
@@ -148,7 +148,7 @@ Result<BenchPlan> BenchOptions::plan() const {
 Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
                                      const std::vector<std::string>& words) const {
   std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto program = own_program(error);
   if (error)
     return Status::stop(format_text("cannot find the path of this program ({}); is /proc mounted?",
                                     error.message()));

@@ -1,4 +1,4 @@
-// Programs in the folder of our own executable. In a virtual environment, Python and its programs
+// Our own executable, and programs in its folder. In a virtual environment, Python and its programs
 // are there, even if the environment is not activated.
 #pragma once
 
@@ -10,10 +10,15 @@
 
 namespace farandole {
 
+// Returns the path of our own executable, or sets `error`.
+inline std::filesystem::path own_program(std::error_code& error) {
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
 // Returns the path of an executable file with this name. Empty if there is none.
 inline std::string find_sibling_program(const std::string& name) {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto self = own_program(error);
   const auto program = self.parent_path() / name;
   const bool found = !error && std::filesystem::is_regular_file(program, error) &&
                      ::access(program.c_str(), X_OK) == 0;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -23,6 +24,7 @@
 #include "base/format.h"
 #include "base/poller.h"
 #include "base/process_end.h"
+#include "base/sibling_program.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "driver/passed_environment.h"
@@ -79,7 +81,7 @@ struct HostProcess {
   std::vector<std::string> command{};
   State state = State::kWaiting;
   StartedWorker started{};
-  TimePoint connecting_since{};
+  TimePoint answer_by{};
   Descriptor input{};                       // to the standard input of the process
   std::array<bool, 2> stream_is_greeted{};  // its standard output and error
   std::vector<std::string> errors{};        // what they have shown before
@@ -107,10 +109,11 @@ int exit_code_of(const HostProcess& process) {
   return is_known ? process.end->exit_code() : 1;
 }
 
-std::string own_program() {
-  std::array<char, 4096> path{};
-  const ssize_t count = ::readlink("/proc/self/exe", path.data(), path.size());
-  return count > 0 ? std::string(path.data(), static_cast<std::size_t>(count)) : "farandole";
+// The path of our program, which the other hosts must have, too.
+std::string path_on_hosts() {
+  std::error_code error;
+  const auto program = own_program(error);
+  return error ? "farandole" : program.string();
 }
 
 class Driver {
@@ -212,7 +215,7 @@ void Driver::start_more() {
 
 Status Driver::start(std::size_t index) {
   HostProcess& process = processes_[index];
-  const std::vector<std::string> words{own_program(), "agent"};
+  const std::vector<std::string> words{path_on_hosts(), "agent"};
   process.command = process.is_own_host ? words : ssh_command(process.host, plan_.ssh, words);
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
   std::array<int, 2> pipe{};
@@ -230,7 +233,7 @@ Status Driver::start(std::size_t index) {
                                      .standard_error = ends.standard_error.get(),
                                      .state = state_}));
   process.state = HostProcess::State::kConnecting;
-  process.connecting_since = now();
+  process.answer_by = now() + plan_.start_timeout;
   if (poller_.add(process.started.pidfd.get(), Poller::Interest::kReading,
                   tag(Source::kProcess, index)))
     return {};
@@ -466,9 +469,7 @@ void Driver::begin_ending(Duration time) {
 void Driver::give_up_silent_hosts() {
   for (std::size_t index = 0; index < processes_.size() && !deadline_; ++index) {
     const HostProcess& process = processes_[index];
-    if (process.state != HostProcess::State::kConnecting ||
-        now() < process.connecting_since + plan_.start_timeout)
-      continue;
+    if (process.state != HostProcess::State::kConnecting || now() < process.answer_by) continue;
     std::string why = join_text(process.errors, "; ");
     if (!why.empty()) why += "; ";
     start_failed(index, why + format_text("there is no answer after {} s (--start-timeout)",
@@ -482,8 +483,7 @@ std::optional<TimePoint> Driver::next_deadline() const {
   std::optional<TimePoint> first;
   for (const HostProcess& process : processes_) {
     if (process.state != HostProcess::State::kConnecting) continue;
-    const TimePoint limit = process.connecting_since + plan_.start_timeout;
-    if (!first || limit < *first) first = limit;
+    if (!first || process.answer_by < *first) first = process.answer_by;
   }
   return first;
 }
