@@ -26,8 +26,8 @@
 #include "launcher/default_heap.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/job_options.h"
-#include "launcher/worker_environment.h"
 #include "network/tcp/sealing_speed.h"
+#include "workers/worker_environment.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "base/sibling_program.h"
-#include "launcher/worker_process.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 namespace {

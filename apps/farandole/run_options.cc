@@ -15,9 +15,9 @@
 #include "base/visible_text.h"
 #include "base/whole_number.h"
 #include "foreign_flags.h"
-#include "launcher/worker_environment.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
+#include "workers/worker_environment.h"
 
 namespace farandole {
 namespace {

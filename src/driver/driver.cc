@@ -32,14 +32,14 @@
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
 #include "launcher/supervision.h"
-#include "launcher/worker_environment.h"
-#include "launcher/worker_process.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
 #include "output/line_splitter.h"
 #include "output/worker_stream.h"
+#include "workers/worker_environment.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 namespace {

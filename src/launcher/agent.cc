@@ -35,17 +35,17 @@
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
-#include "launcher/process_tree.h"
-#include "launcher/reserved_port.h"
 #include "launcher/stall_reports.h"
 #include "launcher/supervision.h"
 #include "launcher/timeline_collection.h"
-#include "launcher/worker_environment.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
+#include "workers/process_tree.h"
+#include "workers/reserved_port.h"
+#include "workers/worker_environment.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/descriptor.h"
 #include "launcher/job_options.h"
-#include "launcher/worker_process.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 

@@ -11,8 +11,8 @@
 #include <fstream>
 
 #include "launcher/launcher_in_test.h"
-#include "launcher/reserved_port.h"
 #include "nodes/secret_file.h"
+#include "workers/reserved_port.h"
 
 namespace farandole {
 namespace {

@@ -22,11 +22,11 @@
 #include "base/process_end.h"
 #include "jobs/job_sheet.h"
 #include "launcher/agent.h"
-#include "launcher/process_tree.h"
 #include "launcher/signal_setup.h"
 #include "launcher/supervision.h"
-#include "launcher/worker_process.h"
 #include "output/colors.h"
+#include "workers/process_tree.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 namespace {

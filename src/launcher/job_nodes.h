@@ -9,10 +9,10 @@
 #include "base/descriptor.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
-#include "launcher/worker_environment.h"
 #include "network/tcp/tls_session.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_link.h"
+#include "workers/worker_environment.h"
 
 namespace farandole {
 

@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-#include "launcher/worker_process.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 

@@ -10,8 +10,8 @@
 #include "base/sibling_program.h"
 #include "base/try.h"
 #include "diagnosis/stack_text.h"
-#include "launcher/worker_environment.h"
 #include "output/worker_stream.h"
+#include "workers/worker_environment.h"
 
 namespace farandole {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/poller.h"
-#include "launcher/worker_process.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr TimePoint kStart{seconds(1000)};
+constexpr TimePoint kJobStart{seconds(1000)};
 
 // The launcher of one of three nodes with 2, 1 and 1 workers.
 struct Node {
@@ -60,7 +60,7 @@ class TimelineCollectionTest : public ::testing::Test {
   static void deliver(int node, const NodeMessage& message, const std::vector<Node*>& others) {
     for (std::size_t i = 0; i < others.size(); ++i)
       if (node < 0 || node == static_cast<int>(i) + 1)
-        others[i]->collection.handle(message, kStart);
+        others[i]->collection.handle(message, kJobStart);
   }
   // Carries the messages between node 0 and the others until no more come. Returns how many pieces
   // came.
@@ -72,7 +72,7 @@ class TimelineCollectionTest : public ::testing::Test {
       for (Node* other : others)
         for (const auto& [node, message] : std::exchange(other->link.told, {})) {
           pieces += std::holds_alternative<TimelinePiece>(message) ? 1 : 0;
-          zero.collection.handle(message, kStart);
+          zero.collection.handle(message, kJobStart);
         }
     }
     return pieces;
@@ -102,11 +102,11 @@ TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, path(2));
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   EXPECT_FALSE(zero.collection.is_over());
   carry(zero, {&one, &two});
   for (Node* node : {&zero, &one, &two}) {
-    node->collection.begin("", kStart);
+    node->collection.begin("", kJobStart);
     EXPECT_TRUE(node->collection.is_over());
     EXPECT_THAT(node->lines, IsEmpty());
   }
@@ -123,7 +123,7 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   EXPECT_GE(carry(zero, {&one, &two}), 1 + static_cast<int>(lines.size() / 60'000));
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0), 2, 1), lines);
@@ -132,17 +132,17 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
 TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
   write(path(1), trace_line_of(2, std::string(200'000, 'z')));
   Node one(1, path(1));
-  one.collection.begin("", kStart);
+  one.collection.begin("", kJobStart);
   EXPECT_THAT(one.link.told, IsEmpty());
-  one.collection.handle(TimelineWanted{2, "job", "{}"}, kStart);
+  one.collection.handle(TimelineWanted{2, "job", "{}"}, kJobStart);
   EXPECT_THAT(one.link.told, SizeIs(2));
-  one.collection.handle(TimelineWanted{1000, "", ""}, kStart);
+  one.collection.handle(TimelineWanted{1000, "", ""}, kJobStart);
   EXPECT_THAT(one.link.told, SizeIs(4 + 1));
   EXPECT_EQ(one.link.told.back().second, (NodeMessage(TimelineEnd{1, ""})));
-  one.collection.handle(TimelineWanted{1, "", ""}, kStart);
+  one.collection.handle(TimelineWanted{1, "", ""}, kJobStart);
   EXPECT_THAT(one.link.told, SizeIs(4 + 1));
   EXPECT_FALSE(one.collection.is_over());
-  one.collection.handle(TimelineWanted{}, kStart);
+  one.collection.handle(TimelineWanted{}, kJobStart);
   EXPECT_TRUE(one.collection.is_over());
 }
 
@@ -153,7 +153,7 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node zero(0, path(0));
   Node one(1, path(0));
   Node two(2, path(1));
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   carry(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0)),
@@ -164,7 +164,7 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node first(0, folder_ + "/a");
   Node second(1, folder_ + "/b");
   Node third(2, folder_ + "/b");
-  first.collection.begin("job", kStart);
+  first.collection.begin("job", kJobStart);
   carry(first, {&second, &third});
   EXPECT_EQ(read(folder_ + "/a"),
             trace_line_of(0) + trace_line_of(2) + trace_line_of(3) + trace_line_of(3, "y"));
@@ -172,9 +172,9 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
 
 TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
   Node without_path(0, "");
-  without_path.collection.begin("job", kStart);
+  without_path.collection.begin("job", kJobStart);
   Node without_job(0, path(0));
-  without_job.collection.begin("", kStart);
+  without_job.collection.begin("", kJobStart);
   for (Node* node : {&without_path, &without_job}) {
     EXPECT_TRUE(node->collection.is_over());
     EXPECT_THAT(node->link.told, ElementsAre(std::pair(-1, NodeMessage(TimelineWanted{}))));
@@ -184,7 +184,7 @@ TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
 
 TEST_F(TimelineCollectionTest, NodeZeroSaysThatItsOwnFileIsMissing) {
   Node zero(0, path(0));
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
               ElementsAre("the timelines of the other nodes stay in their own files: the timeline "
@@ -201,7 +201,7 @@ TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");  // it has no timeline
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   carry(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines, ElementsAre("the timeline `" + path(0) +
@@ -212,19 +212,19 @@ TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
 TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kStart);
-  EXPECT_EQ(zero.collection.deadline(), kStart + seconds(5));
-  zero.collection.time_passed(kStart + seconds(5));
+  zero.collection.begin("job", kJobStart);
+  EXPECT_EQ(zero.collection.deadline(), kJobStart + seconds(5));
+  zero.collection.time_passed(kJobStart + seconds(5));
   EXPECT_THAT(zero.lines,
               ElementsAre("collecting the timelines of the other nodes; Ctrl-C ends this"));
   zero.link.gone = {1};
-  zero.collection.time_passed(kStart + seconds(6));
+  zero.collection.time_passed(kJobStart + seconds(6));
   EXPECT_FALSE(zero.collection.is_over());
-  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kStart + seconds(20));
-  EXPECT_EQ(zero.collection.deadline(), kStart + seconds(50));
-  zero.collection.time_passed(kStart + seconds(49));
+  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kJobStart + seconds(20));
+  EXPECT_EQ(zero.collection.deadline(), kJobStart + seconds(50));
+  zero.collection.time_passed(kJobStart + seconds(49));
   EXPECT_FALSE(zero.collection.is_over());
-  zero.collection.time_passed(kStart + seconds(50));
+  zero.collection.time_passed(kJobStart + seconds(50));
   EXPECT_TRUE(zero.collection.is_over());
   const std::string lacks = "the timeline `" + path(0) + "` may lack events of ";
   EXPECT_THAT(zero.lines, ElementsAre(::testing::_, lacks + "node 1: its launcher has ended",
@@ -234,22 +234,22 @@ TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
 
 TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
   Node silent(1, path(1));
-  silent.collection.begin("", kStart);
-  EXPECT_EQ(silent.collection.deadline(), kStart + seconds(30));
-  silent.collection.time_passed(kStart + seconds(29));
+  silent.collection.begin("", kJobStart);
+  EXPECT_EQ(silent.collection.deadline(), kJobStart + seconds(30));
+  silent.collection.time_passed(kJobStart + seconds(29));
   EXPECT_FALSE(silent.collection.is_over());
-  silent.collection.time_passed(kStart + seconds(30));
+  silent.collection.time_passed(kJobStart + seconds(30));
   EXPECT_TRUE(silent.collection.is_over());
   Node lost(1, path(1));
   lost.link.gone = {0};
-  lost.collection.begin("", kStart);
+  lost.collection.begin("", kJobStart);
   EXPECT_TRUE(lost.collection.is_over());
 }
 
 TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   zero.collection.give_up("SIGINT has ended the collection");
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
@@ -260,12 +260,12 @@ TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
 TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   const Descriptor other(::open(path(0).c_str(), O_RDWR | O_CLOEXEC));
   struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
   ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
-  zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kStart);
-  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kStart);
+  zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kJobStart);
+  zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kJobStart);
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
               ElementsAre("the timeline `" + path(0) +
@@ -277,11 +277,11 @@ TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
   constexpr std::size_t kBytesMax = 100'000;
   write(path(0), trace_line_of(0));
   Node zero(0, path(0), kBytesMax);
-  zero.collection.begin("job", kStart);
+  zero.collection.begin("job", kJobStart);
   std::string lines;
   while (lines.size() < 50'000) lines += trace_line_of(2);
-  for (int i = 0; i < 100; ++i) zero.collection.handle(TimelinePiece{1, lines}, kStart);
-  zero.collection.handle(TimelineEnd{2, ""}, kStart);
+  for (int i = 0; i < 100; ++i) zero.collection.handle(TimelinePiece{1, lines}, kJobStart);
+  zero.collection.handle(TimelineEnd{2, ""}, kJobStart);
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines, ElementsAre(HasSubstr("may lack events of node 1: the file would become "
                                                 "longer than --timeline-bytes allows")));
@@ -295,12 +295,12 @@ TEST_F(TimelineCollectionTest, TextsOfOtherRanksAndOtherTextsAreNotWritten) {
        {trace_line_of(0), trace_line_of(2) + trace_line_of(3), std::string("nonsense\n"),
         std::string("\n"), std::string(300'000, 'z'), "]\n" + trace_line_of(2)}) {
     Node zero(0, path(0));
-    zero.collection.begin("job", kStart);
-    zero.collection.handle(TimelinePiece{1, text}, kStart);
-    zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kStart);
-    zero.collection.handle(TimelinePiece{9, trace_line_of(2)}, kStart);
-    zero.collection.handle(TimelineEnd{9, "no such node"}, kStart);
-    zero.collection.handle(TimelineEnd{2, ""}, kStart);
+    zero.collection.begin("job", kJobStart);
+    zero.collection.handle(TimelinePiece{1, text}, kJobStart);
+    zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kJobStart);
+    zero.collection.handle(TimelinePiece{9, trace_line_of(2)}, kJobStart);
+    zero.collection.handle(TimelineEnd{9, "no such node"}, kJobStart);
+    zero.collection.handle(TimelineEnd{2, ""}, kJobStart);
     EXPECT_TRUE(zero.collection.is_over());
     EXPECT_THAT(zero.lines, ElementsAre(HasSubstr("may lack events of node 1: its launcher has "
                                                   "sent a text that is not the timeline")));

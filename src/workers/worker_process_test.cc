@@ -1,4 +1,4 @@
-#include "launcher/worker_process.h"
+#include "workers/worker_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

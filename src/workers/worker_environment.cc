@@ -1,4 +1,4 @@
-#include "launcher/worker_environment.h"
+#include "workers/worker_environment.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/reserved_port.h"
+#include "workers/reserved_port.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

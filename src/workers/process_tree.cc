@@ -1,4 +1,4 @@
-#include "launcher/process_tree.h"
+#include "workers/process_tree.h"
 
 #include <signal.h>
 #include <sys/wait.h>
