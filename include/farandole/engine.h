@@ -24,9 +24,11 @@ namespace farandole {
 // may exist one after another or at the same time. Memory that one engine has allocated is also
 // visible to the peers of the other engines, unless one of the engines asks for a smaller heap. The
 // launcher sees the calls of one engine at a time. Each shared object is freed with the last engine
-// or tensor that uses it. Only the secret is kept as long as the context, because a process can
-// read the secret only once. A forked child may use the context for engines of its own, which get
-// new memory. Either the parent or the child may use the launcher, but not both.
+// or tensor that uses it. Only two of them are kept as long as the context: the secret, because a
+// process can read it only once, and the job's Store, if this process serves it. The destructor
+// then waits, a few seconds at most, until formations that have begun are over. A forked child may
+// use the context for engines of its own, which get new memory. Either the parent or the child may
+// use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
@@ -41,8 +43,9 @@ struct EngineOptions : Knobs {
   // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
   // be
   //   empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
-  //   the only rank of its host. If there is a text and a job_store, the keys in that Store begin
-  //   with the text.
+  //   the only rank of its host. If there is a text and a job_store, the ranks may be on several
+  //   hosts, and the keys in that Store begin with the text, which may have 100 bytes. If there is
+  //   also a secret_file, rank 0 serves the Store, until its process context is destroyed.
   // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
   //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
   //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.

@@ -38,6 +38,7 @@ struct Knobs {
   int channel_descriptor = -1;
   std::string job_store;
   int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
+  std::string secret_file;
   std::string network_interfaces;
   std::string ports;
   bool unsealed_data = false;
@@ -155,9 +156,10 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "there is none. Set by the launcher."},
     {.field = knob_field<&Knobs::job_store>,
      .name = "FARANDOLE_JOB_STORE",
-     .help = "Where the ranks of a job over several hosts find each other: host:port of the "
-             "launcher, or several, separated by commas, of which any may work. Empty in a job on "
-             "one host. Set by the launcher."},
+     .help = "Where the ranks of a job over several hosts find each other: host:port, or several, "
+             "separated by commas, of which any may work. The launcher of `farandole run` sets it. "
+             "Under other launchers, it is a free port on the host of rank 0. Empty in a job on "
+             "one host."},
     {.field = knob_field<&Knobs::secret_descriptor>,
      .name = "FARANDOLE_SECRET_DESCRIPTOR",
      .min = -1,
@@ -165,6 +167,11 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .help = "The inherited descriptor from which this worker reads the 32 bytes of the job's "
              "secret, which it needs with FARANDOLE_JOB_STORE; -1 when there is none. Set by the "
              "launcher."},
+    {.field = knob_field<&Knobs::secret_file>,
+     .name = "FARANDOLE_SECRET",
+     .help = "The file with the job's secret, if another launcher than `farandole run` starts the "
+             "ranks on several hosts. `farandole secret` makes such a file; all ranks need the "
+             "same one."},
     {.field = knob_field<&Knobs::network_interfaces>,
      .name = "FARANDOLE_NETWORK_INTERFACES",
      .flag = "--network-interfaces",

@@ -41,10 +41,15 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   if (some_ranks_only) {  // the launcher reads and shows only what the engine of the whole job does
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();
-    if (on_one_host) {
-      options->rendezvous_descriptor = -1;
-      options->job_store.clear();
-    }
+  }
+  if (on_one_host) {
+    options->rendezvous_descriptor = -1;
+    options->job_store.clear();
+  } else if (topology_is_known && options->job_store.empty()) {
+    raise_if_failed(Status::fix_call(
+        "the ranks are on several hosts, and the launcher does not say on which host rank 0 is: "
+        "set FARANDOLE_JOB_STORE=HOST:PORT for all ranks, with the host of rank 0 and a free port "
+        "there"));
   }
   options->context = context.context;
   options->groups = std::move(groups);
@@ -158,7 +163,12 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
         if (options.ok()) static_cast<void>(report_end(*options, reason, cause, traceback));
       },
       nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
-  nb::class_<BoundContext>(module, "ProcessContext").def(nb::init<>());
+  nb::class_<BoundContext>(module, "ProcessContext")
+      .def(nb::init<>())
+      .def(
+          "close",
+          [](BoundContext& self) { self.context = make_process_context(); },
+          nb::call_guard<nb::gil_scoped_release>());
   engine
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
                     const std::vector<int>&, bool, bool>(),

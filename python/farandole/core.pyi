@@ -87,6 +87,10 @@ class ProcessContext:
     So memory from allocate() stays shared when the process leaves its job and joins another."""
 
     def __init__(self) -> None: ...
+    def close(self) -> None:
+        """Give up what the context itself owns. If this process is rank 0 of a job over several
+        hosts that another launcher has started, wait a few seconds at most until the other ranks
+        have formed their groups."""
 
 class Engine:
     def __init__(
@@ -102,8 +106,8 @@ class Engine:
         `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
         and size, and `rendezvous_id` is appended to the id of the launcher's job.
         `some_ranks_only` says that the engine connects only some ranks of a larger job. The
-        launcher's reports and the timeline then leave this engine out. If these ranks are not
-        `on_one_host`, the launcher of `farandole run` must have started the larger job."""
+        launcher's reports and the timeline then leave this engine out. If the ranks are
+        `on_one_host`, they find each other without a launcher and without the job's Store."""
     @property
     def rank(self) -> int: ...
     @property

@@ -75,18 +75,18 @@ def init(
     _join(groups, comm=comm)
 
 
-def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
-    """Join a job on this host. All ranks of the job pass this `rendezvous_id`, and no other job
-    uses it."""
+def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> None:
+    """Join a job. All ranks of the job pass this `rendezvous_id`, and no other job uses it. If they
+    are not `on_one_host`, they find each other at FARANDOLE_JOB_STORE."""
     _check_not_forked()
-    _join([], rendezvous_id, (rank, size))
+    _join([], rendezvous_id, (rank, size), on_one_host=on_one_host)
 
 
 def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> core.Engine:
     """Return an engine of some ranks, which is independent of the engine of all ranks. Exactly
     these ranks must call it, with the same `rendezvous_id`, which no other call may use. If they
-    are not `on_one_host`, the launcher of `farandole run` must have started them. It does not see
-    the calls of this engine. leave_some_ranks() ends the engine."""
+    are not `on_one_host`, they find each other in the Store of the whole job. The launcher of
+    `farandole run` does not see the calls of this engine. leave_some_ranks() ends the engine."""
     _check_not_forked()
     _process.joining = True
     try:
@@ -127,7 +127,11 @@ def _check_not_forked() -> None:
 
 
 def _join(
-    groups: Sequence[Group], rendezvous_id: str = "", topology: Sequence[int] = (), comm: Any = None
+    groups: Sequence[Group],
+    rendezvous_id: str = "",
+    topology: Sequence[int] = (),
+    comm: Any = None,
+    on_one_host: bool = False,
 ) -> None:
     _process.joining = True
     try:
@@ -137,7 +141,7 @@ def _join(
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
             some_ranks_only=False,
-            on_one_host=False,
+            on_one_host=on_one_host,
         )
     finally:
         _process.joining = False
@@ -323,6 +327,14 @@ def is_homogeneous() -> bool:
 
 
 def _leave_at_exit() -> None:
+    try:
+        _leave_all()
+    finally:
+        if not _process.is_child:
+            _process.context.close()  # waits until other ranks have formed their groups
+
+
+def _leave_all() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     reason = "its program ended"
     if error is not None:

@@ -474,11 +474,13 @@ class ErrorTexts:
     def process_groups(self) -> Iterator[Case]:
         rank, tensor = hvd.rank(), torch.ones(3)
         elsewhere = (
-            "ranks 1 cannot meet rank 0, as they are on another host or in another network "
-            "namespace: start the job with `farandole run --join`, or start all ranks on one host"
+            "ranks 1 are on another host, or in another network namespace, than rank 0, so the "
+            "ranks need a secret: make a file with `farandole secret FILE`, which all hosts can "
+            "read, and set FARANDOLE_SECRET=FILE for all ranks; or start the job with `farandole "
+            "run`, or all ranks on one host"
         )
         store = dist.HashStore()
-        calls = (rendezvous._init_on_one_host, rendezvous.join_some_ranks)
+        calls = (rendezvous._init_without_our_launcher, rendezvous.join_some_ranks)
         with mock.patch.object(rendezvous, "_has_our_launcher", lambda: False):
             for turn, call in enumerate(calls, 1):
                 store.set(f"farandole/{turn}/host/1", "another one")

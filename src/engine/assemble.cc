@@ -8,10 +8,12 @@
 #include "base/digest.h"
 #include "base/format.h"
 #include "base/try.h"
+#include "formation/host_places.h"
 #include "formation/process_context.h"
 #include "formation/timeline_job.h"
 #include "network/tcp/listen_knobs.h"
 #include "rendezvous/job_name.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/named_store.h"
 #include "rendezvous/prefixed_store.h"
@@ -44,14 +46,14 @@ WaitLimit start_limit(const EngineOptions& options) {
   return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
 }
 
-Result<std::shared_ptr<LocalStore>> open_store_by_id(const EngineOptions& options) {
+// `members` ranks of this host use the id.
+Result<std::shared_ptr<LocalStore>> open_store_by_id(const std::string& id, int members,
+                                                     const WaitLimit& limit) {
   Digest digest;
-  digest.add(options.rendezvous_id);
-  const int members =
-      options.job_store.empty() ? options.topology.size : options.topology.local_size;
+  digest.add(id);
   // The name contains the user id, because all users of a host share these names.
   return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()), members,
-                          start_limit(options));
+                          limit);
 }
 
 std::vector<Watch::Process> processes_to_watch(const Formation& formation) {
@@ -105,8 +107,8 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
   if (!parts.network)
     return Status::fix_call(format_text(
         "the ranks of this job are on {} hosts, {}, but they do not share a job secret, so they "
-        "cannot trust each other: start the job with `farandole run --join`, or start all ranks on "
-        "one host, in one container and under one launcher",
+        "cannot trust each other: start the job with `farandole run`, or start all ranks on one "
+        "host, in one container and under one launcher",
         formation.hosts(), hosts_text(formation.ranks)));
   const bool is_first = formation.topology.rank == 0 && options.rendezvous_id.empty();
   if (options.unsealed_data && is_first)
@@ -139,25 +141,49 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   return parts.watch->start();
 }
 
-// Other engines of the job may use the same Store at the same time.
-std::string own_prefix(const EngineOptions& options) {
-  return format_text("engine/{}/", options.rendezvous_id);
+bool has_launcher(const EngineOptions& options) { return options.rendezvous_descriptor >= 0; }
+
+Result<std::shared_ptr<LocalStore>> store_of_launcher(const EngineOptions& options) {
+  FARANDOLE_TRY_ASSIGN(auto store, options.context->launcher_store(options.rendezvous_descriptor));
+  if (options.rendezvous_id.empty()) return store;
+  // Other engines of the job may use the same Store at the same time.
+  return {std::make_shared<PrefixedLocalStore>(std::move(store),
+                                               keys::engine_prefix(options.rendezvous_id))};
 }
 
+// For a job on this host.
 Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
-  if (options.rendezvous_descriptor >= 0) {
-    FARANDOLE_TRY_ASSIGN(auto store,
-                         options.context->launcher_store(options.rendezvous_descriptor));
-    if (options.rendezvous_id.empty()) return store;
-    return {std::make_shared<PrefixedLocalStore>(std::move(store), own_prefix(options))};
-  }
+  if (has_launcher(options)) return store_of_launcher(options);
   const bool is_alone = options.topology.size == 1 || options.rendezvous_id.empty();
   if (is_alone) return {std::make_shared<MemoryStore>()};
-  if (!options.job_store.empty() && options.topology.local_size < 0)
-    return Status::fix_call(
-        "with FARANDOLE_JOB_STORE and a rendezvous id, FARANDOLE_LOCAL_SIZE must say how many "
-        "ranks of this host use the id");
-  return open_store_by_id(options);
+  return open_store_by_id(options.rendezvous_id, options.topology.size, start_limit(options));
+}
+
+// For a job over several hosts. Without our launcher, the ranks find out in the job's Store how
+// many of them are on this host.
+Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options, Store& store,
+                                                       const std::string& name) {
+  if (has_launcher(options)) return store_of_launcher(options);
+  if (options.rendezvous_id.empty()) return {std::make_shared<MemoryStore>()};
+  const WaitLimit limit = start_limit(options);
+  const RankTopology& topology = options.topology;
+  FARANDOLE_TRY_ASSIGN(const int members,
+                       count_ranks_at(own_place(), topology.rank, topology.size, store, limit));
+  if (members == 1) return {std::make_shared<MemoryStore>()};
+  return open_store_by_id(format_text("{} {}", name, options.rendezvous_id), members, limit);
+}
+
+// Without our launcher, rank 0 serves the Store.
+Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
+                                              std::shared_ptr<const TlsContext> tls,
+                                              const InterfaceChoice& interfaces) {
+  const auto rank = static_cast<std::uint32_t>(options.topology.rank);
+  const RemoteStore::Options remote{
+      .places = options.job_store, .context = std::move(tls), .self = {Role::kWorker, rank}};
+  const WaitLimit limit = start_limit(options);
+  const bool is_server = rank == 0 && options.secret_descriptor < 0 && !options.secret_file.empty();
+  return is_server ? options.context->serve_job_store(remote, interfaces, limit)
+                   : options.context->job_store(remote, limit);
 }
 
 }  // namespace
@@ -165,28 +191,26 @@ Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& opti
 Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
   StoresAndNetwork found;
-  FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
-  found.stores.job = found.stores.local;
   found.stores.for_one_formation = !options.rendezvous_id.empty();
-  if (options.job_store.empty()) return found;
+  if (options.job_store.empty()) {
+    FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
+    found.stores.job = found.stores.local;
+    return found;
+  }
   FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
   HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
                                .port_first = ports.first,
                                .port_last = ports.last,
                                .seals_data = !options.unsealed_data};
-  const WaitLimit limit = start_limit(options);
   FARANDOLE_TRY_ASSIGN(const auto tls,
-                       options.context->tls(options.secret_descriptor, limit.deadline));
-  const auto rank = static_cast<std::uint32_t>(options.topology.rank);
-  FARANDOLE_TRY_ASSIGN(
-      found.stores.job,
-      options.context->job_store(
-          {.places = options.job_store, .context = tls, .self = {Role::kWorker, rank}}, limit));
+                       options.context->tls(options, start_limit(options).deadline));
+  FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
   FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
   network.job = job_number(name, options.rendezvous_id);
   if (!options.rendezvous_id.empty())
-    found.stores.job =
-        std::make_shared<PrefixedStore>(std::move(found.stores.job), own_prefix(options));
+    found.stores.job = std::make_shared<PrefixedStore>(std::move(found.stores.job),
+                                                       keys::engine_prefix(options.rendezvous_id));
+  FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options, *found.stores.job, name));
   found.network = std::make_unique<HostNetwork>(tls, std::move(network));
   return found;
 }

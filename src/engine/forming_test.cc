@@ -271,8 +271,13 @@ TEST(Formation, NeedsTheSecretForTheJobStore) {
   RemoteJob job({0});
   EngineOptions options = job.options(0);
   EXPECT_EQ(Engine::create(options).status(),
-            Status::fix_call("FARANDOLE_JOB_STORE is set, but FARANDOLE_SECRET_DESCRIPTOR is not; "
-                             "only `farandole run` sets them, and it sets both"));
+            Status::fix_call("FARANDOLE_JOB_STORE is set, but there is no secret. If another "
+                             "launcher has started the ranks, set FARANDOLE_SECRET to a file of "
+                             "`farandole secret`; `farandole run` sets "
+                             "FARANDOLE_SECRET_DESCRIPTOR"));
+  options.secret_file = "/no-such-folder/secret";
+  EXPECT_THAT(Engine::create(options).status().message(),
+              HasSubstr("FARANDOLE_SECRET: cannot open the file '/no-such-folder/secret'"));
   const Descriptor too_short = secret_pipe(kSecretBytes - 1);
   options.secret_descriptor = too_short.get();
   const Status status = Engine::create(options).status();
@@ -296,13 +301,74 @@ TEST(Formation, RejectsWrongNetworkKnobs) {
   options.network_interfaces = "lo";
   options.rendezvous_descriptor = -1;
   options.topology.size = 2;
-  options.rendezvous_id = "id";
-  EXPECT_THAT(Engine::create(options).status().message(),
-              HasSubstr("FARANDOLE_LOCAL_SIZE must say how many ranks of this host use the id"));
-  options.rendezvous_id.clear();
   options.job_store = "nowhere";
   EXPECT_THAT(Engine::create(options).status().message(),
-              HasSubstr("\"nowhere\" does not say where the job's rendezvous is"));
+              HasSubstr("FARANDOLE_JOB_STORE: \"nowhere\": the port is missing"));
+}
+
+// A file with a secret, and a free port.
+class JobOfAnotherLauncher : public ::testing::Test {
+ public:
+  JobOfAnotherLauncher() {
+    std::string path = ::testing::TempDir() + "farandole-secret-XXXXXX";
+    const Descriptor file(::mkstemp(path.data()));
+    secret_file_ = path;
+    EXPECT_EQ(JobSecret::generate()->write_to(file.get()), Status());
+    ListenOptions listening;
+    listening.addresses = {SocketAddress::parse_ip("127.0.0.1").value()};
+    const auto context = context_of('s');
+    place_ = TcpListener::open(*context, listening).value()->addresses().front().text();
+  }
+  ~JobOfAnotherLauncher() override { ::unlink(secret_file_.c_str()); }
+
+  EngineOptions options(int rank, int size) const {
+    EngineOptions options = options_of(rank, size);
+    options.topology = {.rank = rank, .size = size};
+    options.network_interfaces = "lo";
+    options.job_store = place_;
+    options.secret_file = secret_file_;
+    options.rendezvous_id = "id";
+    options.context = make_process_context();
+    return options;
+  }
+
+ private:
+  std::string secret_file_;
+  std::string place_;
+};
+
+// Rank 0 serves the Store, also for the second engine of each process and for a pair of ranks.
+TEST_F(JobOfAnotherLauncher, RanksMeetInTheStoreOfRank0) {
+  // Rank 0 must serve the Store until the pair has formed.
+  const std::array<EngineOptions, 3> all{options(0, 3), options(1, 3), options(2, 3)};
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      EngineOptions mine = all[static_cast<std::size_t>(rank)];
+      for (int life = 0; life < 3; ++life) {
+        mine.rendezvous_id = format_text("life {}", life);
+        const auto engine = value_or_abort(Engine::create(mine));
+        EXPECT_EQ(engine->topology().local_size, 3);
+        std::vector<float> values(1000, 1.0F);
+        EXPECT_EQ(allreduce(*engine, values), Status());
+        EXPECT_EQ(values.back(), 3.0F);
+        if (rank == 0) continue;
+        EngineOptions of_pair = mine;
+        of_pair.topology = {.rank = rank - 1, .size = 2};
+        of_pair.rendezvous_id = format_text("pair in life {}", life);
+        const auto pair = value_or_abort(Engine::create(of_pair));
+        EXPECT_EQ(allreduce(*pair, values), Status());
+        EXPECT_EQ(values.back(), 6.0F);
+      }
+    });
+}
+
+TEST_F(JobOfAnotherLauncher, NamesTheMissingRanks) {
+  EngineOptions mine = options(0, 3);
+  mine.start_timeout = std::chrono::milliseconds(200);
+  const Status status = Engine::create(mine).status();
+  EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(status.message(), HasSubstr("ranks 1, 2 did not come to the rendezvous"));
 }
 
 }  // namespace

@@ -209,6 +209,7 @@ class FormationProtocol {
       for (int other = 0; other < size(); ++other) {
         keys.push_back(keys::process(other));
         keys.push_back(keys::formations(other));
+        keys.push_back(keys::place(other));
       }
     }
     (void)store_.remove_all(keys);

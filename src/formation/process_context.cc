@@ -7,10 +7,40 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "network/tcp/job_secret.h"
+#include "rendezvous/hosted_store.h"
 #include "rendezvous/store_client.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
+namespace {
+
+Result<JobSecret> read_secret_file(const std::string& path) {
+  auto secret = JobSecret::read_file(path);
+  if (secret.status().code() != StatusCode::kFixCall) return secret;
+  return Status::fix_call(format_text("FARANDOLE_SECRET: {}", secret.status().message()));
+}
+
+Result<JobSecret> read_secret(const Knobs& knobs, TimePoint deadline) {
+  const int descriptor = knobs.secret_descriptor;
+  if (descriptor < 0 && !knobs.secret_file.empty()) return read_secret_file(knobs.secret_file);
+  if (descriptor < 0) {
+    return Status::fix_call(
+        "FARANDOLE_JOB_STORE is set, but there is no secret. If another launcher has started the "
+        "ranks, set FARANDOLE_SECRET to a file of `farandole secret`; `farandole run` sets "
+        "FARANDOLE_SECRET_DESCRIPTOR");
+  }
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  auto secret = JobSecret::read_descriptor(descriptor, deadline);
+  if (secret.ok()) return secret;
+  return Status::fix_call(format_text(
+      "the secret of the job cannot be read from descriptor {} (FARANDOLE_SECRET_DESCRIPTOR): {}. "
+      "A wrapper between `farandole run` and this program may close inherited descriptors "
+      "(Python's subprocess does unless close_fds=False), or another program may have read the "
+      "secret before",
+      descriptor, secret.status().message()));
+}
+
+}  // namespace
 
 Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
   auto parts = parts_.lock();
@@ -36,31 +66,40 @@ Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descripto
 // waits for the lock. If two threads connect at once, both connections work.
 Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Options& options,
                                                          const WaitLimit& limit) {
-  std::shared_ptr<Store> store = parts_.lock()->job_stores[options.places].lock();
-  if (store && store->clock().ok()) return store;  // an answer shows that the connection works
-  FARANDOLE_TRY_ASSIGN(store, RemoteStore::connect(options, limit));
+  if (auto known = known_job_store(options.places)) return known;
+  FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, RemoteStore::connect(options, limit));
   parts_.lock()->job_stores[options.places] = store;
   return store;
 }
 
-Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(int secret_descriptor,
+Result<std::shared_ptr<Store>> ProcessContext::serve_job_store(const RemoteStore::Options& options,
+                                                               const InterfaceChoice& interfaces,
+                                                               const WaitLimit& limit) {
+  if (auto known = known_job_store(options.places)) return known;
+  FARANDOLE_TRY_ASSIGN(auto store, open_hosted_store(options, interfaces, limit));
+  auto parts = parts_.lock();
+  parts->served_store = store;
+  parts->served_places = options.places;
+  return store;
+}
+
+std::shared_ptr<Store> ProcessContext::known_job_store(const std::string& places) {
+  std::shared_ptr<Store> store;
+  {
+    auto parts = parts_.lock();
+    if (parts->served_places == places) return parts->served_store;
+    store = parts->job_stores[places].lock();
+  }
+  const bool works = store && store->clock().ok();  // an answer shows that the connection works
+  return works ? store : nullptr;
+}
+
+Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(const Knobs& knobs,
                                                               TimePoint deadline) {
   auto parts = parts_.lock();
   if (parts->tls) return parts->tls;
-  if (secret_descriptor < 0)
-    return Status::fix_call(
-        "FARANDOLE_JOB_STORE is set, but FARANDOLE_SECRET_DESCRIPTOR is not; only `farandole run` "
-        "sets them, and it sets both");
-  ::fcntl(secret_descriptor, F_SETFD, FD_CLOEXEC);
-  auto secret = JobSecret::read_descriptor(secret_descriptor, deadline);
-  if (!secret.ok())
-    return Status::fix_call(format_text(
-        "the secret of the job cannot be read from descriptor {} (FARANDOLE_SECRET_DESCRIPTOR): "
-        "{}. A wrapper between `farandole run` and this program may close inherited descriptors "
-        "(Python's subprocess does unless close_fds=False), or another program may have read the "
-        "secret before",
-        secret_descriptor, secret.status().message()));
-  FARANDOLE_TRY_ASSIGN(parts->tls, TlsContext::make(*std::move(secret)));
+  FARANDOLE_TRY_ASSIGN(auto secret, read_secret(knobs, deadline));
+  FARANDOLE_TRY_ASSIGN(parts->tls, TlsContext::make(std::move(secret)));
   return parts->tls;
 }
 

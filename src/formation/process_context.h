@@ -1,6 +1,6 @@
-// ProcessContext: finds what the engines of one process share. It owns none of these parts: each is
-// destroyed with the last engine or tensor that uses it. Only the job's secret stays, because it
-// can be read only once.
+// ProcessContext: finds what the engines of one process share. It owns only two of these parts: the
+// job's secret, because it can be read only once, and the job's Store, if this process serves it.
+// The others are destroyed with the last engine or tensor that uses them.
 #pragma once
 
 #include <map>
@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "farandole/engine.h"
+#include "network/tcp/interfaces.h"
 #include "network/tcp/tls_session.h"
 #include "rendezvous/local_store.h"
 #include "rendezvous/remote_store.h"
@@ -38,21 +39,34 @@ class ProcessContext {
   // connection own it. Errors: as RemoteStore::connect().
   Result<std::shared_ptr<Store>> job_store(const RemoteStore::Options& options,
                                            const WaitLimit& limit);
+  // Serves the job's Store at options.places, in a thread, as long as the context exists. Returns a
+  // connection to it, as does job_store() from then on. For rank 0, if another launcher has started
+  // the ranks. If this process serves the Store already, or has a connection to it because it is
+  // another rank of the whole job, returns that connection. Tries to find the places until the
+  // limit. Errors: kFixCall (a place that is not on this host), kRetry, kStop.
+  Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
+                                                 const InterfaceChoice& interfaces,
+                                                 const WaitLimit& limit);
   // Returns the secret of the job, ready for connections. The first call reads it from the
-  // descriptor, and waits for it until the deadline; later calls return the same. Errors: kFixCall
-  // (no descriptor, or not 32 bytes), kStop.
-  Result<std::shared_ptr<const TlsContext>> tls(int secret_descriptor, TimePoint deadline);
+  // descriptor, for which it waits until the deadline, or from the file. Later calls return the
+  // same. Errors: kFixCall (no descriptor and no file, or not 32 bytes), kStop.
+  Result<std::shared_ptr<const TlsContext>> tls(const Knobs& knobs, TimePoint deadline);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns private memory instead. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
 
  private:
+  // The Store that this process serves at these places, or to which it has a connection; else null.
+  std::shared_ptr<Store> known_job_store(const std::string& places);
+
   struct Parts {
     std::weak_ptr<SharedHeap> heap;
     std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
     std::map<std::string, std::weak_ptr<Store>> job_stores;  // by RemoteStore::Options::places
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
+    std::shared_ptr<Store> served_store;                     // also owned by engines
+    std::string served_places;
   };
 
   Guarded<Parts> parts_;

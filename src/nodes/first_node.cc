@@ -64,7 +64,13 @@ Status FirstNode::listen_at_endpoint(TimePoint now, NodeNews& news) {
     return Status::stop(format_text("node 0 cannot listen at {}: the name is not known: {}",
                                     options_.endpoint.text(), found.status().message()));
   FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
-  FARANDOLE_TRY_ASSIGN(auto addresses, own_addresses(options_.endpoint, *found, of_host));
+  FARANDOLE_TRY_ASSIGN(auto addresses, own_addresses(options_.endpoint, *found, of_host, "node 0"));
+  if (is_only_loopback(options_.endpoint, addresses)) {
+    return Status::fix_call(format_text(
+        "node 0 cannot listen at {}: on this host, the name means {}, where other hosts cannot "
+        "reach it; give an address of this host, or correct /etc/hosts",
+        options_.endpoint.text(), addresses.front().ip_text()));
+  }
   const Status opened = open({.addresses = std::move(addresses),
                               .port_first = options_.endpoint.port,
                               .port_last = options_.endpoint.port});

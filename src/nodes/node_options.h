@@ -9,9 +9,9 @@
 
 #include "base/time_point.h"
 #include "farandole/status.h"
+#include "network/tcp/endpoint.h"
 #include "network/tcp/listen_knobs.h"
 #include "network/tcp/socket_address.h"
-#include "nodes/endpoint.h"
 
 namespace farandole {
 

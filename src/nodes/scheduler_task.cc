@@ -1,12 +1,12 @@
 #include "nodes/scheduler_task.h"
 
 #include <array>
-#include <charconv>
 #include <cstdint>
 
 #include "base/format.h"
 #include "base/try.h"
 #include "base/visible_text.h"
+#include "environment/endpoint_variables.h"
 
 namespace farandole {
 namespace {
@@ -17,11 +17,7 @@ struct Row {
   const char* node;
   const char* nodes;
   const char* nodes_on_host = "";  // such as "1", or "1(x2)" in Slurm
-  const char* host_list = "";      // the hosts; the first one is that of node 0
-  const char* host = "";           // the host of node 0
-  const char* port = "";           // a port there
-  const char* job = "";            // a number that differs between jobs
-  const char* part = "";           // a number that differs between the parts of a job
+  EndpointVariables endpoint{};    // of node 0
 };
 
 // The first row applies whose variables for `node` and, if it names one, `nodes` are set. The row
@@ -30,8 +26,7 @@ constexpr std::array<Row, 9> kRows{{
     {.scheduler = "Kubeflow Trainer",
      .node = "PET_NODE_RANK",
      .nodes = "PET_NNODES",
-     .host = "PET_MASTER_ADDR",
-     .port = "PET_MASTER_PORT"},
+     .endpoint = {.host = "PET_MASTER_ADDR", .port = "PET_MASTER_PORT"}},
     {.scheduler = "Open MPI's mpirun",
      .node = "OMPI_COMM_WORLD_RANK",
      .nodes = "OMPI_COMM_WORLD_SIZE",
@@ -47,27 +42,10 @@ constexpr std::array<Row, 9> kRows{{
      .node = "SLURM_NODEID",  // counts in the order of the list, unlike SLURM_PROCID
      .nodes = "SLURM_STEP_NUM_TASKS",
      .nodes_on_host = "SLURM_STEP_TASKS_PER_NODE",
-     .host_list = "SLURM_STEP_NODELIST",
-     .port = "SLURM_STEP_RESV_PORTS",
-     .job = "SLURM_JOB_ID",
-     .part = "SLURM_STEP_ID"},
+     .endpoint = kEndpointOfSlurm},
     {.scheduler = "a job of Kubernetes", .node = "JOB_COMPLETION_INDEX", .nodes = ""},
     {.scheduler = "Volcano", .node = "VC_TASK_INDEX", .nodes = ""},
 }};
-
-// Without a port from the scheduler, jobs take different ports of this range.
-constexpr std::uint64_t kPortFirst = 20000;
-constexpr std::uint64_t kPorts = 10000;
-
-// Reads "2", "2(x3)" and "2,1".
-std::optional<std::uint64_t> leading_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole =
-      rest == text.data() + text.size() || *rest == '(' || *rest == ',' || *rest == '-';
-  if (error != std::errc() || !is_whole || number > INT32_MAX) return std::nullopt;
-  return number;
-}
 
 Result<int> number_of(const Environment& environment, const Row& row, const char* name,
                       int default_number) {
@@ -88,38 +66,7 @@ bool is_pmi_of_srun(const Environment& environment, const Row& row) {
          is_same(row.nodes, "SLURM_STEP_NUM_TASKS");
 }
 
-std::optional<std::string> endpoint_of(const Environment& environment, const Row& row) {
-  std::string host(variable_text(environment, row.host));
-  if (host.empty()) host = first_of_host_list(variable_text(environment, row.host_list));
-  if (host.empty()) return std::nullopt;
-  auto port = leading_number(variable_text(environment, row.port));
-  if (const auto job = leading_number(variable_text(environment, row.job)); job && !port)
-    port = kPortFirst +
-           (*job * 31 + leading_number(variable_text(environment, row.part)).value_or(0)) % kPorts;
-  if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
-  return Endpoint{host, static_cast<std::uint16_t>(*port)}.text();
-}
-
 }  // namespace
-
-std::string first_of_host_list(std::string_view list) {
-  std::string host;
-  bool in_brackets = false;
-  bool skips = false;  // the rest of a bracket
-  for (const char letter : list) {
-    if (letter == '[' || letter == ']') {
-      in_brackets = letter == '[';
-      skips = false;
-    } else if (!in_brackets && letter == ',') {
-      break;
-    } else if (in_brackets && (letter == ',' || letter == '-')) {
-      skips = true;
-    } else if (!skips) {
-      host += letter;
-    }
-  }
-  return host;
-}
 
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment) {
   for (const Row& row : kRows) {
@@ -135,7 +82,7 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
           format_text("{}={} and {}={}: there is no such process; correct them or unset both",
                       row.node, task.node, row.nodes, nodes));
     FARANDOLE_TRY_ASSIGN(task.nodes_on_host, number_of(environment, row, row.nodes_on_host, 1));
-    task.join = endpoint_of(environment, row);
+    task.join = endpoint_of(environment, row.endpoint);
     return std::optional(std::move(task));
   }
   return std::optional<SchedulerTask>();

@@ -37,7 +37,4 @@ struct CompletedWords {
 Result<CompletedWords> complete_node_words(NodeWords words,
                                            const std::optional<SchedulerTask>& task);
 
-// The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
-std::string first_of_host_list(std::string_view list);
-
 }  // namespace farandole

@@ -108,14 +108,6 @@ TEST(SchedulerTaskTest, ImpossibleValuesAreErrors) {
               HasSubstr("SLURM_NODEID=2 and SLURM_STEP_NUM_TASKS=2: there is no such process"));
 }
 
-TEST(SchedulerTaskTest, FirstHostOfAList) {
-  EXPECT_EQ(first_of_host_list("tux003"), "tux003");
-  EXPECT_EQ(first_of_host_list("tux[003-005,7],hen"), "tux003");
-  EXPECT_EQ(first_of_host_list("a[1,3]b[04-09].example"), "a1b04.example");
-  EXPECT_EQ(first_of_host_list("hen,tux[1-2]"), "hen");
-  EXPECT_EQ(first_of_host_list(""), "");
-}
-
 // What the user gives, completed by Slurm's variables.
 class CompletedBySlurm : public ::testing::Test {
  protected:

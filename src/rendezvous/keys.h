@@ -14,6 +14,12 @@
 
 namespace farandole::keys {
 
+// Begins the keys of an engine that shares the Store with other engines.
+inline constexpr const char* kEnginePrefix = "engine/";
+inline std::string engine_prefix(const std::string& rendezvous_id) {
+  return kEnginePrefix + rendezvous_id + "/";
+}
+
 inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
@@ -21,6 +27,9 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
 // A ProcessRecord of the process that has this rank. When that process has ended, another process
 // of its host may take the rank.
 inline std::string process(int rank) { return "process/" + std::to_string(rank); }
+// A text that is the same for ranks that can share a LocalStore. Only in jobs over several hosts
+// that another launcher has started.
+inline std::string place(int rank) { return "place/" + std::to_string(rank); }
 // A counter for each rank: how often the rank has begun to form the job. The new value of the
 // counter is the epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }

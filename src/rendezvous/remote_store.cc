@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/format.h"
@@ -21,26 +20,6 @@ constexpr std::chrono::milliseconds kRoundPauseMax{1000};
 
 std::string name_of_server(const std::string& addresses) {
   return format_text("the process that serves the rendezvous of this job ({})", addresses);
-}
-
-Result<StorePlace> parse_place(const std::string& text) {
-  const auto colon = text.rfind(':');
-  StorePlace place;
-  const auto error = Status::fix_call(format_text(
-      "\"{}\" does not say where the job's rendezvous is; write host:port, with a port from 1 to "
-      "65535, and an IPv6 address in brackets: [fd00::1]:4711",
-      text));
-  if (colon == std::string::npos) return error;
-  place.host = text.substr(0, colon);
-  const bool has_brackets =
-      place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
-  if (has_brackets) place.host = place.host.substr(1, place.host.size() - 2);
-  if (has_brackets != (place.host.find(':') != std::string::npos)) return error;
-  const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data() + colon + 1, end, place.port);
-  if (problem != std::errc() || rest != end || place.port == 0) return error;
-  FARANDOLE_TRY(check_host_name(place.host));
-  return place;
 }
 
 // Waits until the dialer has something to do, or until it is time to check the limit.
@@ -70,11 +49,11 @@ Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
 
 // Looks up all names once, and returns the addresses of those that are known. If no name is known,
 // returns the error of the last one.
-Result<std::vector<SocketAddress>> look_up_all(const std::vector<StorePlace>& places,
+Result<std::vector<SocketAddress>> look_up_all(const std::vector<Endpoint>& places,
                                                const HostLookup& look_up) {
   std::vector<SocketAddress> addresses;
   Status last_error;
-  for (const StorePlace& place : places) {
+  for (const Endpoint& place : places) {
     const auto found = look_up(place.host, place.port);
     if (found.ok())
       addresses.insert(addresses.end(), found->begin(), found->end());
@@ -86,7 +65,7 @@ Result<std::vector<SocketAddress>> look_up_all(const std::vector<StorePlace>& pl
 }
 
 Result<std::unique_ptr<Connection>> try_once(const RemoteStore::Options& options,
-                                             const std::vector<StorePlace>& places,
+                                             const std::vector<Endpoint>& places,
                                              const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(auto addresses, look_up_all(places, options.look_up));
   return dial(options, std::move(addresses), limit);
@@ -94,12 +73,14 @@ Result<std::unique_ptr<Connection>> try_once(const RemoteStore::Options& options
 
 }  // namespace
 
-Result<std::vector<StorePlace>> parse_store_places(const std::string& text) {
-  std::vector<StorePlace> places;
+Result<std::vector<Endpoint>> parse_store_places(const std::string& text) {
+  std::vector<Endpoint> places;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    FARANDOLE_TRY_ASSIGN(auto place, parse_place(text.substr(begin, end - begin)));
-    places.push_back(std::move(place));
+    auto place = Endpoint::parse(text.substr(begin, end - begin));
+    if (!place.ok())
+      return Status::fix_call(format_text("FARANDOLE_JOB_STORE: {}", place.status().message()));
+    places.push_back(*std::move(place));
     begin = end + 1;
   }
   return places;

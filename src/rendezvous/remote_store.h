@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "network/link.h"
+#include "network/tcp/endpoint.h"
 #include "network/tcp/host_name.h"
 #include "network/tcp/tls_session.h"
 #include "rendezvous/store.h"
@@ -21,14 +22,8 @@ inline Link store_link(Party dialer) {
   return {.job = 0, .epoch = 0, .dialer = dialer, .listener = {Role::kLauncher, 0}};
 }
 
-// Where a Store is served.
-struct StorePlace {
-  std::string host;  // a name or an IP address
-  std::uint16_t port = 0;
-};
-
-// Parses "fox:4711,10.0.0.1:4711,[fd00::1]:4711". Errors: kFixCall.
-Result<std::vector<StorePlace>> parse_store_places(const std::string& text);
+// Parses Knobs::job_store, such as "fox:4711,10.0.0.1:4711,[fd00::1]:4711". Errors: kFixCall.
+Result<std::vector<Endpoint>> parse_store_places(const std::string& text);
 
 class RemoteStore final : public Store {
  public:

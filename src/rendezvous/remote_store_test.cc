@@ -88,7 +88,7 @@ TEST(StorePlaces, AreListsOfHostsWithPorts) {
                                   "fd00::1:4711", "[fox]:1", "f ox:1", "fox:1 ,hen:1", "[]:1"})
     EXPECT_EQ(parse_store_places(wrong).status().code(), StatusCode::kFixCall) << wrong;
   EXPECT_THAT(parse_store_places("fox").status().message(),
-              HasSubstr("\"fox\" does not say where the job's rendezvous is; write host:port"));
+              HasSubstr("FARANDOLE_JOB_STORE: \"fox\": the port is missing; write HOST:PORT"));
 }
 
 // The first name is never known, and nothing listens at the second place.

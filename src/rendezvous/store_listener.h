@@ -27,6 +27,8 @@ class StoreListener {
   // could not be accepted.
   std::vector<std::string> serve_ready();
 
+  // For a forked child; see TcpListener.
+  void close_sockets() { listener_->close_sockets(); }
   const std::vector<SocketAddress>& addresses() const { return listener_->addresses(); }
   const TcpListener& tcp() const { return *listener_; }
 

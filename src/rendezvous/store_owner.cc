@@ -18,15 +18,24 @@
 #include "base/thread_setup.h"
 #include "base/try.h"
 #include "rendezvous/keys.h"
+#include "rendezvous/store_client.h"
 
 namespace farandole {
 namespace {
 
-// A named store serves one formation, so its keys have a fixed epoch.
+// A prefix or a named store serves one formation, so its keys have a fixed epoch.
 constexpr std::int64_t kEpoch = 1;
 // How long the owner, when it leaves, waits for the ranks that have not yet read the key
 // `complete`. Ranks read this key at once, unless they are stopped.
 constexpr auto kLeaveLimit = std::chrono::seconds(5);
+constexpr const char* kTooEarly = " before all ranks of the job had met";
+
+// Returns the prefix of a formation's keys; empty if the key does not belong to a formation.
+std::string prefix_of(const std::string& key) {
+  const std::string_view start = keys::kEnginePrefix;
+  const auto end = key.find('/', start.size());
+  return key.starts_with(start) && end != std::string::npos ? key.substr(0, end + 1) : "";
+}
 
 int ms_until(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
@@ -36,19 +45,35 @@ int ms_until(TimePoint deadline) {
 
 }  // namespace
 
-StoreOwner::StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server)
-    : listener_(std::move(listener)),
-      missing_ranks_(members - 1),
-      owner_pid_(::getpid()),
-      server_(std::move(server)) {}
+StoreOwner::StoreOwner(std::unique_ptr<StoreServer> server)
+    : owner_pid_(::getpid()), server_(std::move(server)) {}
 
-Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener listener, int members) {
+Result<std::unique_ptr<StoreOwner>> StoreOwner::create() {
   FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
-  std::unique_ptr<StoreOwner> owner(
-      new StoreOwner(std::move(listener), members, std::move(server)));
+  std::unique_ptr<StoreOwner> owner(new StoreOwner(std::move(server)));
   owner->stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
   if (!owner->stop_event_.valid())
     return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
+  return owner;
+}
+
+Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener listener, int members) {
+  FARANDOLE_TRY_ASSIGN(auto owner, create());
+  owner->listener_ = std::move(listener);
+  owner->missing_ranks_ = members - 1;
+  return owner;
+}
+
+Result<std::unique_ptr<StoreOwner>> StoreOwner::open(std::shared_ptr<const TlsContext> context,
+                                                     const ListenOptions& options) {
+  FARANDOLE_TRY_ASSIGN(auto owner, create());
+  owner->context_ = std::move(context);
+  FARANDOLE_TRY_ASSIGN(owner->host_listener_,
+                       StoreListener::open(*owner->context_, options, *owner->server_));
+  owner->server_->watch_ends(
+      [self = owner.get()](const std::string& client, const std::vector<std::string>& keys) {
+        self->fail_formations_of(client, keys);
+      });
   return owner;
 }
 
@@ -64,7 +89,8 @@ Status StoreOwner::start() {
 
 StoreOwner::~StoreOwner() {
   if (owner_pid_ != ::getpid()) {
-    listener_.close();
+    if (listener_) listener_->close();
+    if (host_listener_) host_listener_.release()->close_sockets();
     (void)thread_.release();
     (void)server_.release();  // the thread, which does not exist here, may have been changing it
     return;
@@ -90,15 +116,19 @@ void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1. Descriptors that cannot be sent now are tried again after a
   // moment. Their sockets have room, so waiting for the server's readiness would be a busy loop.
   const bool retries = server_->has_unsent_descriptors();
-  std::array<pollfd, 3> entries{pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
-                                pollfd{listener_.descriptor().get(), POLLIN, 0},
-                                pollfd{stop_requested_ ? -1 : stop_event_.get(), POLLIN, 0}};
+  std::array<pollfd, 4> entries{
+      pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
+      pollfd{listener_ ? listener_->descriptor().get() : -1, POLLIN, 0},
+      pollfd{stop_requested_ ? -1 : stop_event_.get(), POLLIN, 0},
+      pollfd{host_listener_ ? host_listener_->readiness() : -1, POLLIN, 0}};
   int limit_ms = stop_requested_ ? ms_until(leave_deadline_) : -1;
   if (retries) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
-  for (std::string& line : server_->serve_ready())
-    if (failure_.empty()) failure_ = line + " before all ranks of the job had met";
+  // Lines about clients that could not be accepted have no reader here; those clients get errors.
+  if (entries[3].revents != 0) (void)host_listener_->serve_ready();
+  for (const std::string& line : server_->serve_ready())
+    if (listener_ && failure_.empty()) failure_ = line + kTooEarly;
   report_failure();
   if (entries[2].revents == 0) return;
   stop_requested_ = true;
@@ -121,11 +151,11 @@ void StoreOwner::accept_all() {
     }
     --missing_ranks_;
   }
-  listener_.close();
+  listener_->close();
 }
 
 Status StoreOwner::accept_one() {
-  FARANDOLE_TRY_ASSIGN(auto client, listener_.accept());
+  FARANDOLE_TRY_ASSIGN(auto client, listener_->accept());
   const std::string name = "process " + std::to_string(client.process);
   return server_->adopt_client(name, std::move(client.socket));
 }
@@ -140,8 +170,37 @@ void StoreOwner::report_failure() {
   (void)server_->set(keys::complete(kEpoch), writer.take());
 }
 
-bool StoreOwner::in_formation() const { return server_->has_key_under(keys::in_epoch(kEpoch, "")); }
+// A client that has ended cannot take part any more in the formations in which it has set keys.
+void StoreOwner::fail_formations_of(const std::string& client,
+                                    const std::vector<std::string>& keys) {
+  ByteWriter writer;
+  writer.put_text(client + " has ended" + kTooEarly);
+  const Bytes failure = writer.take();
+  for (const std::string& key : keys)
+    if (const auto prefix = prefix_of(key); !prefix.empty())
+      (void)server_->set(prefix + keys::complete(kEpoch), failure);  // keeps an earlier result
+}
+
+bool StoreOwner::in_formation() const {
+  return server_->has_key_under(listener_ ? keys::in_epoch(kEpoch, "") : keys::kEnginePrefix);
+}
 
 bool StoreOwner::may_leave() const { return server_->clients() == 0 || !in_formation(); }
+
+Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner> owner) {
+  // C++ destroys members in reverse order. So the client is destroyed first, and the owner does not
+  // wait for it.
+  struct OwnerAndClient {
+    std::unique_ptr<StoreOwner> owner;
+    std::unique_ptr<StoreClient> client;
+  };
+  FARANDOLE_TRY_ASSIGN(Descriptor own_client, owner->own_client());
+  FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own_client)));
+  FARANDOLE_TRY(owner->start());
+  // A shared_ptr, so that the returned Store keeps both parts alive. It has no other owner.
+  auto held = std::make_shared<OwnerAndClient>(std::move(owner),
+                                               StoreClient::from_socket(std::move(socket)));
+  return std::shared_ptr<LocalStore>(held, held->client.get());
+}
 
 }  // namespace farandole

@@ -1,17 +1,22 @@
-// StoreOwner: serves the Store of a job inside one of its members, for jobs that another launcher
+// StoreOwner: serves a Store of a job inside one of its members, for jobs that another launcher
 // started. It is a StoreServer with a thread of its own and a listening socket to which the other
-// ranks connect.
+// ranks connect: those of this host, or those of all hosts.
 #pragma once
 
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "network/tcp/tls_session.h"
+#include "rendezvous/local_store.h"
+#include "rendezvous/store_listener.h"
 #include "rendezvous/store_server.h"
 #include "transport/unix_listener.h"
 
@@ -19,8 +24,12 @@ namespace farandole {
 
 class StoreOwner {
  public:
-  // For a formation of `members` processes, including this one. Errors: kStop.
+  // For one formation of `members` processes of this host, including this one. Errors: kStop.
   static Result<std::unique_ptr<StoreOwner>> open(UnixListener listener, int members);
+  // For all formations of a job over several hosts. Each of them has its own prefix (see
+  // PrefixedStore). `options` have the addresses and the port. Errors: as TcpListener::open().
+  static Result<std::unique_ptr<StoreOwner>> open(std::shared_ptr<const TlsContext> context,
+                                                  const ListenOptions& options);
   // Waits, a few seconds at most, until a formation that has begun is over. In a forked child, it
   // only closes the listening socket.
   ~StoreOwner();
@@ -34,26 +43,34 @@ class StoreOwner {
   Status start();
 
  private:
-  StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server);
+  explicit StoreOwner(std::unique_ptr<StoreServer> server);
+  static Result<std::unique_ptr<StoreOwner>> create();
   void serve();
   void serve_once();
   void accept_all();
   Status accept_one();
   void report_failure();
+  void fail_formations_of(const std::string& client, const std::vector<std::string>& keys);
   bool in_formation() const;
   bool may_leave() const;
 
-  UnixListener listener_;
-  int missing_ranks_;  // how many ranks have not connected yet
+  std::optional<UnixListener> listener_;       // for the ranks of this host
+  int missing_ranks_ = 0;                      // how many of them have not connected yet
+  std::shared_ptr<const TlsContext> context_;  // also owned by connections of the process
   pid_t owner_pid_;
-  std::string failure_;      // why the formation fails; empty if it does not
-  bool has_result_ = false;  // the formation has succeeded or failed
+  std::string failure_;      // why the one formation fails; empty if it does not
+  bool has_result_ = false;  // that formation has succeeded or failed
   std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts
   Descriptor stop_event_;
   bool stop_requested_ = false;
   TimePoint leave_deadline_{};  // the destructor waits until then
   // A forked child does not touch it, because the thread does not exist there.
   std::unique_ptr<std::thread> thread_;
 };
+
+// Starts the owner, and returns a Store for this process itself. The Store keeps the owner; when it
+// is destroyed, it waits for the other ranks as ~StoreOwner() does. Errors: kStop.
+Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner> owner);
 
 }  // namespace farandole

@@ -159,6 +159,7 @@ void StoreServer::serve(std::uint64_t id, StoreRequest request,
   switch (request.kind) {
     case StoreRequestKind::kSet:
       answer.status = table_.set(key, LocalValue{std::move(request.value), std::move(descriptors)});
+      if (end_watcher_ && answer.status.ok()) remember_key(clients_.at(id), key);
       reply(id, answer, {});
       return answer_waiters(key);
     case StoreRequestKind::kAdd: {
@@ -302,8 +303,23 @@ void StoreServer::update_interest(std::uint64_t id, Client& client) {
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
 }
 
+// Forgets keys that were removed, so that the list stays short however often a job forms.
+void StoreServer::remember_key(Client& client, const std::string& key) const {
+  constexpr std::size_t kKeptKeys = 64;
+  if (client.keys.size() >= kKeptKeys) keep_existing(client.keys);
+  client.keys.push_back(key);
+}
+
+void StoreServer::keep_existing(std::vector<std::string>& keys) const {
+  std::erase_if(keys, [&](const std::string& key) {
+    const auto found = table_.find(key);
+    return found.ok() && *found == nullptr;
+  });
+}
+
 std::vector<std::string> StoreServer::drop_closed() {
   std::vector<std::string> complaints;
+  std::vector<std::pair<std::string, std::vector<std::string>>> ended;
   for (auto entry = clients_.begin(); entry != clients_.end();) {
     if (!entry->second.gone) {
       ++entry;
@@ -318,7 +334,12 @@ std::vector<std::string> StoreServer::drop_closed() {
     // Remove the socket from epoll explicitly: closing it does not remove it if a child that is
     // just being started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.channel->descriptor(), nullptr);
+    if (end_watcher_) ended.emplace_back(entry->second.name, std::move(entry->second.keys));
     entry = clients_.erase(entry);
+  }
+  for (auto& [name, keys] : ended) {
+    keep_existing(keys);
+    end_watcher_(name, keys);
   }
   return complaints;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -44,6 +45,13 @@ class StoreServer {
   // The same for a text.
   std::optional<std::string> text_at(const std::string& key) const;
 
+  // Called when a client's connection has ended, with the client's name and those keys that the
+  // client has set and that still exist.
+  using EndWatcher =
+      std::function<void(const std::string& client, const std::vector<std::string>& keys)>;
+  // Call it before the first client comes.
+  void watch_ends(EndWatcher watcher) { end_watcher_ = std::move(watcher); }
+
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
   // Serves all requests that have come, without blocking. Returns a line for every client that was
@@ -67,7 +75,8 @@ class StoreServer {
     std::size_t outbox_bytes = 0;
     std::size_t waits = 0;
     bool connected_by_itself = false;
-    std::uint32_t interest = 0;  // what epoll waits for
+    std::vector<std::string> keys{};  // that it has set; only for the watcher of ends
+    std::uint32_t interest = 0;       // what epoll waits for
     bool gone = false;
     std::string complaint;
   };
@@ -94,8 +103,11 @@ class StoreServer {
   static void flush(Client& client);
   void update_interest(std::uint64_t id, Client& client);
   std::vector<std::string> drop_closed();
+  void remember_key(Client& client, const std::string& key) const;
+  void keep_existing(std::vector<std::string>& keys) const;
 
   std::string name_;
+  EndWatcher end_watcher_;
   Descriptor epoll_;
   StoreTable table_;
   std::uint64_t next_client_ = 0;

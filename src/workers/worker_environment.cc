@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <map>
 
-#include "base/foreign_launcher.h"
+#include "environment/foreign_launcher.h"
 
 namespace farandole {
 namespace {

@@ -66,7 +66,7 @@ def short() -> None:
     group = engine.add_group([1])
     engine.remove_group(group)
     take(wait_for(core.barrier("", 0)))
-    print(f"result {digest.hexdigest()}", flush=True)
+    os.write(1, f"result {digest.hexdigest()}\n".encode())  # at once, beside other ranks
 
 
 def endless() -> None:

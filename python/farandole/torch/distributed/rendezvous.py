@@ -90,7 +90,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     if _has_our_launcher():
         _join(lifecycle.init)
     else:
-        _join(lambda: _init_on_one_host(store, rank, size))
+        _join(lambda: _init_without_our_launcher(store, rank, size))
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
         _shared.groups += 1
         _shared.served = store
@@ -106,7 +106,7 @@ def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
     counts within the ranks of this store."""
     text, elsewhere = _agreed_rendezvous_id(store, rank, size)
     if not _has_our_launcher():
-        _check_one_host(elsewhere)
+        _check_secret(elsewhere)
     return lifecycle.join_some_ranks(text, rank, size, on_one_host=not elsewhere)
 
 
@@ -114,18 +114,19 @@ def _has_our_launcher() -> bool:
     return "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ
 
 
-def _init_on_one_host(store: dist.Store, rank: int, size: int) -> None:
+def _init_without_our_launcher(store: dist.Store, rank: int, size: int) -> None:
     text, elsewhere = _agreed_rendezvous_id(store, rank, size)
-    _check_one_host(elsewhere)
-    lifecycle.init_with_rendezvous_id(text, rank, size)
+    _check_secret(elsewhere)
+    lifecycle.init_with_rendezvous_id(text, rank, size, on_one_host=not elsewhere)
 
 
-def _check_one_host(elsewhere: Sequence[int]) -> None:
-    if elsewhere:
+def _check_secret(elsewhere: Sequence[int]) -> None:
+    if elsewhere and not os.environ.get("FARANDOLE_SECRET"):
         raise CallError(
-            f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
-            "host or in another network namespace: start the job with `farandole run --join`, or "
-            "start all ranks on one host"
+            f"ranks {', '.join(map(str, elsewhere))} are on another host, or in another network "
+            "namespace, than rank 0, so the ranks need a secret: make a file with `farandole "
+            "secret FILE`, which all hosts can read, and set FARANDOLE_SECRET=FILE for all ranks; "
+            "or start the job with `farandole run`, or all ranks on one host"
         )
 
 

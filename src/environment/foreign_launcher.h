@@ -20,13 +20,22 @@ inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 
 struct ForeignJob {
   RankTopology topology;
-  // the same text on all ranks of the job, and different from every other job's
+  // The same text on all ranks of the job. On one host, it is different from every other job's.
   std::string rendezvous_id;
+  bool is_on_several_hosts = false;
+  // If there are several hosts: "host:port", where rank 0 serves the Store of the job. Empty if the
+  // launcher does not give it.
+  std::string job_store;
 };
 
+// The name of Knobs::secret_file in the environment.
+inline constexpr const char* kSecretFileVariable = "FARANDOLE_SECRET";
+
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
-// like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
-// the job spans several hosts, or if no variable distinguishes it from other jobs.
+// like getenv; an empty value counts as not set. If the launcher does not say on how many hosts the
+// ranks are, a value of FARANDOLE_SECRET means that there are several. Errors: kFixCall if the
+// numbers make no sense, if no variable distinguishes the job from other jobs of its host, or if
+// the job is on several hosts and has no FARANDOLE_SECRET.
 Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment);
 
 }  // namespace farandole

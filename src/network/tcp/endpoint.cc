@@ -1,4 +1,4 @@
-#include "nodes/endpoint.h"
+#include "network/tcp/endpoint.h"
 
 #include <algorithm>
 #include <charconv>
@@ -41,8 +41,8 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
     return wrong("the port must be a number from 1 to 65535");
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
-  if (!bracketed && host.find(':') != std::string_view::npos)
-    return wrong("an IPv6 address needs brackets");
+  if (bracketed != (host.find(':') != std::string_view::npos))
+    return wrong("an IPv6 address needs brackets, and only an IPv6 address has them");
   endpoint.host = host;
   if (!check_host_name(endpoint.host).ok())
     return wrong("the part before the port is neither a host name nor an IP address");
@@ -54,26 +54,25 @@ std::string Endpoint::text() const {
   return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
+bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found) {
+  const bool is_name = !SocketAddress::parse_ip(endpoint.host).ok();
+  return is_name && endpoint.host != "localhost" &&
+         std::ranges::all_of(found, [](const auto& address) { return address.is_loopback(); });
+}
+
 Result<std::vector<SocketAddress>> own_addresses(const Endpoint& endpoint,
                                                  const std::vector<SocketAddress>& found,
-                                                 const std::vector<InterfaceAddress>& of_host) {
+                                                 const std::vector<InterfaceAddress>& of_host,
+                                                 std::string_view listener) {
   std::vector<SocketAddress> own;
   for (const SocketAddress& address : found)
     if (is_of_host(address, of_host) && std::ranges::find(own, address) == own.end())
       own.push_back(address);
-  if (own.empty())
-    return Status::fix_call(format_text(
-        "node 0 cannot listen at {}: {} is not an address of this host (see `ip address`); start "
-        "node 0 on the host of the endpoint",
-        endpoint.text(), list_of(found)));
-  const bool is_name = !SocketAddress::parse_ip(endpoint.host).ok();
-  if (is_name && endpoint.host != "localhost" &&
-      std::ranges::all_of(own, [](const auto& address) { return address.is_loopback(); }))
-    return Status::fix_call(format_text(
-        "node 0 cannot listen at {}: on this host, the name means {}, where other hosts cannot "
-        "reach it; give an address of this host, or correct /etc/hosts",
-        endpoint.text(), list_of(own)));
-  return own;
+  if (!own.empty()) return own;
+  return Status::fix_call(format_text(
+      "{0} cannot listen at {1}: {2} is not an address of this host (see `ip address`); the "
+      "endpoint must be on the host of {0}",
+      listener, endpoint.text(), list_of(found)));
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "nodes/endpoint.h"
+#include "network/tcp/endpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +29,7 @@ TEST(Endpoint, SaysWhatIsWrong) {
   EXPECT_THAT(error_of("node0:65536").message(), HasSubstr("a number from 1 to 65535"));
   EXPECT_THAT(error_of("node0:80x").message(), HasSubstr("a number from 1 to 65535"));
   EXPECT_THAT(error_of("fd00::1:4711").message(), HasSubstr("needs brackets"));
+  EXPECT_THAT(error_of("[node0]:4711").message(), HasSubstr("only an IPv6 address has them"));
   EXPECT_THAT(error_of("no de:4711").message(), HasSubstr("neither a host name"));
   EXPECT_THAT(error_of(":4711").message(), HasSubstr("neither a host name"));
   EXPECT_THAT(error_of("").message(), HasSubstr("[fd00::1]:4711"));
@@ -40,19 +41,20 @@ TEST(Endpoint, ListensAtItsOwnAddressesOnly) {
   const Endpoint endpoint{"node0", 4711};
   const auto own = own_addresses(
       endpoint, {address("10.0.0.1:4711"), address("[fd00::1]:4711"), address("10.0.0.9:4711")},
-      host);
+      host, "node 0");
   ASSERT_TRUE(own.ok()) << own.status().message();
   EXPECT_EQ(*own, (std::vector{address("10.0.0.1:4711"), address("[fd00::1]:4711")}));
-  const auto none = own_addresses(endpoint, {address("10.0.0.9:4711")}, host);
+  const auto none = own_addresses(endpoint, {address("10.0.0.9:4711")}, host, "node 0");
   EXPECT_THAT(none.status().message(), HasSubstr("10.0.0.9 is not an address of this host"));
+  EXPECT_THAT(none.status().message(), HasSubstr("must be on the host of node 0"));
 }
 
-TEST(Endpoint, RejectsNamesThatLeadOnlyToLoopback) {
+TEST(Endpoint, KnowsNamesThatLeadOnlyToLoopback) {
   const std::vector<SocketAddress> loopback{address("127.0.1.1:4711")};
-  const auto named = own_addresses({"node0", 4711}, loopback, {});
-  EXPECT_THAT(named.status().message(), HasSubstr("the name means 127.0.1.1"));
-  EXPECT_TRUE(own_addresses({"localhost", 4711}, loopback, {}).ok());
-  EXPECT_TRUE(own_addresses({"127.0.1.1", 4711}, loopback, {}).ok());
+  EXPECT_TRUE(is_only_loopback({"node0", 4711}, loopback));
+  EXPECT_FALSE(is_only_loopback({"localhost", 4711}, loopback));
+  EXPECT_FALSE(is_only_loopback({"127.0.1.1", 4711}, loopback));
+  EXPECT_FALSE(is_only_loopback({"node0", 4711}, {loopback.front(), address("10.0.0.1:4711")}));
 }
 
 }  // namespace

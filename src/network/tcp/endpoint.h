@@ -1,4 +1,4 @@
-// Endpoint: the host and port at which the launchers of a job's nodes meet, as users write it.
+// Endpoint: the host and port at which the launchers or the ranks of a job meet, as users write it.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,16 @@ struct Endpoint {
   std::string text() const;  // what parse() reads
 };
 
+// Whether the endpoint is a name other than localhost that leads only to loopback addresses, where
+// other hosts cannot reach us. Debian's /etc/hosts often has such a line for the host's own name.
+bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found);
+
 // `found` are the addresses of the endpoint's host. Returns those that belong to this host. A pure
-// function. Errors: kFixCall if there is none, or if a name other than localhost leads only to
-// loopback addresses, where other hosts cannot reach us.
+// function. `listener` is the name of this process in errors ("node 0"). Errors: kFixCall if there
+// is none.
 Result<std::vector<SocketAddress>> own_addresses(const Endpoint& endpoint,
                                                  const std::vector<SocketAddress>& found,
-                                                 const std::vector<InterfaceAddress>& of_host);
+                                                 const std::vector<InterfaceAddress>& of_host,
+                                                 std::string_view listener);
 
 }  // namespace farandole

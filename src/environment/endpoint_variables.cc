@@ -1,0 +1,59 @@
+#include "environment/endpoint_variables.h"
+
+#include <charconv>
+
+#include "base/format.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::uint64_t kPortFirst = 20000;
+constexpr std::uint64_t kPorts = 10000;
+
+}  // namespace
+
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole =
+      rest == text.data() + text.size() || *rest == '(' || *rest == ',' || *rest == '-';
+  if (error != std::errc() || !is_whole || number > INT32_MAX) return std::nullopt;
+  return number;
+}
+
+std::optional<std::string> endpoint_of(const Environment& environment,
+                                       const EndpointVariables& variables) {
+  const auto number = [&](const char* name) {
+    return leading_number(variable_text(environment, name));
+  };
+  std::string host(variable_text(environment, variables.host));
+  if (host.empty()) host = first_of_host_list(variable_text(environment, variables.host_list));
+  if (host.empty()) return std::nullopt;
+  auto port = number(variables.port);
+  if (const auto job = number(variables.job); job && !port)
+    port = kPortFirst + (*job * 31 + number(variables.part).value_or(0)) % kPorts;
+  if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", *port);
+}
+
+std::string first_of_host_list(std::string_view list) {
+  std::string host;
+  bool in_brackets = false;
+  bool skips = false;  // the rest of a bracket
+  for (const char letter : list) {
+    if (letter == '[' || letter == ']') {
+      in_brackets = letter == '[';
+      skips = false;
+    } else if (!in_brackets && letter == ',') {
+      break;
+    } else if (in_brackets && (letter == ',' || letter == '-')) {
+      skips = true;
+    } else if (!skips) {
+      host += letter;
+    }
+  }
+  return host;
+}
+
+}  // namespace farandole

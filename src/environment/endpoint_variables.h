@@ -1,0 +1,41 @@
+// Endpoint variables: where the first process of a job can be reached, as schedulers and launchers
+// say it in the environment. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/knobs.h"
+
+namespace farandole {
+
+// The names of the variables; an empty name if the launcher sets none.
+struct EndpointVariables {
+  const char* host_list = "";  // the hosts, as Slurm writes them; the first one counts
+  const char* host = "";       // or that host alone
+  const char* port = "";       // a port there
+  // Numbers that differ between jobs, and between the parts or attempts of a job. Without a port,
+  // they give a port from 20000 to 29999, so that jobs take different ports.
+  const char* job = "";
+  const char* part = "";
+};
+
+inline constexpr EndpointVariables kEndpointOfSlurm{.host_list = "SLURM_STEP_NODELIST",
+                                                    .port = "SLURM_STEP_RESV_PORTS",
+                                                    .job = "SLURM_JOB_ID",
+                                                    .part = "SLURM_STEP_ID"};
+
+// Returns "host:port", or empty if the variables do not give it. `environment` answers like getenv.
+std::optional<std::string> endpoint_of(const Environment& environment,
+                                       const EndpointVariables& variables);
+
+// The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
+std::string first_of_host_list(std::string_view list);
+
+// Reads "2", and the first number of "2(x3)", "2,1" and "2-4", as Slurm writes lists. Empty if the
+// text is something else, or the number is above INT32_MAX.
+std::optional<std::uint64_t> leading_number(std::string_view text);
+
+}  // namespace farandole

@@ -1,0 +1,250 @@
+#include "environment/foreign_launcher.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <string_view>
+
+#include "base/digest.h"
+#include "base/format.h"
+#include "base/try.h"
+#include "environment/endpoint_variables.h"
+
+namespace farandole {
+namespace {
+
+// The environment variables that a launcher sets; an empty name if it sets none.
+struct Launcher {
+  std::string_view name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  // Variables that differ between the jobs of a user, and are the same on all ranks. The rendezvous
+  // id contains those that are set.
+  std::array<const char*, 4> job;
+  const char* job_of_host = "";  // the same, but it may differ between the hosts of a job
+  // The variable with the descriptor of a socket to the launcher's process on this host. Such a
+  // process starts one job only.
+  const char* socket = nullptr;
+  const char* hosts = "";        // how many hosts there are
+  EndpointVariables endpoint{};  // of rank 0
+  // Whether `farandole run` also sets this launcher's variables, for other libraries. Then the
+  // environment variable kTorchrunJobVariable has the value kOwnTorchrunJob.
+  bool is_imitated = false;
+};
+
+// The first launcher whose rank and size variables are set is taken. srun may start the other
+// launchers, but they hardly ever start srun, so srun comes last.
+constexpr std::array<Launcher, 6> kLaunchers = {{
+    {.name = "torchrun",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_size = "LOCAL_WORLD_SIZE",
+     .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJobVariable, "TORCHELASTIC_RESTART_COUNT"},
+     // torch.distributed itself uses MASTER_PORT.
+     .endpoint = {.host = "MASTER_ADDR",
+                  .job = "MASTER_PORT",
+                  .part = "TORCHELASTIC_RESTART_COUNT"},
+     .is_imitated = true},
+    {.name = "Open MPI's mpirun",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
+     .job_of_host = "PMIX_SERVER_TMPDIR"},
+    {.name = "MPICH's mpiexec",
+     .rank = "PMI_RANK",
+     .size = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_size = "MPI_LOCALNRANKS",
+     .job = {"PMI_JOBID", "", "", ""},
+     .job_of_host = "PMI_PORT",
+     .socket = "PMI_FD"},
+    {.name = "jsrun",
+     .rank = "JSM_NAMESPACE_RANK",
+     .size = "JSM_NAMESPACE_SIZE",
+     .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
+     .local_size = "JSM_NAMESPACE_LOCAL_SIZE",
+     .job = {"LSB_JOBID", "", "", ""}},
+    {.name = "Flux",
+     .rank = "FLUX_TASK_RANK",
+     .size = "FLUX_JOB_SIZE",
+     .local_rank = "FLUX_TASK_LOCAL_ID",
+     .local_size = "",
+     .job = {"FLUX_JOB_ID", "", "", ""},
+     .hosts = "FLUX_JOB_NNODES"},
+    {.name = "srun",
+     .rank = "SLURM_PROCID",
+     .size = "SLURM_STEP_NUM_TASKS",
+     .local_rank = "SLURM_LOCALID",
+     .local_size = "SLURM_STEP_TASKS_PER_NODE",
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""},
+     .hosts = "SLURM_STEP_NUM_NODES",
+     .endpoint = kEndpointOfSlurm},
+}};
+
+// With some values of its option --mpi, srun sets the variables of PMI, too.
+bool is_pmi_of_srun(const Environment& environment, const Launcher& launcher) {
+  const auto is_same = [&](const char* name, const char* of_slurm) {
+    return variable_text(environment, name) == variable_text(environment, of_slurm);
+  };
+  return launcher.rank == std::string_view("PMI_RANK") && is_same(launcher.rank, "SLURM_PROCID") &&
+         is_same(launcher.size, "SLURM_STEP_NUM_TASKS");
+}
+
+bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
+  if (variable_text(environment, launcher.rank).empty() ||
+      variable_text(environment, launcher.size).empty() || is_pmi_of_srun(environment, launcher))
+    return false;
+  return !launcher.is_imitated ||
+         variable_text(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
+}
+
+// Returns −1 if the variable is not set.
+Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name) {
+  const std::string_view text = variable_text(environment, name);
+  if (text.empty()) return -1;
+  if (const auto number = leading_number(text)) return static_cast<int>(*number);
+  return Status::fix_call(
+      format_text("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,
+                  launcher.name));
+}
+
+Result<RankTopology> topology_of(const Environment& environment, const Launcher& launcher) {
+  RankTopology topology;
+  FARANDOLE_TRY_ASSIGN(topology.rank, number_of(environment, launcher, launcher.rank));
+  FARANDOLE_TRY_ASSIGN(topology.size, number_of(environment, launcher, launcher.size));
+  FARANDOLE_TRY_ASSIGN(topology.local_rank, number_of(environment, launcher, launcher.local_rank));
+  FARANDOLE_TRY_ASSIGN(topology.local_size, number_of(environment, launcher, launcher.local_size));
+  if (topology.size >= 1 && topology.rank < topology.size) return topology;
+  return Status::fix_call(
+      format_text("{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
+                  "to run alone.",
+                  launcher.rank, topology.rank, launcher.size, topology.size, launcher.name));
+}
+
+bool has_secret(const Environment& environment) {
+  return !variable_text(environment, kSecretFileVariable).empty();
+}
+
+Result<bool> is_on_several_hosts(const Environment& environment, const Launcher& launcher,
+                                 const RankTopology& topology) {
+  FARANDOLE_TRY_ASSIGN(const int hosts, number_of(environment, launcher, launcher.hosts));
+  const bool has_local_size = topology.local_size >= 0;
+  const bool others_are_elsewhere = has_local_size && topology.local_size != topology.size;
+  if (hosts >= 0 && has_local_size && others_are_elsewhere != (hosts > 1)) {
+    return Status::fix_call(format_text(
+        "{} says that the {} ranks are on {} host{}, but {} says that {} of them are on one host; "
+        "correct one of the variables, or unset both",
+        launcher.hosts, topology.size, hosts, hosts == 1 ? "" : "s", launcher.local_size,
+        topology.local_size));
+  }
+  if (hosts >= 0) return hosts > 1;
+  if (has_local_size) return others_are_elsewhere;
+  if (topology.local_rank >= 0 && topology.local_rank != topology.rank) return true;
+  return has_secret(environment);
+}
+
+// On one host, the local numbers are the global ones. In a list such as "2(x3),1", the first number
+// says nothing about this host.
+void correct_local_numbers(const Environment& environment, const Launcher& launcher,
+                           ForeignJob& job) {
+  RankTopology& topology = job.topology;
+  if (!job.is_on_several_hosts) {
+    topology.local_rank = topology.rank;
+    topology.local_size = topology.size;
+  } else if (variable_text(environment, launcher.local_size).find_first_of("(,") !=
+             std::string_view::npos) {
+    topology.local_size = -1;
+  }
+}
+
+Status check_secret(const Environment& environment, const Launcher& launcher,
+                    const ForeignJob& job) {
+  if (has_secret(environment)) return {};
+  return Status::fix_call(format_text(
+      "{} has started rank {} of {}, and not all ranks are on this host. Over several hosts, the "
+      "ranks need a secret: make a file with `farandole secret FILE`, which all hosts can read, "
+      "and set {}=FILE for all ranks; or start all ranks on one host",
+      launcher.name, job.topology.rank, job.topology.size, kSecretFileVariable));
+}
+
+// Empty if the descriptor is not a Unix socket.
+std::string peer_process(std::string_view descriptor) {
+  ucred peer{};
+  socklen_t bytes = sizeof(peer);
+  const auto number = leading_number(descriptor);
+  if (!number ||
+      ::getsockopt(static_cast<int>(*number), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+    return {};
+  return format_text("\nprocess={}", peer.pid);
+}
+
+struct JobVariables {
+  std::string found;       // a line for each variable that is set
+  std::string looked_for;  // the names of all
+};
+
+JobVariables job_variables(const Environment& environment, const Launcher& launcher,
+                           bool is_on_several_hosts) {
+  JobVariables variables;
+  const auto add = [&](const char* name) {
+    if (*name == '\0') return;
+    variables.looked_for.append(variables.looked_for.empty() ? "" : ", ").append(name);
+    const std::string_view text = variable_text(environment, name);
+    if (!text.empty()) variables.found.append(format_text("\n{}={}", name, text));
+  };
+  for (const char* const name : launcher.job) add(name);
+  if (is_on_several_hosts) return variables;
+  add(launcher.job_of_host);
+  if (launcher.socket != nullptr) {
+    variables.looked_for.append(", ").append(launcher.socket);
+    variables.found.append(peer_process(variable_text(environment, launcher.socket)));
+  }
+  return variables;
+}
+
+// Over several hosts, the secret and the place of the Store also distinguish jobs.
+Result<std::string> rendezvous_id_of(const Environment& environment, const Launcher& launcher,
+                                     bool is_on_several_hosts) {
+  const auto variables = job_variables(environment, launcher, is_on_several_hosts);
+  std::string id = format_text("{}{}", launcher.name, variables.found);
+  if (is_on_several_hosts) {
+    Digest digest;
+    digest.add(id);
+    return format_text("{:016x}", digest.value());  // it begins keys, so it must be short
+  }
+  if (!variables.found.empty()) return id;
+  return Status::fix_call(format_text(
+      "{} and {} are set, as by {}, but no variable that distinguishes this job from other jobs "
+      "(one of {}): start the job with `farandole run`, or unset both to run alone",
+      launcher.rank, launcher.size, launcher.name, variables.looked_for));
+}
+
+}  // namespace
+
+Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (!has_started_this_process(environment, launcher)) continue;
+    ForeignJob job;
+    FARANDOLE_TRY_ASSIGN(job.topology, topology_of(environment, launcher));
+    if (job.topology.size > 1) {
+      FARANDOLE_TRY_ASSIGN(job.is_on_several_hosts,
+                           is_on_several_hosts(environment, launcher, job.topology));
+      FARANDOLE_TRY_ASSIGN(job.rendezvous_id,
+                           rendezvous_id_of(environment, launcher, job.is_on_several_hosts));
+    }
+    if (job.is_on_several_hosts) {
+      FARANDOLE_TRY(check_secret(environment, launcher, job));
+      job.job_store = endpoint_of(environment, launcher.endpoint).value_or("");
+    }
+    correct_local_numbers(environment, launcher, job);
+    return std::optional(std::move(job));
+  }
+  return std::optional<ForeignJob>();
+}
+
+}  // namespace farandole

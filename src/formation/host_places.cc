@@ -1,0 +1,80 @@
+#include "formation/host_places.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/rank_names.h"
+#include "base/try.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+// This formation is the first one that uses these keys.
+constexpr std::int64_t kEpoch = 1;
+
+std::vector<std::string> place_keys(int size) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size; ++rank) keys.push_back(keys::place(rank));
+  return keys;
+}
+
+Status missing_error(const StoreValues& places) {
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < places.size(); ++rank)
+    if (!places[rank]) missing.push_back(static_cast<int>(rank));
+  return Status::rebuild_group(format_text(
+      "{} did not come to the rendezvous of the job in time: has the launcher started all {} "
+      "ranks, "
+      "with the same FARANDOLE_JOB_STORE and FARANDOLE_SECRET, and does each call init()? A slow "
+      "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
+      name_ranks(missing), places.size()));
+}
+
+}  // namespace
+
+std::string own_place() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> network{};
+  const auto length = ::readlink("/proc/self/ns/net", network.data(), network.size() - 1);
+  return format_text("{} {} {}", boot, length > 0 ? network.data() : "?", ::getuid());
+}
+
+Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
+                           const WaitLimit& limit) {
+  ByteWriter writer;
+  writer.put_text(place);
+  const Status published = store.set(keys::place(rank), writer.take());
+  if (published.code() == StatusCode::kFixCall) {
+    return Status::fix_call(format_text(
+        "two processes have rank {} of {}; give each its own rank, in RANK or the variable of the "
+        "launcher that you use",
+        rank, size));
+  }
+  FARANDOLE_TRY(published);
+  auto places = store.wait_for_all(place_keys(size), keys::complete(kEpoch), limit);
+  if (places.status().code() == StatusCode::kRetry && !(limit.interrupted && limit.interrupted())) {
+    // Does not wait: our own place is there.
+    const std::function<bool()> never;
+    places = store.wait_for_all(place_keys(size), keys::place(rank), {TimePoint{}, never});
+    FARANDOLE_TRY(places.status());
+    return missing_error(*places);
+  }
+  FARANDOLE_TRY(places.status());
+  if (!std::ranges::all_of(*places, [](const auto& value) { return value.has_value(); })) {
+    FARANDOLE_TRY_ASSIGN(const Bytes reason, store.wait(keys::complete(kEpoch), limit));
+    return Status::rebuild_group(ByteReader(reason).get_text());
+  }
+  return static_cast<int>(std::ranges::count_if(
+      *places, [&](const auto& value) { return ByteReader(*value).get_text() == place; }));
+}
+
+}  // namespace farandole

@@ -1,0 +1,70 @@
+#include "rendezvous/hosted_store.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "network/tcp/endpoint.h"
+#include "rendezvous/store_owner.h"
+#include "rendezvous/waiting.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::milliseconds kLookUpPause{200};
+
+Result<std::vector<SocketAddress>> look_up_until(const RemoteStore::Options& options,
+                                                 const Endpoint& place, const WaitLimit& limit) {
+  for (;;) {
+    auto found = options.look_up(place.host, place.port);
+    if (found.ok()) return found;
+    const Status may_wait = check_limit({&place.host, 1}, limit);
+    if (limit.interrupted && limit.interrupted()) return may_wait;
+    if (!may_wait.ok() || found.status().code() != StatusCode::kRetry) {
+      return Status::stop(format_text("rank 0 cannot listen at {} (FARANDOLE_JOB_STORE): {}",
+                                      place.text(), found.status().message()));
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        limit.deadline - std::chrono::steady_clock::now());
+    ::poll(nullptr, 0, static_cast<int>(std::clamp(left, {}, kLookUpPause).count()));
+  }
+}
+
+Result<std::vector<SocketAddress>> addresses_of(const RemoteStore::Options& options,
+                                                const Endpoint& place,
+                                                const InterfaceChoice& interfaces,
+                                                const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(const auto found, look_up_until(options, place, limit));
+  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(auto own, own_addresses(place, found, of_host, "rank 0"));
+  if (!is_only_loopback(place, own)) return own;
+  return choose_addresses(of_host, interfaces);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& options,
+                                                 const InterfaceChoice& interfaces,
+                                                 const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
+  ListenOptions listening{.port_first = places.front().port, .port_last = places.front().port};
+  for (const Endpoint& place : places) {
+    FARANDOLE_TRY_ASSIGN(const auto own, addresses_of(options, place, interfaces, limit));
+    listening.addresses.insert(listening.addresses.end(), own.begin(), own.end());
+  }
+  auto owner = StoreOwner::open(options.context, listening);
+  if (!owner.ok()) {
+    return Status::stop(format_text(
+        "rank 0 cannot serve the rendezvous of the job at {} (FARANDOLE_JOB_STORE): {}; does "
+        "another job use this port?",
+        options.places, owner.status().message()));
+  }
+  FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, start_and_connect(*std::move(owner)));
+  return store;
+}
+
+}  // namespace farandole

@@ -1,0 +1,40 @@
+"""A rank that another launcher than `farandole run` starts: joins the job several times, and says
+what it has found. `rank_on_host.py [die R]`: rank R then kills itself in a call of the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from small_worker import short
+
+import farandole
+
+LIVES = 3
+
+
+def say(text: str) -> None:
+    # In one write, because several ranks may write to one pipe.
+    os.write(1, f"{text}\n".encode())
+
+
+def main(*arguments: str) -> None:
+    for life in range(LIVES):
+        farandole.init()
+        rank, size = farandole.rank(), farandole.size()
+        local = f"{farandole.local_rank()}/{farandole.local_size()}"
+        cross = f"{farandole.cross_rank()}/{farandole.cross_size()}"
+        say(f"life {life}: rank {rank} of {size}, local {local}, cross {cross}")
+        if arguments == ("die", str(rank)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        short()
+        farandole.shutdown()
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except farandole.FarandoleError as error:
+        say(f"{type(error).__name__}: {error}")
+        sys.exit(1)
