@@ -16,6 +16,7 @@ from farandole.lifecycle import (
     shutdown,
     size,
 )
+from farandole.preemption import PreemptionNotice
 from farandole.queries import (
     ccl_built,
     cuda_built,
@@ -41,6 +42,7 @@ __all__ = [
     "GroupLostError",
     "Max",
     "Min",
+    "PreemptionNotice",
     "ProcessSet",
     "Product",
     "ReduceOp",

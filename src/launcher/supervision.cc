@@ -119,6 +119,17 @@ Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now
   }
   if (state_ != State::kRunning || finished()) return {};
   other_failure_ = failure;
+  if (failure.signal != 0) {
+    const int signal = static_cast<int>(failure.signal);
+    enter(State::kSignalled, now + grace_);
+    remember_signal(signal, now);
+    return {{failure.why +
+             "; the workers of this node get the signal, too; those that are left "
+             "after " +
+             std::to_string(grace_.count()) + " s are killed"},
+            signal,
+            false};
+  }
   enter(State::kOwnErrors, now + kOwnErrorTime);
   return {{failure.why + "; the workers of this node end, too"}, std::nullopt, false};
 }
@@ -309,7 +320,9 @@ std::optional<NodeFailure> Supervision::own_failure() const {
         .blamed_rank = blamed_rank_elsewhere(cause)};
   }
   if (ending_signal_ == 0) return std::nullopt;
-  return NodeFailure{.why = signal_name(ending_signal_) + " has ended it"};
+  const int signal = ending_signal_ == SIGPIPE ? SIGTERM : ending_signal_;
+  return NodeFailure{.why = signal_name(ending_signal_) + " has ended it",
+                     .signal = static_cast<std::uint32_t>(signal)};
 }
 
 std::vector<std::string> Supervision::closing_lines() const {

@@ -449,6 +449,22 @@ TEST_F(SupervisionTest, ASignalIsAFailureForTheOtherNodes) {
   EXPECT_FALSE(job_.own_failure().has_value());
   signal(SIGINT);
   EXPECT_EQ(job_.own_failure()->why, "SIGINT has ended it");
+  EXPECT_EQ(job_.own_failure()->signal, static_cast<std::uint32_t>(SIGINT));
+}
+
+TEST_F(SupervisionTest, ASignalAtAnotherNodeIsPassedOn) {
+  actions_ = job_.other_node_failed(
+      {.why = "node 1 (hen): SIGTERM has ended it", .signal = SIGTERM}, now_);
+  EXPECT_EQ(actions_.forward_signal, SIGTERM);
+  EXPECT_THAT(actions_.notices,
+              ElementsAre("node 1 (hen): SIGTERM has ended it; the workers of this node get the "
+                          "signal, too; those that are left after 30 s are killed"));
+  wait(kGrace - seconds(1));
+  expect_nothing();
+  wait(seconds(1));
+  EXPECT_TRUE(actions_.kill_everything);
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 1);
 }
 
 TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {

@@ -23,7 +23,7 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.rank), visit(message.how);
   else if constexpr (std::is_same_v<Message, Failing>)
     visit(message.node), visit(message.failure.why), visit(message.failure.rank),
-        visit(message.failure.blamed_rank);
+        visit(message.failure.blamed_rank), visit(message.failure.signal);
   else if constexpr (std::is_same_v<Message, Ended>)
     visit(message.exit_code), visit(message.report);
   else if constexpr (std::is_same_v<Message, Over>)

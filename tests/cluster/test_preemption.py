@@ -1,0 +1,70 @@
+"""A signal of a scheduler reaches all ranks after the same step (farandole/preemption.py)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from launched import Launched, command, run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from hosts import Hosts, why_impossible
+
+WORKER = str(Path(__file__).with_name("preempted_worker.py"))
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+
+
+def steps_in(*outputs: str) -> list[str]:
+    return re.findall(r"ends after step (\d+)", "".join(outputs))
+
+
+def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step() -> None:
+    words = ("run", "-n", "3", sys.executable, WORKER)
+    with Launched(*words, environment=ENVIRONMENT) as launched:
+        launched.read_until("trains as", times=3)
+        pids = re.findall(r"trains as (\d+)", launched.output)
+        os.kill(int(pids[1]), signal.SIGTERM)
+        assert launched.end() == 0, launched.errors
+    steps = steps_in(launched.output)
+    assert len(steps) == 3
+    assert len(set(steps)) == 1
+
+
+def test_a_signal_to_the_launcher_lets_the_ranks_end_by_themselves() -> None:
+    words = ("run", "-n", "2", sys.executable, WORKER)
+    with Launched(*words, environment=ENVIRONMENT) as launched:
+        launched.read_until("trains as", times=2)
+        launched.process.send_signal(signal.SIGTERM)
+        assert launched.end() == 128 + signal.SIGTERM
+    steps = steps_in(launched.output)
+    assert len(steps) == 2
+    assert len(set(steps)) == 1
+
+
+@pytest.mark.skipif(bool(why_impossible()), reason=why_impossible())
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_signal_to_one_node_reaches_the_ranks_of_all_nodes(tmp_path: Path, node: int) -> None:
+    secret = str(tmp_path / "secret")
+    assert run("secret", secret).process.returncode == 0
+    with Hosts(2) as hosts:
+        nodes = []
+        for number, host in enumerate(hosts):
+            words = [command(), "run", "--join", hosts[0].endpoint(4713), "--nodes", "2", "-n", "2"]
+            words += ["--node", str(number), "--secret", secret, sys.executable, WORKER]
+            program, *arguments = host.command(*words)
+            nodes.append(Launched(*arguments, program=program, environment=ENVIRONMENT))
+        with nodes[0] as first, nodes[1] as second:
+            for launched in (first, second):
+                launched.read_until("trains as", times=2)
+            nodes[node].process.send_signal(signal.SIGTERM)
+            codes = [first.end(), second.end()]
+    assert codes[node] == 128 + signal.SIGTERM
+    assert codes[1 - node] != 0
+    steps = steps_in(first.output, second.output)
+    assert len(steps) == 4
+    assert len(set(steps)) == 1
+    assert "the workers of this node get the signal, too" in nodes[1 - node].errors
