@@ -25,9 +25,9 @@
 #include "launcher/foreground_process.h"
 #include "nodes/secret_file.h"
 #include "output/colors.h"
-#include "python_choice.h"
 #include "run_options.h"
 #include "status.h"
+#include "workers/python_choice.h"
 
 namespace {
 
