@@ -121,12 +121,13 @@ class Examiner {
   std::ptrdiff_t count(State state) const {
     return std::ranges::count(probes_, state, &HostProbe::state);
   }
-  void show(const std::string& progress) const;
+  void show(const std::string& progress);
 
   const ExaminationPlan& plan_;
   const OriginalState& state_;
   JobSecret secret_;
   std::vector<HostProbe> probes_;
+  std::string shown_;  // the progress on the terminal
 };
 
 Survey Examiner::run() {
@@ -445,8 +446,10 @@ void Examiner::end_all() {
 }
 
 // Replaces the last line of this kind; an empty text removes it.
-void Examiner::show(const std::string& progress) const {
-  if (plan_.shows_progress) std::fprintf(stderr, "\r\x1b[K%s", progress.c_str());
+void Examiner::show(const std::string& progress) {
+  if (!plan_.shows_progress || progress == shown_) return;
+  shown_ = progress;
+  std::fprintf(stderr, "\r\x1b[K%s", progress.c_str());
 }
 
 }  // namespace
