@@ -98,11 +98,11 @@ std::string firewall_advice(const Survey& survey, const Attempt& attempt, const 
           ? ""
           : format_text("{} saddr {{ {} }} ", family, join_text(sources, ", "));
   return format_text(
-      "{}open them in the firewall of {}: with firewalld `firewall-cmd --permanent "
+      "{}open the ports {} in the firewall of {}: with firewalld `firewall-cmd --permanent "
       "--add-port={}/tcp && firewall-cmd --reload`; with nftables, in the chain that drops, such "
       "as `nft insert rule inet filter input {}tcp dport {} accept`; in a cloud, allow these "
       "ports between the hosts",
-      choose, survey.hosts[attempt.to].name, ports, source, ports);
+      choose, ports, survey.hosts[attempt.to].name, ports, source, ports);
 }
 
 std::string advice_for(const Survey& survey, const Attempt& attempt, const Numbers& from) {
