@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -418,8 +418,12 @@ std::vector<Problem> problems_of(const Survey& survey) {
   add_dead_addresses(survey, problems);
   add_clocks(survey, problems);
   add_names(survey, problems);
-  std::ranges::stable_partition(problems, &Problem::is_fatal);
-  return problems;
+  std::vector<Problem> ordered;
+  for (const bool is_fatal : {true, false})
+    std::ranges::copy_if(problems, std::back_inserter(ordered), [is_fatal](const Problem& problem) {
+      return problem.is_fatal == is_fatal;
+    });
+  return ordered;
 }
 
 }  // namespace farandole
