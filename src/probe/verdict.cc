@@ -208,18 +208,28 @@ void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems)
                           advice_for(survey, group.attempts.front(), group.from)});
 }
 
-// Addresses that do not work, beside others that do.
+// Addresses that do not work, beside others that do. A job connects to the first address that
+// answers. If data stalls there, the job hangs.
 void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
   const std::string value = interfaces_that_work(survey);
+  const std::string choice = format_text(
+      "give jobs `--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES", value);
   for (std::size_t to = 0; to < survey.hosts.size(); ++to)
-    for (const FailureGroup& group : failure_groups(survey, to, false))
-      problems.push_back(
-          {false, text_of(survey, to, group) + "; another address works",
-           value.empty()
-               ? advice_for(survey, group.attempts.front(), group.from)
-               : format_text("without this address, connections begin sooner: give jobs "
-                             "`--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES",
-                             value)});
+    for (const FailureGroup& group : failure_groups(survey, to, false)) {
+      const std::string found =
+          format_text("{}; another address works", text_of(survey, to, group));
+      const std::string advice = advice_for(survey, group.attempts.front(), group.from);
+      if (group.failure == Failure::kStalled)
+        problems.push_back(
+            {true, format_text("{}, but a job may choose this one and hang", found),
+             value.empty() ? advice : format_text("{}; until then, {}", advice, choice)});
+      else
+        problems.push_back(
+            {false, found,
+             value.empty()
+                 ? advice
+                 : format_text("without this address, connections begin sooner: {}", choice)});
+    }
 }
 
 // The hosts by what they have, for a text such as "1.2 on hen, owl; 1.3 on newt".

@@ -94,6 +94,16 @@ TEST(Verdict, ADeadInterfaceIsALimitWithTheInterfaceThatWorks) {
                                   "--network-interfaces eth1")));
 }
 
+TEST(Verdict, AnAddressWhereDataStallsIsFatalBecauseAJobMayChooseIt) {
+  Survey survey = survey_of(2);
+  fail_for_all(survey, address_of_host(1, 0), Failure::kStalled);
+  EXPECT_THAT(problems_of(survey),
+              ElementsAre(fatal("h0 does not reach h1: data stalls at 10.0.0.1 port 4711 (eth0) "
+                                "(the error of the system); another address works, but a job may "
+                                "choose this one and hang",
+                                "until then, give jobs `--network-interfaces eth1`")));
+}
+
 TEST(Verdict, TheChoiceOfInterfacesLeavesOutAllThatFail) {
   Survey survey = survey_of(2);
   EXPECT_EQ(interfaces_that_work(survey), "eth0");

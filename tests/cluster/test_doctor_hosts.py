@@ -184,6 +184,33 @@ def test_an_interface_that_a_host_lacks(ssh_hosts: SshHosts) -> None:
     assert problem["state"] == "does not work"
 
 
+def test_large_packets_are_lost(ssh_hosts: SshHosts) -> None:
+    """IPv6 goes through a part of the network with a smaller MTU; IPv4 and ssh have a cable."""
+    hosts = ssh_hosts.hosts
+    cable = ("type", "veth", "peer", "name", "eth1", "netns", hosts[1].namespace)
+    port = ("ip", "-n", hosts[1].switch, "link", "set", hosts[1].bridge_end, "mtu")
+    hosts[0].ip("link", "add", "eth1", *cable)
+    try:
+        for own, other in ((0, 1), (1, 0)):
+            hosts[own].ip("link", "set", "eth1", "up")
+            hosts[own].ip("route", "add", f"{hosts[other].v4}/32", "dev", "eth1")
+            # The switch would forward a packet that the kernel has not split yet.
+            hosts[own].ip("link", "set", "eth0", "gso_max_segs", "1")
+        run_command(*port, "1000")
+        found = answer(ssh_hosts, "-H", "host0,host1")
+    finally:
+        run_command(*port, "1500")
+        hosts[0].ip("link", "delete", "eth1")
+        for host in hosts[:2]:
+            host.ip("link", "set", "eth0", "gso_max_segs", "65535")
+    assert not found["works"]
+    expected = {hosts[1].v4: "works", hosts[1].v6: "data stalls"}
+    assert states(found, "host0", "host1") == expected
+    problem = problem_with(found, "host0 does not reach host1: data stalls")
+    assert "MTU" in problem["to_do"]
+    assert "--network-interfaces 0.0.0.0/0" in problem["to_do"]
+
+
 def test_a_name_that_does_not_exist(ssh_hosts: SshHosts) -> None:
     found = answer(ssh_hosts, "-H", "host0,nohost,host1")
     assert not found["works"]
