@@ -12,10 +12,10 @@
 
 #include "base/format.h"
 #include "base/visible_text.h"
-#include "doctor_check.h"
-#include "doctor_frameworks.h"
-#include "doctor_kernel.h"
-#include "doctor_machine.h"
+#include "doctor/doctor_check.h"
+#include "doctor/doctor_frameworks.h"
+#include "doctor/doctor_kernel.h"
+#include "doctor/doctor_machine.h"
 #include "output/colors.h"
 
 namespace farandole {

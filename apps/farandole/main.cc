@@ -19,15 +19,17 @@
 #include "bench_worker.h"
 #include "completion.h"
 #include "doctor.h"
+#include "doctor_hosts.h"
 #include "driver/driver.h"
 #include "driver/launcher_session.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
 #include "nodes/secret_file.h"
 #include "output/colors.h"
-#include "python_choice.h"
+#include "probe/prober.h"
 #include "run_options.h"
 #include "status.h"
+#include "workers/python_choice.h"
 
 namespace {
 
@@ -137,6 +139,17 @@ int run_for_driver() {
   return run_here(*std::move(job));
 }
 
+int doctor(const farandole::DoctorHosts& hosts, bool as_json) {
+  const auto reject_doctor = [](const farandole::Status& why) {
+    return reject("farandole doctor", why.message(), "farandole doctor --help");
+  };
+  const auto has_hosts = hosts.has_hosts();
+  if (!has_hosts.ok()) return reject_doctor(has_hosts.status());
+  if (!*has_hosts) return code_after_printing(farandole::run_doctor(as_json));
+  const auto code = hosts.run(as_json);
+  return code.ok() ? code_after_printing(*code) : reject_doctor(code.status());
+}
+
 int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
   const auto reject_bench = [](const farandole::Status& why) {
     return reject("farandole bench", why.message(), "farandole bench --help");
@@ -191,6 +204,8 @@ int no_such_command(const std::vector<std::string>& words) {
 int main(int count, char** arguments) {
   open_closed_standard_descriptors();
   if (count == 2 && std::string_view(arguments[1]) == "agent") return run_for_driver();
+  if (count == 2 && std::string_view(arguments[1]) == "probe")
+    return farandole::run_probe(FARANDOLE_VERSION);
   CLI::App app(
       "Farandole runs one training script on many workers.\n"
       "`farandole run -n 2 python train.py` starts two of them on this host.",
@@ -205,10 +220,12 @@ int main(int count, char** arguments) {
   knobs->add_flag("--markdown", markdown, "As a Markdown table");
   knobs->allow_extras(false);
   bool as_json = false;
-  auto* doctor =
-      app.add_subcommand("doctor", "Show what works on this machine, and why something does not");
-  doctor->add_flag("--json", as_json, "As a JSON list of objects");
-  doctor->allow_extras(false);
+  auto* doctor_command = app.add_subcommand(
+      "doctor", "Show what works on this machine or between hosts, and why something does not");
+  doctor_command->add_flag("--json", as_json,
+                           "As a JSON list of objects; with -H, as one JSON object");
+  doctor_command->allow_extras(false);
+  const farandole::DoctorHosts doctor_hosts(*doctor_command);
   std::string job;
   auto* status = app.add_subcommand("status", "Show your jobs on this host, rank by rank");
   status->add_option("job", job, "The process id of one `farandole run`")->type_name("JOB");
@@ -245,7 +262,7 @@ int main(int count, char** arguments) {
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);
-  if (doctor->parsed()) return code_after_printing(farandole::run_doctor(as_json));
+  if (doctor_command->parsed()) return doctor(doctor_hosts, as_json);
   if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
   if (secret->parsed()) return make_secret(secret_path);
   if (completion->parsed()) return print_completion(app, shell);

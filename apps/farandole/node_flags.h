@@ -11,6 +11,7 @@
 #include "driver/host_list.h"
 #include "driver/ssh_command.h"
 #include "farandole/status.h"
+#include "host_flags.h"
 #include "nodes/node_options.h"
 
 namespace farandole {
@@ -29,22 +30,18 @@ class NodeFlags {
   std::string secret_path() const { return words_.secret.value_or(""); }
 
   // Whether a driver starts the nodes: -H or --hostfile was given.
-  bool has_hosts() const { return hosts_ || hostfile_; }
+  bool has_hosts() const { return hosts_.has_hosts(); }
   // The hosts of the job, each with its number of workers. `workers`: of the whole job; empty: as
   // many as the hosts have slots. Errors: kFixCall.
   Result<std::vector<HostEntry>> hosts(std::optional<int> workers) const;
   // Errors: kFixCall.
-  Result<SshOptions> ssh() const;
+  Result<SshOptions> ssh() const { return hosts_.ssh(); }
   // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
-  static bool is_for_driver(std::string_view flag);
+  static bool is_for_driver(std::string_view flag) { return HostFlags::has(flag); }
 
  private:
+  HostFlags hosts_;
   NodeWords words_;
-  std::optional<std::string> hosts_;
-  std::optional<std::string> hostfile_;
-  std::optional<std::string> ssh_port_;
-  std::optional<std::string> ssh_identity_file_;
-  bool ssh_accept_new_hosts_ = false;
 };
 
 }  // namespace farandole

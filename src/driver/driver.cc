@@ -109,13 +109,6 @@ int exit_code_of(const HostProcess& process) {
   return is_known ? process.end->exit_code() : 1;
 }
 
-// The path of our program, which the other hosts must have, too.
-std::string path_on_hosts() {
-  std::error_code error;
-  const auto program = own_program(error);
-  return error ? "farandole" : program.string();
-}
-
 class Driver {
  public:
   Driver(const DriverPlan& plan, Poller poller, JobSecret secret, const OriginalState& state,
@@ -550,6 +543,12 @@ bool is_own_host(const HostEntry& host) {
   if (::gethostname(own.data(), own.size() - 1) != 0) return false;
   const std::string full = own.data();
   return name == full || name == full.substr(0, full.find('.'));
+}
+
+std::string path_on_hosts() {
+  std::error_code error;
+  const auto program = own_program(error);
+  return error ? "farandole" : program.string();
 }
 
 int run_driver(const DriverPlan& plan) {

@@ -27,6 +27,9 @@ struct DriverPlan {
 // without a user.
 bool is_own_host(const HostEntry& host);
 
+// The path of our program, which the other hosts must have, too.
+std::string path_on_hosts();
+
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
 // has ended. If the job cannot be started, it is 1, or the code of the first launcher that failed.
 // Blocks. When it returns, the processes that it has started have ended; a process on another host

@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/try.h"
+#include "driver/passed_environment.h"
 #include "network/tcp/job_secret.h"
 #include "nodes/secret_file.h"
 
@@ -68,11 +69,7 @@ Status LauncherSession::enter() const {
         "all hosts have",
         order_.folder, std::strerror(errno)));
   ::setenv("PWD", order_.folder.c_str(), 1);
-  for (const std::string& line : order_.environment) {
-    const auto equals_sign = line.find('=');
-    if (equals_sign == std::string::npos) continue;
-    ::setenv(line.substr(0, equals_sign).c_str(), line.c_str() + equals_sign + 1, 1);
-  }
+  set_environment(order_.environment);
   return {};
 }
 

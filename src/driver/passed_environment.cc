@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 namespace farandole {
 namespace {
@@ -38,6 +39,14 @@ std::vector<std::string> passed_environment(const std::vector<std::string>& line
       passed.push_back(line);
   }
   return passed;
+}
+
+void set_environment(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const auto equals_sign = line.find('=');
+    if (equals_sign == std::string::npos) continue;
+    ::setenv(line.substr(0, equals_sign).c_str(), line.c_str() + equals_sign + 1, 1);
+  }
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// Chooses which environment variables the workers on other hosts get. Pure.
+// Which environment variables the workers on other hosts get.
 #pragma once
 
 #include <string>
@@ -7,11 +7,14 @@
 
 namespace farandole {
 
-// Whether a variable is passed on. All are, so that ranks on all hosts read the same values, except
-// those that describe this host, the user's session on it, or a job of a scheduler.
+// Whether a variable is passed on. Pure. All are, so that ranks on all hosts read the same values,
+// except those that describe this host, the user's session on it, or a job of a scheduler.
 bool is_passed_on(std::string_view name);
 
-// Returns those of the "NAME=value" lines whose names are passed on.
+// Returns those of the "NAME=value" lines whose names are passed on. Pure.
 std::vector<std::string> passed_environment(const std::vector<std::string>& lines);
+
+// Sets these variables for this process, which must be single-threaded. Ignores lines without "=".
+void set_environment(const std::vector<std::string>& lines);
 
 }  // namespace farandole

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace farandole {
 namespace {
 
@@ -26,6 +28,14 @@ TEST(PassedEnvironment, LeavesOutTheHostTheSessionAndSchedulers) {
 TEST(PassedEnvironment, KeepsValuesAsTheyAre) {
   EXPECT_THAT(passed_environment({"HOME=/root", "PATH=a=b", "PYTHONPATH=", "PATH"}),
               ElementsAre("PATH=a=b", "PYTHONPATH="));
+}
+
+TEST(PassedEnvironment, IsSetUnchanged) {
+  set_environment({"FARANDOLE_IN_TEST=a=b", "no variable"});
+  const char* value = std::getenv("FARANDOLE_IN_TEST");
+  ASSERT_NE(value, nullptr);
+  EXPECT_STREQ(value, "a=b");
+  ::unsetenv("FARANDOLE_IN_TEST");
 }
 
 }  // namespace

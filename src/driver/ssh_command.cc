@@ -51,6 +51,8 @@ std::string hint_for_failed_start(const std::vector<std::string>& command, int e
     return "connect to that host once with ssh and check its key, or give --ssh-accept-new-hosts";
   if (says("Permission denied"))
     return "give a key that the host accepts with --ssh-identity-file, or start ssh-agent";
+  if (says("Could not resolve hostname"))
+    return "add the name to /etc/hosts of this host or to its DNS, or give an address instead";
   if (says("Connection refused") || says("timed out"))
     return "check that sshd runs on that host, and give its port with --ssh-port";
   if ((exit_code != 255 && !lines.empty()) || command.size() < 2) return "";

@@ -69,6 +69,8 @@ TEST(SshCommand, AFailedStartHasAHint) {
               HasSubstr("--ssh-identity-file"));
   EXPECT_THAT(hint(255, "ssh: connect to host hen port 7: Connection refused"),
               HasSubstr("--ssh-port"));
+  EXPECT_THAT(hint(255, "ssh: Could not resolve hostname hen: Name or service not known"),
+              HasSubstr("/etc/hosts"));
   EXPECT_EQ(hint(255, "?"), "try `ssh -p 7 -- hen true`");
   EXPECT_EQ(hint(1, "?"), "");
   EXPECT_EQ(hint_for_failed_start(command, 3, {}), "try `ssh -p 7 -- hen true`");

@@ -13,7 +13,8 @@ enum class Health : std::uint8_t { kWorks, kLimited, kDoesNotWork, kNotInstalled
 struct Finding {
   Health health = Health::kWorks;
   std::string found;
-  std::string advice;  // what the user can do; may be empty
+  std::string advice;     // what the user can do; may be empty
+  std::string version{};  // of what was found; empty if it has none
 };
 
 struct Check {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "doctor_check.h"
+#include "doctor/doctor_check.h"
 
 namespace farandole {
 

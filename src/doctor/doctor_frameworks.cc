@@ -1,4 +1,4 @@
-#include "doctor_frameworks.h"
+#include "doctor/doctor_frameworks.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "base/format.h"
 #include "base/process_end.h"
 #include "launcher/stack_capture.h"
-#include "python_choice.h"
+#include "workers/python_choice.h"
 
 namespace farandole {
 namespace {
@@ -166,9 +166,11 @@ using Json = nlohmann::json;
 Finding finding_on_python(const Json& answer, const PythonChoice& choice) {
   const std::string found = format_text("{} at {}", answer["python"].get<std::string>(),
                                         answer["path"].get<std::string>());
-  if (choice.other_path.empty()) return {Health::kWorks, found, ""};
+  const auto version = answer["python"].get<std::string>();
+  if (choice.other_path.empty()) return {Health::kWorks, found, "", version};
   return {Health::kWorks,
-          format_text("{}, beside this command; PATH has {}", found, choice.other_path), ""};
+          format_text("{}, beside this command; PATH has {}", found, choice.other_path), "",
+          version};
 }
 
 Finding finding_on_package(const Json& answer) {
@@ -181,11 +183,11 @@ Finding finding_on_package(const Json& answer) {
         format_text("install it with `{} -m pip`, or activate the environment that has it", path)};
   if (!error.empty())
     return {Health::kDoesNotWork, format_text("{}; import farandole: {}", version, error),
-            "install it again"};
+            "install it again", version};
   std::string frontends;
   for (const auto& name : answer["frontends"])
     frontends += (frontends.empty() ? "" : ", ") + name.get<std::string>();
-  return {Health::kWorks, format_text("{}, with frontends: {}", version, frontends), ""};
+  return {Health::kWorks, format_text("{}, with frontends: {}", version, frontends), "", version};
 }
 
 Finding finding_on_framework(const Json& answer, const FrameworkRow& row) {
@@ -194,10 +196,10 @@ Finding finding_on_framework(const Json& answer, const FrameworkRow& row) {
   if (version.empty()) return {Health::kNotInstalled, "not in this Python", ""};
   const auto& frontends = answer["frontends"];
   if (std::find(frontends.begin(), frontends.end(), Json(frontend)) != frontends.end())
-    return {Health::kWorks, format_text("{}: import farandole.{}", version, frontend), ""};
+    return {Health::kWorks, format_text("{}: import farandole.{}", version, frontend), "", version};
   if (!answer["farandole"].get<std::string>().empty())
-    return {Health::kLimited, version + ": there is no frontend for it yet", ""};
-  return {Health::kLimited, version + ": this Python has no package farandole", ""};
+    return {Health::kLimited, version + ": there is no frontend for it yet", "", version};
+  return {Health::kLimited, version + ": this Python has no package farandole", "", version};
 }
 
 std::vector<Finding> python() {
@@ -225,12 +227,6 @@ std::vector<Finding> python() {
   return findings;
 }
 
-Check python_check() {
-  Check check{{"python3", "farandole for Python"}, false, python};
-  for (const FrameworkRow& row : kFrameworks) check.names.emplace_back(row.name);
-  return check;
-}
-
 // Checks the py-spy that the launcher would run.
 Finding py_spy() {
   const std::string path = find_py_spy();
@@ -243,6 +239,12 @@ Finding py_spy() {
 }
 
 }  // namespace
+
+Check python_check() {
+  Check check{{"python3", "farandole for Python"}, false, python};
+  for (const FrameworkRow& row : kFrameworks) check.names.emplace_back(row.name);
+  return check;
+}
 
 std::vector<Check> framework_checks() {
   return {python_check(), single_check("py-spy", false, py_spy),

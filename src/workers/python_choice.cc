@@ -1,4 +1,4 @@
-#include "python_choice.h"
+#include "workers/python_choice.h"
 
 #include <algorithm>
 #include <cstdlib>

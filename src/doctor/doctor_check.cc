@@ -1,4 +1,4 @@
-#include "doctor_check.h"
+#include "doctor/doctor_check.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -29,28 +29,38 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr auto kTimeLimit = std::chrono::seconds(5);
 constexpr int kKillMs = 1000;
 
-// A finding is encoded as a digit and two texts, each with a zero byte at its end.
+// A finding is encoded as a digit and three texts, each with a zero byte at its end.
 std::string encode(const std::vector<Finding>& findings) {
   std::string bytes;
   for (const Finding& finding : findings) {
     bytes += static_cast<char>('0' + static_cast<int>(finding.health));
     bytes.append(finding.found).push_back('\0');
     bytes.append(finding.advice).push_back('\0');
+    bytes.append(finding.version).push_back('\0');
   }
   return bytes;
+}
+
+// Returns the text up to the next zero byte, and removes both. Empty if there is no such byte.
+std::optional<std::string> next_text(std::string_view& bytes) {
+  const auto end = bytes.find('\0');
+  if (end == std::string_view::npos) return std::nullopt;
+  std::string text(bytes.substr(0, end));
+  bytes.remove_prefix(end + 1);
+  return text;
 }
 
 // Returns the findings that are complete.
 std::vector<Finding> decode(std::string_view bytes) {
   std::vector<Finding> findings;
   while (!bytes.empty()) {
-    const auto first = bytes.find('\0');
-    const auto second = first == std::string_view::npos ? first : bytes.find('\0', first + 1);
-    if (second == std::string_view::npos) break;
-    findings.push_back({static_cast<Health>(bytes[0] - '0'),
-                        std::string(bytes.substr(1, first - 1)),
-                        std::string(bytes.substr(first + 1, second - first - 1))});
-    bytes.remove_prefix(second + 1);
+    const auto health = static_cast<Health>(bytes.front() - '0');
+    bytes.remove_prefix(1);
+    auto found = next_text(bytes);
+    auto advice = next_text(bytes);
+    auto version = next_text(bytes);
+    if (!version) break;
+    findings.push_back({health, *std::move(found), *std::move(advice), *std::move(version)});
   }
   return findings;
 }

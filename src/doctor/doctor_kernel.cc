@@ -1,4 +1,4 @@
-#include "doctor_kernel.h"
+#include "doctor/doctor_kernel.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

@@ -3,10 +3,13 @@
 
 #include <vector>
 
-#include "doctor_check.h"
+#include "doctor/doctor_check.h"
 
 namespace farandole {
 
 std::vector<Check> framework_checks();
+
+// The first of them: Python, our package in it, and the frameworks in it, each with its version.
+Check python_check();
 
 }  // namespace farandole

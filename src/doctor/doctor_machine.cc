@@ -1,4 +1,4 @@
-#include "doctor_machine.h"
+#include "doctor/doctor_machine.h"
 
 #include <sched.h>
 #include <sys/mman.h>

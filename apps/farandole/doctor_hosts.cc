@@ -1,0 +1,146 @@
+#include "doctor_hosts.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/format.h"
+#include "base/knobs.h"
+#include "base/try.h"
+#include "network/tcp/listen_knobs.h"
+#include "output/colors.h"
+#include "probe/hosts_report.h"
+#include "probe/verdict.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::string_view kInterfaces = "FARANDOLE_NETWORK_INTERFACES";
+constexpr std::string_view kPorts = "FARANDOLE_PORTS";
+constexpr int kUsualColumns = 100;
+constexpr int kColumnsMin = 60;
+// Jobs wait longer, but a host that ssh has not reached by then needs another look.
+constexpr auto kStartTimeMax = std::chrono::seconds(30);
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const HostReport& host) {
+  Json object{{"name", host.name}, {"error", host.start_error}};
+  if (host.facts) {
+    const HostFacts& facts = *host.facts;
+    object["version"] = facts.version;
+    object["kernel"] = facts.kernel;
+    object["cores"] = facts.cores;
+    object["memory_bytes"] = facts.memory_bytes;
+    object["packages"] = Json::object();
+    for (const Package& package : facts.packages)
+      object["packages"][package.name] = package.version;
+    object["addresses"] = Json::array();
+    for (const OfferedAddress& offered : facts.addresses)
+      object["addresses"].push_back(
+          {{"interface", offered.interface}, {"address", offered.address}});
+  }
+  object["unknown_names"] = Json::object();
+  for (const NameLookup& lookup : host.lookups)
+    if (!lookup.error.empty()) object["unknown_names"][lookup.name] = lookup.error;
+  if (host.clock)
+    object["clock"] = {{"offset_seconds", host.clock->offset_seconds},
+                       {"error_seconds", host.clock->error_seconds}};
+  return object;
+}
+
+Json json_of(const Survey& survey, const std::string& from, const Attempt& attempt) {
+  return {{"from", from},
+          {"to", survey.hosts.at(attempt.to).name},
+          {"address", attempt.address},
+          {"state", short_text(attempt.failure)},
+          {"error", attempt.error},
+          {"round_trip_seconds", attempt.round_trip_seconds},
+          {"bytes_per_second", attempt.bytes_per_second}};
+}
+
+std::string json_text(const Survey& survey, const std::vector<Problem>& problems) {
+  Json whole{{"works", std::ranges::none_of(problems, &Problem::is_fatal)},
+             {"hosts", Json::array()},
+             {"connections", Json::array()},
+             {"problems", Json::array()}};
+  for (const HostReport& host : survey.hosts) {
+    whole["hosts"].push_back(json_of(host));
+    for (const Attempt& attempt : host.attempts)
+      whole["connections"].push_back(json_of(survey, host.name, attempt));
+  }
+  for (const Problem& problem : problems)
+    whole["problems"].push_back({{"state", problem.is_fatal ? "does not work" : "limited"},
+                                 {"found", problem.found},
+                                 {"to_do", problem.advice}});
+  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+ReportStyle report_style() {
+  winsize window{};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  return {.columns = std::max(is_known ? window.ws_col : kUsualColumns, kColumnsMin),
+          .has_colors = wants_colors(STDOUT_FILENO)};
+}
+
+}  // namespace
+
+DoctorHosts::DoctorHosts(CLI::App& doctor)
+    : hosts_(
+          doctor,
+          "Examines these hosts over ssh, and the connections between them; the numbers of slots "
+          "have no meaning") {
+  const auto add = [&](std::string_view name, const char* type, std::optional<std::string>& value) {
+    const KnobRow& row = knob_named(name);
+    doctor.add_option(std::string(row.flag), value, std::string(row.help))
+        ->type_name(type)
+        ->group("Several hosts")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  };
+  add(kInterfaces, "TEXT", interfaces_);
+  add(kPorts, "TEXT", ports_);
+}
+
+Result<bool> DoctorHosts::has_hosts() const {
+  if (!hosts_.has_hosts() && (hosts_.has_ssh() || interfaces_ || ports_))
+    return Status::fix_call(
+        "a flag for several hosts was given, but no hosts; name the hosts with -H or --hostfile");
+  return hosts_.has_hosts();
+}
+
+Result<ExaminationPlan> DoctorHosts::plan() const {
+  ExaminationPlan plan;
+  FARANDOLE_TRY_ASSIGN(plan.hosts, hosts_.listed());
+  FARANDOLE_TRY_ASSIGN(plan.ssh, hosts_.ssh());
+  Knobs knobs;
+  FARANDOLE_TRY(read_knobs(knobs, [](const char* name) { return std::getenv(name); }));
+  if (interfaces_) plan.settings.push_back(format_text("{}={}", kInterfaces, *interfaces_));
+  if (ports_) {
+    plan.settings.push_back(format_text("{}={}", kPorts, *ports_));
+    knobs.ports = *ports_;
+  }
+  FARANDOLE_TRY(parse_ports(knobs.ports).status());
+  plan.ports = knobs.ports;
+  plan.start_timeout = std::min(
+      kStartTimeMax, std::chrono::duration_cast<std::chrono::seconds>(knobs.start_timeout));
+  plan.shows_progress = ::isatty(STDERR_FILENO) == 1;
+  return plan;
+}
+
+Result<int> DoctorHosts::run(bool as_json) const {
+  FARANDOLE_TRY_ASSIGN(const ExaminationPlan plan, this->plan());
+  FARANDOLE_TRY_ASSIGN(const Survey survey, examine_hosts(plan));
+  const std::vector<Problem> problems = problems_of(survey);
+  const std::string text =
+      as_json ? json_text(survey, problems) : hosts_report(survey, problems, report_style());
+  std::fputs(text.c_str(), stdout);
+  return std::ranges::any_of(problems, &Problem::is_fatal) ? 1 : 0;
+}
+
+}  // namespace farandole

@@ -1,0 +1,111 @@
+#include "probe/address_trial.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/format.h"
+#include "network/tcp/tcp_connection.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::uint64_t kJob = 1;  // the secret is new in each run, so its number need not be
+
+auto whole_seconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+}  // namespace
+
+Link link_between_probes(std::uint32_t from, std::uint32_t to) {
+  return {.job = kJob,
+          .epoch = 0,
+          .dialer = {Role::kLauncher, from},
+          .listener = {Role::kLauncher, to},
+          .seals_data = true};
+}
+
+Failure classify_failure(const std::string& error, bool was_connected) {
+  const auto says = [&error](int number) {
+    return error.find(std::strerror(number)) != std::string::npos;
+  };
+  if (says(ECONNREFUSED)) return Failure::kRefused;
+  if (says(EHOSTUNREACH) || says(ENETUNREACH) || says(EHOSTDOWN) || says(ENETDOWN))
+    return Failure::kNoRoute;
+  if (says(EACCES) || says(EPERM)) return Failure::kNoRoute;  // a firewall of this host
+  if (was_connected) return Failure::kTurnedAway;
+  return says(ETIMEDOUT) ? Failure::kNoAnswer : Failure::kOther;
+}
+
+AddressTrial::AddressTrial(const TlsContext& context, const Link& link,
+                           const SocketAddress& address, const TrialOptions& options, TimePoint now)
+    : options_(options),
+      attempt_{.to = link.listener.number, .address = address.text()},
+      deadline_(now + options.connect_time_max) {
+  auto wire = TcpConnection::dial(address, std::nullopt, {});
+  if (wire.ok()) {
+    session_ = TlsSession::dial(context, *std::move(wire), link);
+    return;
+  }
+  failed(classify_failure(wire.status().message(), false), wire.status().message());
+  deadline_ = now;
+}
+
+std::optional<Attempt> AddressTrial::advance(TimePoint now) {
+  if (!session_) return attempt_;
+  if (!is_connected_) {
+    const auto progress = session_->try_handshake();
+    if (!progress.ok()) {
+      const std::string& error = progress.status().message();
+      return failed(classify_failure(error, session_->was_turned_away()), error);
+    }
+    if (*progress != TlsSession::Progress::kDone)
+      return now < deadline_ ? std::nullopt : failed_in_time();
+    is_connected_ = true;
+    if (!options_.measures) return attempt_;
+    measuring_.emplace(*session_, ExchangeOptions(), now);
+    deadline_ = now + options_.measure_time_max;
+  }
+  const auto measured = measuring_->advance(now);
+  if (!measured.ok()) return failed(Failure::kOther, measured.status().message());
+  if (!*measured) return now < deadline_ ? std::nullopt : failed_in_time();
+  attempt_.round_trip_seconds = (*measured)->round_trip_seconds;
+  attempt_.bytes_per_second = (*measured)->bytes_per_second;
+  return attempt_;
+}
+
+bool AddressTrial::wants_to_send() const {
+  if (!session_) return false;
+  // While it is connecting, the socket becomes writable when it is connected.
+  return measuring_ ? measuring_->wants_to_send() : session_->has_unsent();
+}
+
+std::optional<Attempt> AddressTrial::failed(Failure failure, const std::string& error) {
+  attempt_.failure = failure;
+  attempt_.error = error;
+  session_.reset();
+  return attempt_;
+}
+
+// The deadline has come.
+std::optional<Attempt> AddressTrial::failed_in_time() const {
+  Attempt attempt = attempt_;
+  if (is_connected_) {
+    attempt.failure = Failure::kStalled;
+    attempt.error = format_text("connected, but {} within {} s",
+                                measuring_->has_round_trip() ? "larger messages do not arrive"
+                                                             : "small messages get no answer",
+                                whole_seconds(options_.measure_time_max));
+  } else if (session_->was_turned_away()) {
+    attempt.failure = Failure::kStalled;
+    attempt.error = format_text("connected, but no answer within {} s",
+                                whole_seconds(options_.connect_time_max));
+  } else {
+    attempt.failure = Failure::kNoAnswer;
+    attempt.error = format_text("no answer within {} s", whole_seconds(options_.connect_time_max));
+  }
+  return attempt;
+}
+
+}  // namespace farandole

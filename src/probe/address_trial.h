@@ -1,0 +1,58 @@
+// AddressTrial: one attempt of a probe to connect to one address of another probe, with the sealed
+// connections of a job, and to measure the connection.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/time_point.h"
+#include "network/link.h"
+#include "network/tcp/socket_address.h"
+#include "network/tcp/tls_session.h"
+#include "probe/exchange.h"
+#include "probe/survey.h"
+
+namespace farandole {
+
+// The link by which one probe dials another; both numbers count the hosts of the list.
+Link link_between_probes(std::uint32_t from, std::uint32_t to);
+
+// The kind of a failure, from the text of its error. `was_connected`: the TCP connection was made.
+Failure classify_failure(const std::string& error, bool was_connected);
+
+struct TrialOptions {
+  bool measures = false;
+  Duration connect_time_max = std::chrono::seconds(5);  // as a rank has for one address
+  Duration measure_time_max = std::chrono::seconds(5);  // from then on
+};
+
+// One thread may use it; no function blocks. To sleep, poll descriptor() for POLLIN, and for
+// POLLOUT if wants_to_send(), up to deadline().
+class AddressTrial {
+ public:
+  // `context` is borrowed.
+  AddressTrial(const TlsContext& context, const Link& link, const SocketAddress& address,
+               const TrialOptions& options, TimePoint now);
+
+  // Does all that can be done now. Returns what happened when it is known.
+  std::optional<Attempt> advance(TimePoint now);
+  int descriptor() const { return session_ ? session_->descriptor() : -1; }
+  bool wants_to_send() const;
+  // Whether bytes have left the kernel, so that polling would not notice them.
+  bool has_received() const { return session_ && session_->has_received(); }
+  TimePoint deadline() const { return deadline_; }
+
+ private:
+  std::optional<Attempt> failed(Failure failure, const std::string& error);
+  std::optional<Attempt> failed_in_time() const;
+
+  TrialOptions options_;
+  Attempt attempt_;
+  std::unique_ptr<TlsSession> session_;
+  bool is_connected_ = false;  // the other end has proven who it is
+  std::optional<MeasuringEnd> measuring_;
+  TimePoint deadline_;
+};
+
+}  // namespace farandole

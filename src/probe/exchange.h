@@ -1,0 +1,120 @@
+// Exchange: the messages by which two probes measure a connection: small ones for the round trip,
+// and a stream for the rate. No function blocks or reads a clock.
+//
+// A message has three numbers of 64 bits: its kind and two values. The dialing end sends kPing, and
+// waits for the kPong, kPings times. Then it sends kStream with the number of bytes and the time
+// limit in nanoseconds, and the bytes. When they are complete, or at the time limit, the other end
+// answers kRate with the bytes and the nanoseconds that it has counted.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/time_point.h"
+#include "farandole/status.h"
+#include "network/connection.h"
+
+namespace farandole {
+
+struct ExchangeOptions {
+  int pings = 16;
+  std::uint64_t stream_bytes = std::uint64_t{128} << 20U;
+  Duration stream_time = std::chrono::milliseconds(250);
+};
+
+struct Measurement {
+  double round_trip_seconds = 0;  // the median
+  double bytes_per_second = 0;    // 0 if the bytes came at once, so that no time passed
+};
+
+// One end of a connection on which whole messages travel. The connection is borrowed.
+class MessageStream {
+ public:
+  struct Message {
+    std::uint64_t kind = 0;
+    std::uint64_t first = 0;
+    std::uint64_t second = 0;
+  };
+
+  explicit MessageStream(Connection& connection) : connection_(connection) {}
+
+  void queue(const Message& message);
+  // Sends queued messages as far as they fit now. Errors of all functions: those of the connection.
+  Status flush();
+  bool has_unsent() const { return sent_ < unsent_.size() || connection_.has_unsent(); }
+  // Returns the next message if it is complete.
+  Result<std::optional<Message>> receive();
+
+ private:
+  static constexpr std::size_t kMessageBytes = 24;
+
+  Connection& connection_;
+  Bytes unsent_;
+  std::size_t sent_ = 0;
+  std::array<std::byte, kMessageBytes> received_{};
+  std::size_t count_ = 0;
+};
+
+// The dialing end.
+class MeasuringEnd {
+ public:
+  MeasuringEnd(Connection& connection, const ExchangeOptions& options, TimePoint now);
+
+  // Does all that can be done now. Returns the result when it is complete. Errors: those of the
+  // connection; kRebuildGroup if the other end sends something else.
+  Result<std::optional<Measurement>> advance(TimePoint now);
+  bool wants_to_send() const { return is_streaming() || messages_.has_unsent(); }
+  // Whether all small messages came back, so that only the stream is missing.
+  bool has_round_trip() const {
+    return round_trips_.size() == static_cast<std::size_t>(options_.pings);
+  }
+
+ private:
+  bool is_streaming() const { return has_round_trip() && streamed_ < options_.stream_bytes; }
+  void ask(TimePoint now);
+  Status stream();
+
+  Connection& connection_;
+  ExchangeOptions options_;
+  MessageStream messages_;
+  std::vector<Duration> round_trips_;
+  TimePoint asked_;
+  Bytes piece_;  // of the stream; its content has no meaning
+  std::uint64_t streamed_ = 0;
+};
+
+// The accepting end: answers until the other end closes the connection.
+class AnsweringEnd {
+ public:
+  explicit AnsweringEnd(Connection& connection) : connection_(connection), messages_(connection) {}
+
+  // Does all that can be done now. Errors, after which the connection must be closed: those of the
+  // connection; kRebuildGroup if the other end sends something else.
+  Status advance(TimePoint now);
+  bool wants_to_send() const { return messages_.has_unsent(); }
+  // When advance() must be called even if nothing arrives; TimePoint::max() if never.
+  TimePoint deadline() const { return stream_ ? stream_->deadline : TimePoint::max(); }
+
+ private:
+  struct Stream {
+    std::uint64_t bytes_left = 0;
+    std::uint64_t bytes_counted = 0;
+    Duration time_max{};
+    std::optional<TimePoint> begin{};  // when the first bytes came, which are not counted
+    TimePoint deadline = TimePoint::max();
+  };
+  Status take(const MessageStream::Message& message);
+  Result<bool> receive_stream(TimePoint now);
+
+  Connection& connection_;
+  MessageStream messages_;
+  std::optional<Stream> stream_;
+  Bytes piece_;
+  bool is_done_ = false;  // the rate was sent; what still comes is dropped
+};
+
+}  // namespace farandole

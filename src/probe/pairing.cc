@@ -1,0 +1,20 @@
+#include "probe/pairing.h"
+
+namespace farandole {
+
+// The last seat stays; the others move on by one seat after each round. If the number of hosts is
+// odd, the last seat is empty.
+std::vector<Pairs> rounds_of_pairs(std::size_t hosts) {
+  if (hosts < 2) return {};
+  const std::size_t seats = hosts + hosts % 2;
+  const std::size_t moving = seats - 1;
+  std::vector<Pairs> rounds(moving);
+  for (std::size_t round = 0; round < moving; ++round) {
+    if (seats == hosts) rounds[round].emplace_back(round, moving);
+    for (std::size_t step = 1; step < seats / 2; ++step)
+      rounds[round].emplace_back((round + step) % moving, (round + moving - step) % moving);
+  }
+  return rounds;
+}
+
+}  // namespace farandole

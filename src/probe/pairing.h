@@ -1,0 +1,17 @@
+// Pairing: in which order pairs of hosts are measured, so that no host takes part in two
+// measurements at once. Pure.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+
+// Rounds in which each host meets at most one other host, and each pair meets once in all rounds
+// together (the circle method for tournaments). With n hosts, there are n − 1 rounds if n is even,
+// otherwise n.
+using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
+std::vector<Pairs> rounds_of_pairs(std::size_t hosts);
+
+}  // namespace farandole

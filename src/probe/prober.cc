@@ -1,0 +1,328 @@
+#include "probe/prober.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/descriptor.h"
+#include "base/format.h"
+#include "base/knobs.h"
+#include "base/system_files.h"
+#include "base/try.h"
+#include "doctor/doctor_check.h"
+#include "doctor/doctor_frameworks.h"
+#include "driver/passed_environment.h"
+#include "network/tcp/host_name.h"
+#include "network/tcp/interfaces.h"
+#include "network/tcp/job_secret.h"
+#include "network/tcp/listen_knobs.h"
+#include "network/tcp/tcp_listener.h"
+#include "output/line_splitter.h"
+#include "probe/address_trial.h"
+#include "probe/exchange.h"
+#include "probe/probe_lines.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kSecretTime = std::chrono::seconds(60);
+constexpr auto kOrderTime = std::chrono::minutes(5);  // between two orders
+constexpr std::size_t kTrialsAtOnce = 8;
+constexpr std::size_t kHandshakesMax = 1024;  // one host may try many of our addresses at once
+
+TimePoint time_now() { return std::chrono::steady_clock::now(); }
+
+// Returns false if nobody reads our output any more.
+bool write_line(const std::string& line) {
+  const std::string bytes = line + "\n";
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::write(STDOUT_FILENO, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+// Looks the names up in a process of its own, because a look-up can take many seconds. Its lines
+// come from the descriptor.
+Descriptor start_lookups(const std::vector<std::string>& names) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  Descriptor ours(ends[0]);
+  const Descriptor theirs(ends[1]);
+  if (::fork() != 0) return ours;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::dup2(theirs.get(), STDOUT_FILENO);
+  for (const std::string& name : names) {
+    const auto found = look_up_host(name, 0);
+    if (!write_line(encode(ProbeAnswer(NameLookup{name, found.status().message()})))) break;
+  }
+  ::_exit(0);
+}
+
+// Python and the frameworks in it, as `farandole doctor` finds them.
+std::vector<Package> find_packages() {
+  const Check check = python_check();
+  const std::vector<Finding> findings = findings_of(check);
+  std::vector<Package> packages;
+  for (std::size_t i = 0; i < findings.size(); ++i)
+    packages.push_back({check.names.at(i), findings[i].version});
+  return packages;
+}
+
+class Prober {
+ public:
+  Prober(const std::string& version, std::unique_ptr<TlsContext> context)
+      : version_(version), context_(std::move(context)) {}
+
+  int run();
+
+ private:
+  struct Answerer {
+    std::unique_ptr<Connection> connection;
+    AnsweringEnd end;
+  };
+
+  TimePoint next_deadline() const;
+  bool has_work() const;
+  bool can_start_trial() const;
+  std::vector<pollfd> descriptors() const;
+  bool read_orders();
+  bool obey(const ProbeOrder& order);
+  bool begin(const BeginOrder& order);
+  Status listen(HostFacts& facts);
+  void pass_on_lookups();
+  void accept();
+  void answer();
+  void start_trials();
+  bool advance_trials();
+
+  const std::string& version_;
+  std::unique_ptr<TlsContext> context_;
+  std::uint32_t number_ = 0;
+  LineSplitter input_{kProbeLineBytesMax};
+  Descriptor lookups_;  // from the process that looks names up
+  LineSplitter lookup_lines_;
+  std::unique_ptr<TcpListener> listener_;
+  std::list<Answerer> answerers_;
+  std::deque<Target> targets_;
+  bool measures_ = false;
+  std::list<AddressTrial> trials_;
+  TimePoint order_by_ = time_now() + kOrderTime;
+};
+
+int Prober::run() {
+  while (time_now() < order_by_) {
+    auto entries = descriptors();
+    const auto until = has_work() ? time_now() : next_deadline();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - time_now());
+    ::poll(entries.data(), entries.size(),
+           static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000)));
+    if (entries.front().revents != 0 && !read_orders()) return 0;
+    pass_on_lookups();
+    accept();
+    answer();
+    start_trials();
+    if (!advance_trials()) return 0;
+  }
+  return 1;
+}
+
+std::vector<pollfd> Prober::descriptors() const {
+  const auto events = [](bool wants_to_send) {
+    return static_cast<short>(wants_to_send ? POLLIN | POLLOUT : POLLIN);
+  };
+  std::vector<pollfd> entries{{STDIN_FILENO, POLLIN, 0}, {lookups_.get(), POLLIN, 0}};
+  if (listener_) entries.push_back({listener_->descriptor(), POLLIN, 0});
+  for (const Answerer& answerer : answerers_)
+    entries.push_back({answerer.connection->descriptor(), events(answerer.end.wants_to_send()), 0});
+  for (const AddressTrial& trial : trials_)
+    entries.push_back({trial.descriptor(), events(trial.wants_to_send()), 0});
+  return entries;
+}
+
+bool Prober::can_start_trial() const {
+  return !targets_.empty() && trials_.size() < (measures_ ? 1 : kTrialsAtOnce);
+}
+
+// Whether there is something to do that polling would not notice.
+bool Prober::has_work() const {
+  return can_start_trial() || std::ranges::any_of(trials_, &AddressTrial::has_received) ||
+         std::ranges::any_of(answerers_, [](const Answerer& answerer) {
+           return answerer.connection->has_received();
+         });
+}
+
+TimePoint Prober::next_deadline() const {
+  TimePoint next = order_by_;
+  if (listener_) next = std::min(next, listener_->next_deadline());
+  for (const Answerer& answerer : answerers_) next = std::min(next, answerer.end.deadline());
+  for (const AddressTrial& trial : trials_) next = std::min(next, trial.deadline());
+  return next;
+}
+
+// Returns false at the end of the input, or if nobody reads our output any more.
+bool Prober::read_orders() {
+  std::array<char, 64 * 1024> bytes{};
+  const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (count < 0 && errno == EINTR) return true;
+  if (count <= 0) return false;
+  for (const OutputPiece& piece :
+       input_.push(std::string_view(bytes.data(), static_cast<std::size_t>(count)))) {
+    const auto order = decode_probe_order(piece.text);
+    if (!piece.finished || !order) continue;
+    order_by_ = time_now() + kOrderTime;
+    if (!obey(*order)) return false;
+  }
+  return true;
+}
+
+bool Prober::obey(const ProbeOrder& order) {
+  if (const auto* first = std::get_if<BeginOrder>(&order)) return begin(*first);
+  if (const auto* connect = std::get_if<ConnectOrder>(&order)) {
+    targets_.insert(targets_.end(), connect->targets.begin(), connect->targets.end());
+    measures_ = connect->measures;
+    return true;
+  }
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  return write_line(encode(ProbeAnswer(
+      ClockAnswer{std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count()})));
+}
+
+bool Prober::begin(const BeginOrder& order) {
+  number_ = order.number;
+  set_environment(order.environment);
+  lookups_ = start_lookups(order.hosts);
+  HostFacts facts{.version = version_,
+                  .kernel = {},
+                  .packages = find_packages(),
+                  .cores = usable_cores(),
+                  .memory_bytes = usable_memory(),
+                  .addresses = {},
+                  .listen_error = {}};
+  utsname kernel{};
+  if (::uname(&kernel) == 0) facts.kernel = kernel.release;
+  if (const Status listening = listen(facts); !listening.ok())
+    facts.listen_error = listening.message();
+  return write_line(encode(ProbeAnswer(std::move(facts))));
+}
+
+// Listens at the same addresses as a rank of a job would.
+Status Prober::listen(HostFacts& facts) {
+  Knobs knobs;
+  FARANDOLE_TRY(read_knobs(knobs, [](const char* name) { return std::getenv(name); }));
+  FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
+  FARANDOLE_TRY_ASSIGN(const auto host, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(auto chosen,
+                       choose_addresses(host, parse_interfaces(knobs.network_interfaces)));
+  const Link accepted = link_between_probes(0, number_);
+  FARANDOLE_TRY_ASSIGN(
+      listener_,
+      TcpListener::open(
+          *context_,
+          {.addresses = std::move(chosen),
+           .port_first = ports.first,
+           .port_last = ports.last,
+           .acceptance = {.job = accepted.job, .epoch = accepted.epoch, .self = accepted.listener},
+           .handshakes_max = kHandshakesMax}));
+  for (const SocketAddress& address : listener_->addresses()) {
+    const auto found = std::ranges::find(host, address.with_port(0), &InterfaceAddress::address);
+    facts.addresses.push_back({found != host.end() ? found->interface : "", address.text()});
+  }
+  return {};
+}
+
+void Prober::pass_on_lookups() {
+  pollfd entry{lookups_.get(), POLLIN, 0};
+  if (!lookups_.valid() || ::poll(&entry, 1, 0) <= 0) return;
+  std::array<char, 4096> bytes{};
+  const ssize_t count = ::read(lookups_.get(), bytes.data(), bytes.size());
+  if (count <= 0) return lookups_.reset();
+  for (const OutputPiece& piece :
+       lookup_lines_.push(std::string_view(bytes.data(), static_cast<std::size_t>(count))))
+    if (piece.finished) write_line(piece.text);
+}
+
+void Prober::accept() {
+  while (listener_) {
+    auto accepted = listener_->try_accept(time_now());
+    if (!accepted.ok() || *accepted == nullptr) return;
+    Connection& connection = **accepted;
+    answerers_.push_back({std::move(accepted).value(), AnsweringEnd(connection)});
+  }
+}
+
+void Prober::answer() {
+  answerers_.remove_if([](Answerer& answerer) { return !answerer.end.advance(time_now()).ok(); });
+}
+
+void Prober::start_trials() {
+  while (can_start_trial()) {
+    const Target target = std::move(targets_.front());
+    targets_.pop_front();
+    const auto address = SocketAddress::parse(target.address);
+    if (address.ok()) {
+      trials_.emplace_back(*context_, link_between_probes(number_, target.host), *address,
+                           TrialOptions{.measures = measures_}, time_now());
+    } else {
+      write_line(encode(ProbeAnswer(Attempt{.to = target.host,
+                                            .address = target.address,
+                                            .failure = Failure::kOther,
+                                            .error = address.status().message()})));
+    }
+  }
+}
+
+// Returns false if nobody reads our output any more.
+bool Prober::advance_trials() {
+  for (auto trial = trials_.begin(); trial != trials_.end();) {
+    const auto current = trial++;
+    const auto attempt = current->advance(time_now());
+    if (!attempt) continue;
+    trials_.erase(current);
+    if (!write_line(encode(ProbeAnswer(*attempt)))) return false;
+  }
+  return true;
+}
+
+int fail(const Status& why) {
+  std::fprintf(stderr, "farandole probe: %s\n", why.message().c_str());
+  return 1;
+}
+
+}  // namespace
+
+int run_probe(const std::string& version) {
+  ::signal(SIGPIPE, SIG_IGN);
+  // A start-up file of the shell may have written a line without its end.
+  const std::string line = "\n" + std::string(kProbeGreeting) + version + "\n";
+  for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
+    if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return 1;
+  auto secret = JobSecret::read_descriptor(STDIN_FILENO, time_now() + kSecretTime);
+  if (!secret.ok()) return fail(secret.status());
+  auto context = TlsContext::make(std::move(secret).value());
+  if (!context.ok()) return fail(context.status());
+  return Prober(version, *std::move(context)).run();
+}
+
+}  // namespace farandole

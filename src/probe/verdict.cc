@@ -1,0 +1,439 @@
+#include "probe/verdict.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+#include "network/tcp/socket_address.h"
+
+namespace farandole {
+namespace {
+
+constexpr double kClockDifferenceMax = 1;     // seconds
+constexpr std::size_t kListedMax = 4;         // of names, before "and 3 others"
+constexpr std::size_t kSourcesListedMax = 8;  // of addresses in a rule of a firewall
+
+using Numbers = std::vector<std::size_t>;
+
+int port_of(const std::string& address) {
+  const auto parsed = SocketAddress::parse(address);
+  return parsed.ok() ? parsed->port : 0;
+}
+
+bool is_v6(const std::string& address) { return ip_of(address).find(':') != std::string::npos; }
+
+// "hen, owl", or "hen, owl, newt, mole and 3 others".
+std::string listed(std::vector<std::string> texts, std::string_view separator = ", ") {
+  const std::size_t others = texts.size() > kListedMax + 1 ? texts.size() - kListedMax : 0;
+  texts.resize(texts.size() - others);
+  const std::string text = join_text(texts, separator);
+  return others > 0 ? format_text("{} and {} others", text, others) : text;
+}
+
+std::string names_of(const Survey& survey, const Numbers& numbers) {
+  std::vector<std::string> names;
+  for (const std::size_t number : numbers) names.push_back(survey.hosts[number].name);
+  return listed(std::move(names));
+}
+
+std::string interface_of(const HostReport& host, const std::string& address) {
+  if (!host.facts) return "";
+  const auto found = std::ranges::find(host.facts->addresses, address, &OfferedAddress::address);
+  return found != host.facts->addresses.end() ? found->interface : "";
+}
+
+// Whether all hosts that have tried this address of `to` have reached it, and at least one has.
+bool is_reached(const Survey& survey, std::size_t to, const std::string& address) {
+  bool was_tried = false;
+  for (const HostReport& host : survey.hosts)
+    for (const Attempt& attempt : host.attempts) {
+      if (attempt.to != to || attempt.address != address) continue;
+      if (attempt.failure != Failure::kNone) return false;
+      was_tried = true;
+    }
+  return was_tried;
+}
+
+bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
+  const Attempt* used = used_attempt(survey, from, to);
+  return used != nullptr && used->failure == Failure::kNone;
+}
+
+// Whether it is a link-local address with its interface, which firewalls take in another form.
+bool is_scoped(const std::string& address) { return address.find('%') != std::string::npos; }
+
+// The addresses of one family that these hosts offer.
+std::set<std::string> addresses_of(const Survey& survey, const Numbers& numbers, bool wants_v6) {
+  std::set<std::string> found;
+  for (const std::size_t number : numbers) {
+    const auto& facts = survey.hosts[number].facts;
+    if (!facts) continue;
+    for (const OfferedAddress& offered : facts->addresses)
+      if (is_v6(offered.address) == wants_v6 && !is_scoped(offered.address))
+        found.insert(ip_of(offered.address));
+  }
+  return found;
+}
+
+// The commands that let the hosts in, for the ports of the job or, if it may use any, for a range
+// that the user can choose.
+std::string firewall_advice(const Survey& survey, const Attempt& attempt, const Numbers& from) {
+  const std::string ports = survey.ports.empty() ? "20000-20099" : survey.ports;
+  const std::string choose =
+      survey.ports.empty()
+          ? format_text(
+                "give jobs fixed ports with `--ports {}`, which `farandole doctor` takes, "
+                "too, and ",
+                ports)
+          : "";
+  const std::set<std::string> sources = addresses_of(survey, from, is_v6(attempt.address));
+  const std::string family = is_v6(attempt.address) ? "ip6" : "ip";
+  const std::string source =
+      sources.empty() || sources.size() > kSourcesListedMax
+          ? ""
+          : format_text("{} saddr {{ {} }} ", family, join_text(sources, ", "));
+  return format_text(
+      "{}open the ports {} in the firewall of {}: with firewalld `firewall-cmd --permanent "
+      "--add-port={}/tcp && firewall-cmd --reload`; with nftables, in the chain that drops, such "
+      "as `nft insert rule inet filter input {}tcp dport {} accept`; in a cloud, allow these "
+      "ports between the hosts",
+      choose, ports, survey.hosts[attempt.to].name, ports, source, ports);
+}
+
+std::string advice_for(const Survey& survey, const Attempt& attempt, const Numbers& from) {
+  const std::string ip = ip_of(attempt.address);
+  switch (attempt.failure) {
+    case Failure::kRefused:
+      return format_text("a firewall rejects the port, or another machine has the address {}; {}",
+                         ip, firewall_advice(survey, attempt, from));
+    case Failure::kNoAnswer:
+      return "a firewall probably drops the packets; " + firewall_advice(survey, attempt, from);
+    case Failure::kNoRoute:
+      return format_text(
+          "look at `ip route get {}` and at the firewall on {}; if the network of this address "
+          "does not connect the hosts, choose another one with --network-interfaces",
+          ip, names_of(survey, from));
+    case Failure::kTurnedAway:
+      return format_text(
+          "another program or another machine answers at {}; if several hosts have this address, "
+          "as the bridges of containers do, leave it out with `--network-interfaces '!{}'`",
+          attempt.address, ip);
+    case Failure::kStalled:
+      return format_text(
+          "probably a part of the network has a smaller MTU than the hosts: compare the MTU in "
+          "`ip link` on both hosts, and try `ping -M do -s 1472 {}` from {}",
+          ip, names_of(survey, from));
+    case Failure::kNone:
+    case Failure::kOther:
+      break;
+  }
+  return "";
+}
+
+void add_hosts_that_failed(const Survey& survey, std::vector<Problem>& problems) {
+  for (const HostReport& host : survey.hosts) {
+    if (!host.start_error.empty())
+      problems.push_back(
+          {true, format_text("{}: {}", host.name, host.start_error), host.start_advice});
+    else if (host.facts && !host.facts->listen_error.empty())
+      problems.push_back(
+          {true, format_text("{} cannot be reached: {}", host.name, host.facts->listen_error), ""});
+  }
+}
+
+// The addresses of a host at which the same hosts have the same failure.
+struct FailureGroup {
+  Failure failure = Failure::kNone;
+  std::vector<Attempt> attempts;  // one for each address
+  Numbers from;
+};
+std::vector<FailureGroup> failure_groups(const Survey& survey, std::size_t to, bool fatal) {
+  std::vector<FailureGroup> of_addresses;
+  for (std::size_t from = 0; from < survey.hosts.size(); ++from) {
+    if (is_reachable(survey, from, to) == fatal) continue;
+    for (const Attempt& attempt : survey.hosts[from].attempts) {
+      if (attempt.to != to || attempt.failure == Failure::kNone) continue;
+      const auto same = std::ranges::find_if(of_addresses, [&](const FailureGroup& group) {
+        return group.attempts.front().address == attempt.address &&
+               group.failure == attempt.failure;
+      });
+      if (same == of_addresses.end())
+        of_addresses.push_back({attempt.failure, {attempt}, {from}});
+      else
+        same->from.push_back(from);
+    }
+  }
+  std::vector<FailureGroup> groups;
+  for (const FailureGroup& found : of_addresses) {
+    const auto same = std::ranges::find_if(groups, [&](const FailureGroup& group) {
+      return group.failure == found.failure && group.from == found.from;
+    });
+    if (same == groups.end())
+      groups.push_back(found);
+    else
+      same->attempts.push_back(found.attempts.front());
+  }
+  return groups;
+}
+
+std::string place_of(const HostReport& host, const Attempt& attempt) {
+  const std::string interface = interface_of(host, attempt.address);
+  return format_text("{} port {}{}", ip_of(attempt.address), port_of(attempt.address),
+                     interface.empty() ? "" : format_text(" ({})", interface));
+}
+
+// "hen, owl do not reach newt: no answer at 10.0.0.3 port 4711 (eth0)".
+std::string text_of(const Survey& survey, std::size_t to, const FailureGroup& group) {
+  const Attempt& first = group.attempts.front();
+  const bool needs_detail = group.failure == Failure::kOther || group.failure == Failure::kStalled;
+  std::vector<std::string> places;
+  for (const Attempt& attempt : group.attempts)
+    places.push_back(place_of(survey.hosts[to], attempt));
+  return format_text("{} {} not reach {}: {} at {}{}", names_of(survey, group.from),
+                     group.from.size() > 1 ? "do" : "does", survey.hosts[to].name,
+                     short_text(group.failure), join_text(places, ", "),
+                     needs_detail ? format_text(" ({})", first.error) : "");
+}
+
+// Hosts without any address that works.
+void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems) {
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to)
+    for (const FailureGroup& group : failure_groups(survey, to, true))
+      problems.push_back({true, text_of(survey, to, group),
+                          advice_for(survey, group.attempts.front(), group.from)});
+}
+
+// Addresses that do not work, beside others that do. A job connects to the first address that
+// answers. If data stalls there, the job hangs.
+void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
+  const std::string value = interfaces_that_work(survey);
+  const std::string choice = format_text(
+      "give jobs `--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES", value);
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to)
+    for (const FailureGroup& group : failure_groups(survey, to, false)) {
+      const std::string found =
+          format_text("{}; another address works", text_of(survey, to, group));
+      const std::string advice = advice_for(survey, group.attempts.front(), group.from);
+      if (group.failure == Failure::kStalled)
+        problems.push_back(
+            {true, format_text("{}, but a job may choose this one and hang", found),
+             value.empty() ? advice : format_text("{}; until then, {}", advice, choice)});
+      else
+        problems.push_back(
+            {false, found,
+             value.empty()
+                 ? advice
+                 : format_text("without this address, connections begin sooner: {}", choice)});
+    }
+}
+
+// The hosts by what they have, for a text such as "1.2 on hen, owl; 1.3 on newt".
+using ByValue = std::map<std::string, Numbers>;
+
+std::string text_of(const Survey& survey, const ByValue& values) {
+  std::vector<std::string> parts;
+  for (const auto& [value, numbers] : values)
+    parts.push_back(format_text("{} on {}", value.empty() ? "not installed" : value,
+                                names_of(survey, numbers)));
+  return join_text(parts, "; ");
+}
+
+void add_versions(const Survey& survey, std::vector<Problem>& problems) {
+  ByValue versions;
+  std::map<std::string, ByValue> packages;
+  for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
+    const auto& facts = survey.hosts[number].facts;
+    if (!facts) continue;
+    versions[facts->version].push_back(number);
+    for (const Package& package : facts->packages)
+      packages[package.name][package.version].push_back(number);
+  }
+  if (versions.size() > 1)
+    problems.push_back({true, "Farandole has different versions: " + text_of(survey, versions),
+                        format_text("install the same version on all hosts, for example "
+                                    "`python3 -m pip install farandole=={}`",
+                                    versions.rbegin()->first)});
+  for (const auto& [name, values] : packages) {
+    if (values.size() < 2) continue;
+    const std::string& newest = values.rbegin()->first;
+    problems.push_back(
+        {false, format_text("{} has different versions: {}", name, text_of(survey, values)),
+         name.starts_with("python")
+             ? "start the job with the same Python on all hosts"
+             : format_text("install the same version, for example `python3 -m pip install {}=={}`",
+                           name, newest)});
+  }
+}
+
+void add_clocks(const Survey& survey, std::vector<Problem>& problems) {
+  const HostReport* earliest = nullptr;
+  const HostReport* latest = nullptr;
+  for (const HostReport& host : survey.hosts) {
+    if (!host.clock) continue;
+    if (earliest == nullptr || host.clock->offset_seconds < earliest->clock->offset_seconds)
+      earliest = &host;
+    if (latest == nullptr || host.clock->offset_seconds > latest->clock->offset_seconds)
+      latest = &host;
+  }
+  if (earliest == nullptr) return;
+  const double difference = latest->clock->offset_seconds - earliest->clock->offset_seconds;
+  const double error = latest->clock->error_seconds + earliest->clock->error_seconds;
+  if (difference - error <= kClockDifferenceMax) return;
+  problems.push_back({false,
+                      format_text("the clock of {} is {:.1f} s ahead of that of {}", latest->name,
+                                  difference, earliest->name),
+                      "log files and certificates depend on the time: let NTP set the clocks, with "
+                      "`timedatectl set-ntp true` on each host, and look at `timedatectl`"});
+}
+
+// For each error: the hosts whose names have no address, and where.
+using UnknownNames = std::map<std::string, std::map<std::size_t, Numbers>>;
+
+UnknownNames unknown_names(const Survey& survey) {
+  UnknownNames unknown;
+  for (std::size_t named = 0; named < survey.hosts.size(); ++named) {
+    if (!survey.hosts[named].facts) continue;  // ssh has said more about it
+    for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
+      const HostReport& host = survey.hosts[number];
+      if (!host.facts) continue;
+      const auto found =
+          std::ranges::find(host.lookups, survey.hosts[named].name, &NameLookup::name);
+      const std::string error =
+          found == host.lookups.end() ? "no answer of the name server in time" : found->error;
+      if (!error.empty()) unknown[error][named].push_back(number);
+    }
+  }
+  return unknown;
+}
+
+void add_names(const Survey& survey, std::vector<Problem>& problems) {
+  for (const auto& [error, names] : unknown_names(survey)) {
+    std::vector<std::string> texts;
+    std::vector<std::string> lines;  // of /etc/hosts
+    for (const auto& [named, numbers] : names) {
+      const HostReport& host = survey.hosts[named];
+      texts.push_back(format_text("{} on {}", host.name, names_of(survey, numbers)));
+      if (!host.facts->addresses.empty() && lines.size() < kListedMax)
+        lines.push_back(
+            format_text("'{} {}'", ip_of(host.facts->addresses.front().address), host.name));
+    }
+    const std::string command =
+        lines.empty() ? ""
+                      : format_text("`printf '%s\\n' {} | sudo tee -a /etc/hosts` there, or ",
+                                    join_text(lines, " "));
+    problems.push_back(
+        {false, format_text("names have no address ({}): {}", error, listed(texts, "; ")),
+         format_text("`farandole run -H` needs no names there, but programs that use them do: "
+                     "{}records in the DNS",
+                     command)});
+  }
+}
+
+// The names of the interfaces, if they carry no address that fails.
+std::string working_interfaces(const Survey& survey) {
+  std::set<std::string> failing;
+  std::vector<std::string> chosen;
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
+    if (!survey.hosts[to].facts) continue;
+    for (const OfferedAddress& offered : survey.hosts[to].facts->addresses)
+      if (!is_reached(survey, to, offered.address)) failing.insert(offered.interface);
+  }
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
+    const auto& facts = survey.hosts[to].facts;
+    if (!facts) continue;
+    const auto good = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
+      return !failing.contains(offered.interface);
+    });
+    if (good == facts->addresses.end()) return "";
+    if (std::ranges::find(chosen, good->interface) == chosen.end())
+      chosen.push_back(good->interface);
+  }
+  return join_text(chosen, ",");
+}
+
+// The range of all addresses of one family, if all of them work.
+std::string working_family(const Survey& survey, bool wants_v6) {
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
+    const auto& facts = survey.hosts[to].facts;
+    if (!facts) continue;
+    bool has_one = false;
+    for (const OfferedAddress& offered : facts->addresses) {
+      if (is_v6(offered.address) != wants_v6) continue;
+      if (!is_reached(survey, to, offered.address)) return "";
+      has_one = true;
+    }
+    if (!has_one) return "";
+  }
+  return wants_v6 ? "::/0" : "0.0.0.0/0";
+}
+
+// An address of each host.
+std::string working_addresses(const Survey& survey) {
+  std::vector<std::string> chosen;
+  for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
+    const auto& facts = survey.hosts[to].facts;
+    if (!facts) continue;
+    const auto good = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
+      return is_reached(survey, to, offered.address);
+    });
+    if (good == facts->addresses.end()) return "";
+    chosen.push_back(ip_of(good->address));
+  }
+  return join_text(chosen, ",");
+}
+
+}  // namespace
+
+std::string ip_of(const std::string& address) {
+  const auto parsed = SocketAddress::parse(address);
+  return parsed.ok() ? parsed->ip_text() : address;
+}
+
+std::string short_text(Failure failure) {
+  constexpr std::array<std::string_view, kFailures> kTexts{
+      "works", "refused", "no answer", "no route", "turned away", "data stalls", "failed"};
+  return std::string(kTexts.at(static_cast<std::size_t>(failure)));
+}
+
+const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t to) {
+  const HostReport& target = survey.hosts[to];
+  const Attempt* first = nullptr;
+  if (!target.facts) return nullptr;
+  for (const OfferedAddress& offered : target.facts->addresses)
+    for (const Attempt& attempt : survey.hosts[from].attempts) {
+      if (attempt.to != to || attempt.address != offered.address) continue;
+      if (attempt.failure == Failure::kNone) return &attempt;
+      if (first == nullptr) first = &attempt;
+    }
+  return first;
+}
+
+std::string interfaces_that_work(const Survey& survey) {
+  for (const auto& value : {working_interfaces(survey), working_family(survey, false),
+                            working_family(survey, true), working_addresses(survey)})
+    if (!value.empty()) return value;
+  return "";
+}
+
+std::vector<Problem> problems_of(const Survey& survey) {
+  std::vector<Problem> problems;
+  add_hosts_that_failed(survey, problems);
+  add_unreachable_hosts(survey, problems);
+  add_versions(survey, problems);
+  add_dead_addresses(survey, problems);
+  add_clocks(survey, problems);
+  add_names(survey, problems);
+  std::vector<Problem> ordered;
+  for (const bool is_fatal : {true, false})
+    std::ranges::copy_if(problems, std::back_inserter(ordered), [is_fatal](const Problem& problem) {
+      return problem.is_fatal == is_fatal;
+    });
+  return ordered;
+}
+
+}  // namespace farandole
