@@ -75,6 +75,11 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   return parse_node_options(completed.words);
 }
 
+bool NodeFlags::scheduler_has_started_us() {
+  const auto task = scheduler_task();
+  return task.ok() && task.value().has_value();
+}
+
 Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {
   if (hosts_ && hostfile_) return Status::fix_call("give -H or --hostfile, not both");
   if (words_.join || words_.nodes || words_.node || words_.secret)
