@@ -158,7 +158,7 @@ class SlurmCluster:
             for number, name in enumerate(self.names):
                 words = ("slurmd", "-D", "-f", str(self.configuration))
                 self._start(f"slurmd-{name}", number, *words)
-            self._wait_until(self._nodes_are_idle, "the nodes are not ready")
+            self.wait_until_idle()
         except BaseException:
             self._end()
             raise
@@ -181,6 +181,10 @@ class SlurmCluster:
     def log(self, daemon: str) -> str:
         """Return what a daemon has written: munged, slurmctld, slurmd-host0, …"""
         return self._log_file(daemon).read_text(errors="replace")
+
+    def wait_until_idle(self) -> None:
+        """Wait until no node has a job, and all can run one."""
+        self._wait_until(self._nodes_are_idle, "the nodes are not ready")
 
     def _log_file(self, daemon: str) -> Path:
         return self.folder / f"{daemon}.log"
