@@ -137,6 +137,7 @@ class Server:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "UsePAM no",
+            "Subsystem sftp internal-sftp",  # for scp
             "StrictModes no",  # the keys may be in a folder below /tmp, where everybody can write
             "PidFile none",  # the default is the file of this machine's own sshd
             "LogLevel VERBOSE",
