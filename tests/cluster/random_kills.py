@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,10 @@ MOMENTS = 1.5
 START_TIMEOUT = ["--start-timeout", "15"]
 POLL_SECONDS = 0.02
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+# This process of srun ends the job if srun is killed. A kill of it alone changes nothing.
+SHEPHERD = "shepherd of srun"
+# Programs with which this script enters a host. They become the programs of the job.
+ENTERING = ("ip", "sh", "mount", "unshare", "hostname", "env")
 SERVICES = ("munged", "slurmctld", "slurmd")
 # Open MPI itself leaves its folder in /tmp if it is killed.
 FOREIGN_FILES = ("ompi.",)
@@ -96,7 +100,7 @@ class Place:
     def kill_one(self, chooser: random.Random) -> Victim:
         """Kill a random process of the job: first choose its kind, then one of this kind."""
         while True:
-            processes = self.processes()
+            processes = [p for p in self.processes() if p.kind not in (SHEPHERD, *ENTERING)]
             if not processes:
                 time.sleep(POLL_SECONDS)
                 continue
@@ -106,9 +110,9 @@ class Place:
                 os.kill(victim.pid, signal.SIGKILL)
                 return victim
 
-    def wait_until_all_ended(self, *, without: str = "") -> None:
-        """Wait for the end of all processes of the job, without those of a kind."""
-        while any(process.kind != without for process in self.processes()):
+    def wait_until_all_ended(self, *, without: Sequence[str] = ()) -> None:
+        """Wait for the end of all processes of the job, without those of some kinds."""
+        while any(process.kind not in without for process in self.processes()):
             time.sleep(POLL_SECONDS)
 
     def end_all(self) -> None:
@@ -138,6 +142,8 @@ def abstract_sockets(namespace: str) -> list[str]:
 def kind_of(pid: int, words: list[str]) -> str:
     """Say which part of a job a process is."""
     program = Path(words[0]).name
+    if program == "srun" and process_words(parent_of(pid)) == words:
+        return SHEPHERD
     if program == "sleep" or words == PROGRAM:
         return "worker"
     if program != "farandole":
@@ -204,7 +210,7 @@ def started_and_killed(place: Place, seed: int, seconds: float) -> str:
         try:
             if victim.kind == "slurmstepd" and place.cancel:
                 # srun does not notice the end of this process, and waits until it is canceled.
-                place.wait_until_all_ended(without="srun")
+                place.wait_until_all_ended(without=("srun", SHEPHERD))
                 place.cancel()
             for job in jobs:
                 job.end()
@@ -218,6 +224,8 @@ def started_and_killed(place: Place, seed: int, seconds: float) -> str:
         except (AssertionError, TimeoutError) as failure:
             left = [(p.kind, p.pid) for p in place.processes()]
             texts = "\n".join(f"{job.output}{job.errors}" for job in jobs)
+            if place.cancel:
+                place.cancel()
             raise AssertionError(f"{failure}; processes that are left: {left}\n{texts}") from None
     return victim.kind
 
