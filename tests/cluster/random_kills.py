@@ -332,6 +332,10 @@ def by_slurm(way: str, folder: Path) -> Iterator[Place]:
         def cancel() -> None:
             subprocess.run(slurm.command("scancel", "--user=root"), check=True)
 
+        def wait_until_ready() -> None:
+            cancel()  # an srun that was killed before its job began leaves its allocation
+            slurm.wait_until_idle()
+
         yield Place(
             way,
             hosts,
@@ -339,7 +343,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[Place]:
             slurm.names,
             lambda _: commands,
             services,
-            slurm.wait_until_idle,
+            wait_until_ready,
             cancel,
         )
 
