@@ -1,8 +1,8 @@
 """Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts.
 
 The hosts are network namespaces of this machine, each with an SSH server. `--via join` starts the
-command on each host instead. `--via slurm` starts it with srun, in a Slurm cluster on these hosts.
-Further options go to the training script.
+command on each host instead. `--via slurm` starts it with srun, in a Slurm cluster on these hosts,
+and `--via mpirun` with Open MPI. Further options go to the training script.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from pathlib import Path
 
 from hosts import Hosts, HostsError, in_guarded_process, run_on_all
 from missing_packages import missing_packages
+from mpi_launchers import find_launchers, mpirun_words
+from mpi_launchers import why_impossible as why_no_mpi
 from progress import say
 from slurm_cluster import SlurmCluster
 from slurm_cluster import why_impossible as why_no_slurm
 from ssh_servers import SshServers
 from ssh_servers import why_impossible as why_no_servers
+from unpacked_packages import words_to_enter
 
 TOOLS = Path(__file__).resolve().parent
 EXAMPLE = TOOLS.parent / "examples/torch/fashion_mnist.py"
@@ -112,10 +115,28 @@ def start_by_srun(
         return [subprocess.run(slurm.command(*words), env=environment, check=False).returncode]
 
 
+def start_by_mpirun(
+    hosts: Hosts, folder: Path, workers: int, program: list[str], environment: dict[str, str]
+) -> list[int]:
+    if why := why_no_servers() or why_no_mpi():
+        raise HostsError(f"{why}; `--via join` needs neither Open MPI nor SSH servers")
+    secret = str(folder / "secret")
+    subprocess.run(["farandole", "secret", secret], check=True)
+    over_usr = find_launchers()
+    with SshServers(hosts, folder / "ssh", over_usr=over_usr) as servers:
+        words = mpirun_words(servers, "-x", "PATH", "-x", "OMP_NUM_THREADS")
+        words += ["farandole", "run", "--join", hosts[0].endpoint(PORT), "--secret", secret]
+        words += ["-n", str(workers), *program]
+        say(f"host 0: $ {shlex.join(words)}")
+        entered = [*words_to_enter(servers.names[0], over_usr), *words]
+        return run_on_all([hosts[0]], [entered], env=environment)
+
+
 STARTS: dict[str, Start] = {
     "ssh": start_over_ssh,
     "join": start_on_each_host,
     "slurm": start_by_srun,
+    "mpirun": start_by_mpirun,
 }
 
 if __name__ == "__main__":

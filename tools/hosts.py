@@ -35,6 +35,8 @@ HOSTS_MAX = 200
 ENDING_SECONDS = 10
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
+# `ip netns exec` gives the program its own view of the files.
+SHOW = 'mount --bind "$0" "$1" && shift && exec "$@"'
 V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # inside the namespaces only
 V6_NETWORK = ipaddress.ip_network("fd77:6661:7261::/64")
 
@@ -88,6 +90,7 @@ class Host:
         self.v6_only = v6_only
         self.cores: list[int] = []  # of its programs; all cores of this machine if empty
         self.settings = Path("/etc/netns") / self.namespace  # replaces files of /etc
+        self.shown: dict[str, Path] = {}  # folders that its programs see, by path
 
     def endpoint(self, port: int) -> str:
         return f"[{self.address}]:{port}" if self.v6_only else f"{self.address}:{port}"
@@ -112,7 +115,13 @@ class Host:
     def command(self, *words: str) -> list[str]:
         """Return the command that runs `words` on this host."""
         bound = ["taskset", "--cpu-list", ",".join(map(str, self.cores))] if self.cores else []
+        for path, folder in self.shown.items():
+            bound += ["sh", "-c", SHOW, str(folder), path]
         return ["ip", "netns", "exec", self.namespace, *bound, *words]
+
+    def show(self, folder: Path, path: str) -> None:
+        """Show `folder` at `path`, such as "/tmp", to programs that start here from now on."""
+        self.shown[path] = folder
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a program on this host; the options are those of subprocess.Popen."""

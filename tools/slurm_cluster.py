@@ -4,8 +4,7 @@
         subprocess.run(slurm.command("srun", "-N2", "hostname"))
 
 If programs of Slurm are missing on this machine, their Debian packages are unpacked in build/slurm,
-but not installed, so that no service starts. Only the programs that `command()` starts see them:
-for these programs, and for no others, they lie in /usr as if they were installed.
+but not installed, so that no service starts. Only the programs that `command()` starts see them.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hosts import Host, HostsError, run_command
+from hosts import Host, HostsError
 from hosts import why_impossible as why_no_hosts
-from unpacked_packages import unpack
+from unpacked_packages import unpack, why_not_enterable, words_to_enter
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/slurm"
 PACKAGES = ("munge", "slurm-client", "slurm-wlm-basic-plugins", "slurmctld", "slurmd")
@@ -34,17 +33,6 @@ KEY_BYTES = 128
 START_SECONDS = 60
 POLL_SECONDS = 0.1
 LOG_CHARACTERS_MAX = 2000  # in an error text
-
-# The programs of Slurm have the paths of their parts compiled in. So the folder $2 is laid over
-# /usr. `unshare --mount` gives the program its own view of the files, so that the rest of the
-# machine does not see that. The program does not see what is mounted below /usr, such as the
-# drivers of a GPU in a container.
-ENTER = """set -e
-hostname "$1"
-if [ -n "$2" ]; then mount -t overlay -o "lowerdir=$2:/usr" overlay /usr; fi
-shift 2
-exec "$@"
-"""
 
 CONFIGURATION = """ClusterName=farandole
 SlurmctldHost={first_name}({first_address})
@@ -82,13 +70,11 @@ def why_impossible() -> str:
     """
     if reason := why_no_hosts():
         return reason
-    if missing := [name for name in ("hostname", "mount", "unshare") if shutil.which(name) is None]:
-        return f"the command `{missing[0]}` is missing"
     try:
-        run_command(*enter_words("probe", find_slurm()), "true")
+        reason = why_not_enterable(find_slurm())
     except HostsError as failure:
-        return f"Slurm cannot run here: {failure}"
-    return ""
+        return str(failure)
+    return f"Slurm cannot run here: {reason}" if reason else ""
 
 
 def program_path() -> str:
@@ -110,11 +96,6 @@ def find_slurm() -> Path | None:
 def add_short_names(unpacked: Path) -> None:
     for program in (unpacked / "usr/sbin").glob(f"*{DEBIAN_SUFFIX}"):
         program.with_name(program.name.removesuffix(DEBIAN_SUFFIX)).symlink_to(program.name)
-
-
-def enter_words(name: str, over_usr: Path | None) -> list[str]:
-    """Return the words before a command that runs with this name of the host, and with Slurm."""
-    return ["unshare", "--uts", "--mount", "sh", "-c", ENTER, "sh", name, str(over_usr or "")]
 
 
 @dataclass
@@ -177,7 +158,7 @@ class SlurmCluster:
             for number, name in enumerate(self.names):
                 words = ("slurmd", "-D", "-f", str(self.configuration))
                 self._start(f"slurmd-{name}", number, *words)
-            self._wait_until(self._nodes_are_idle, "the nodes are not ready")
+            self.wait_until_idle()
         except BaseException:
             self._end()
             raise
@@ -193,13 +174,17 @@ class SlurmCluster:
 
     def command(self, *words: str, host: int = 0) -> list[str]:
         """Return the command that runs `words`, such as `srun -N2 hostname`, on this host."""
-        entered = enter_words(self.names[host], self._over_usr)
+        entered = words_to_enter(self.names[host], self._over_usr)
         setting = f"SLURM_CONF={self.configuration}"
         return self.hosts[host].command(*entered, "env", setting, *words)
 
     def log(self, daemon: str) -> str:
         """Return what a daemon has written: munged, slurmctld, slurmd-host0, …"""
         return self._log_file(daemon).read_text(errors="replace")
+
+    def wait_until_idle(self) -> None:
+        """Wait until no node has a job, and all can run one."""
+        self._wait_until(self._nodes_are_idle, "the nodes are not ready")
 
     def _log_file(self, daemon: str) -> Path:
         return self.folder / f"{daemon}.log"

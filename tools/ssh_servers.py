@@ -22,7 +22,7 @@ from types import TracebackType
 
 from hosts import Host, HostsError, run_command
 from hosts import why_impossible as why_no_hosts
-from unpacked_packages import unpack
+from unpacked_packages import unpack, words_to_enter
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/sshd"
 UNPACKED_SSHD = UNPACKED / "usr/sbin/sshd"
@@ -100,6 +100,7 @@ class Server:
     host: Host
     name: str
     folder: Path
+    over_usr: Path | None = None
     process: subprocess.Popen[str] | None = None
 
     @property
@@ -136,6 +137,7 @@ class Server:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "UsePAM no",
+            "Subsystem sftp internal-sftp",  # for scp
             "StrictModes no",  # the keys may be in a folder below /tmp, where everybody can write
             "PidFile none",  # the default is the file of this machine's own sshd
             "LogLevel VERBOSE",
@@ -163,7 +165,8 @@ class Server:
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         if sshd == UNPACKED_SSHD:
             environment |= library_environment(UNPACKED)
-        words = named(self.name, [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")])
+        words = words_to_enter(self.name, self.over_usr)
+        words += [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with open(self.log, "w") as log:
             self.process = self.host.start(
                 *words,
@@ -195,11 +198,6 @@ class Server:
         return HostsError(f"sshd on {self.name} {what}; its log {self.log} ends with:\n{end}")
 
 
-def named(name: str, words: Sequence[str]) -> list[str]:
-    """Return the command that runs `words` with `name` as the name of the host."""
-    return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name, *words]
-
-
 class SshServers:
     """An SSH server on each host, for root only, with one user key for all hosts.
 
@@ -218,16 +216,17 @@ class SshServers:
         *,
         names: Sequence[str] | None = None,
         port: int = 22,
+        over_usr: Path | None = None,
     ) -> None:
         """Use `folder` for keys and logs; it may have the keys of an earlier use. The names of the
-        hosts are host0, host1, … by default."""
+        hosts are host0, host1, … by default. Sessions see the folder `over_usr` laid over /usr."""
         self.folder = folder.resolve()
         self.port = port
         self.names = list(names or (f"host{number}" for number in range(len(hosts))))
         self.identity = self.folder / "identity"  # the private key of the user
         self.known_hosts = self.folder / "known_hosts"
         self._servers = {
-            name: Server(host, name, self.folder / name)
+            name: Server(host, name, self.folder / name, over_usr)
             for host, name in zip(hosts, self.names, strict=True)
         }
 

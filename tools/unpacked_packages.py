@@ -1,4 +1,8 @@
-"""Debian packages that are unpacked in a folder but not installed, so that no service starts."""
+"""Debian packages that are unpacked in a folder but not installed, so that no service starts.
+
+Some programs have the paths of their parts compiled in. `words_to_enter()` starts such a program
+with the folder laid over /usr, as if the packages were installed; other programs do not see them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,34 @@ from pathlib import Path
 from hosts import HostsError, run_command
 from progress import heartbeat
 
+# `unshare --mount` gives the program its own view of the files, so that the rest of the machine
+# does not see the folder $2 over /usr. The program does not see what is mounted below /usr, such
+# as the drivers of a GPU in a container.
+ENTER = """set -e
+hostname "$1"
+if [ -n "$2" ]; then mount -t overlay -o "lowerdir=$2:/usr" overlay /usr; fi
+shift 2
+exec "$@"
+"""
+COMMANDS_TO_ENTER = ("hostname", "mount", "unshare")
 APT_GET = ("apt-get", "-qq", "-o=Acquire::http::Timeout=30", "-o=APT::Sandbox::User=root")
+
+
+def words_to_enter(name: str, over_usr: Path | None) -> list[str]:
+    """Return the words before a command that runs with this name of the host, and with the folder
+    `over_usr` laid over /usr if there is one."""
+    return ["unshare", "--uts", "--mount", "sh", "-c", ENTER, "sh", name, str(over_usr or "")]
+
+
+def why_not_enterable(over_usr: Path | None) -> str:
+    """Say why programs cannot run with this folder over /usr; return an empty text if they can."""
+    if missing := [name for name in COMMANDS_TO_ENTER if shutil.which(name) is None]:
+        return f"the command `{missing[0]}` is missing"
+    try:
+        run_command(*words_to_enter("probe", over_usr), "true")
+    except HostsError as failure:
+        return str(failure)
+    return ""
 
 
 def unpack(
@@ -45,6 +76,9 @@ def unpack(
             download(what, packages, archives, dependencies)
         for archive in archives.glob("*.deb"):
             run_command("dpkg-deb", "-x", str(archive), str(content))
+        if (libraries := content / "lib").exists():  # as on a machine where /lib is /usr/lib
+            shutil.copytree(libraries, content / "usr/lib", symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(libraries)
         prepare(content)
         try:
             content.rename(target)

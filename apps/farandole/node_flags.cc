@@ -54,6 +54,11 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   return parse_node_options(completed.words);
 }
 
+bool NodeFlags::scheduler_has_started_us() {
+  const auto task = scheduler_task();
+  return task.ok() && task.value().has_value();
+}
+
 Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) const {
   if (words_.join || words_.nodes || words_.node || words_.secret)
     return Status::fix_call(

@@ -27,6 +27,8 @@ class NodeFlags {
   // process, its variables give the values that the user has left out. May print a notice. Errors:
   // kFixCall.
   Result<std::optional<NodeOptions>> options() const;
+  // Whether the variables of a scheduler say that it has started this process.
+  static bool scheduler_has_started_us();
   std::string secret_path() const { return words_.secret.value_or(""); }
 
   // Whether a driver starts the nodes: -H or --hostfile was given.

@@ -299,6 +299,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
+    job.ends_with_parent = job.nodes && NodeFlags::scheduler_has_started_us();
   }
   job.secret.path = nodes_.secret_path();
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));

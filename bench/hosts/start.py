@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from hosts import Host, Hosts, HostsError, in_guarded_process  # noqa: E402
 from progress import say  # noqa: E402
-from ssh_servers import SshServers, named, why_impossible  # noqa: E402
+from ssh_servers import SshServers, why_impossible  # noqa: E402
+from unpacked_packages import words_to_enter  # noqa: E402
 
 MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 BUILD = ROOT / "build/release"
@@ -92,7 +93,9 @@ def measure(host_count: int, workers: int, rounds: int) -> int:
         times: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(rounds):
             for way, words in ways.items():
-                times[way].append(start_time(hosts[0], named("host0", words), ranks))
+                times[way].append(
+                    start_time(hosts[0], [*words_to_enter("host0", None), *words], ranks)
+                )
             say(f"round {number + 1}: " + ", ".join(f"{w} {t[-1]:.2f} s" for w, t in times.items()))
     print(f"start of {ranks} workers on {host_count} hosts, median of {rounds} rounds")
     for way, seconds in times.items():

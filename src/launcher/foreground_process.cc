@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/process_end.h"
 #include "jobs/job_sheet.h"
@@ -58,13 +59,26 @@ bool forward_signals_of_driver(pid_t agent) {
   return true;
 }
 
+Descriptor open_pidfd(pid_t pid) {
+  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
 // Ctrl-C reaches it only once, through us. If the driver goes, clears `has_driver`, kills the
-// agent.
-ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_driver) {
+// agent. `parent` is a pidfd, or nothing; if this process ends, the agent gets SIGTERM.
+ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_driver,
+                           Descriptor parent) {
   for (;;) {
-    std::array<pollfd, 2> ready{{{signals.get(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
-    ::poll(ready.data(), has_driver ? 2 : 1, -1);
+    // poll() ignores an entry with descriptor −1.
+    std::array<pollfd, 3> ready{{{signals.get(), POLLIN, 0},
+                                 {has_driver ? STDIN_FILENO : -1, POLLIN, 0},
+                                 {parent.get(), POLLIN, 0}}};
+    ::poll(ready.data(), ready.size(), -1);
+    if (ready[2].revents != 0) {
+      parent.reset();
+      print_error("the process that has started this launcher has ended; the job ends, too");
+      ::kill(agent, SIGTERM);
+    }
     if (has_driver && ready[1].revents != 0) {
       has_driver = forward_signals_of_driver(agent);
       if (!has_driver) ::kill(agent, SIGKILL);
@@ -106,7 +120,7 @@ int run_job(const JobOptions& options) {
   const OriginalState state = save_and_adjust_state();
   const sigset_t handled = handled_signals();
   block_signals(handled);
-  const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const Descriptor foreground = open_pidfd(::getpid());
   if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     print_error(std::string("this kernel is too old (Linux 5.3 is needed): ") +
                 std::strerror(errno));
@@ -117,6 +131,7 @@ int run_job(const JobOptions& options) {
     print_signalfd_error();
     return 1;
   }
+  Descriptor parent = options.ends_with_parent ? open_pidfd(::getppid()) : Descriptor();
   const pid_t agent = ::fork();
   if (agent < 0) {
     print_error(std::string("cannot start the agent: ") + std::strerror(errno));
@@ -124,7 +139,7 @@ int run_job(const JobOptions& options) {
   }
   if (agent == 0) ::_exit(run_as_agent(options, state, foreground, handled));
   bool has_driver = options.has_driver;
-  const ProcessEnd end = forward_signals(agent, signals, has_driver);
+  const ProcessEnd end = forward_signals(agent, signals, has_driver, std::move(parent));
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
   const std::string host = options.has_driver ? options.nodes->host + ", " : "";

@@ -62,6 +62,36 @@ TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
   EXPECT_THAT(foreground_process.output(), Not(HasSubstr("SIGHUP")));
 }
 
+TEST(ForegroundProcess, EndsWithItsParent) {
+  JobOptions options = shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"));
+  options.ends_with_parent = true;
+  LauncherInTest parent([&options] {
+    if (::fork() == 0) ::_exit(run_job(options));
+    ::pause();
+    return 0;
+  });
+  parent.read_until("is ready");
+  parent.send(SIGKILL);
+  EXPECT_EQ(parent.end(), 128 + SIGKILL);
+  EXPECT_THAT(parent.output(), HasSubstr("the process that has started this launcher has ended"));
+  EXPECT_THAT(parent.output(), HasSubstr("[0] bye\n"));
+}
+
+// A job outlives the shell that has started it.
+TEST(ForegroundProcess, UsuallyOutlivesItsParent) {
+  LauncherInTest parent([] {
+    if (::fork() == 0) ::_exit(run_job(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
+    ::pause();
+    return 0;
+  });
+  parent.read_until("is ready");
+  parent.send(SIGKILL);
+  const pid_t worker = parent.number_after("worker ");
+  ::kill(worker, SIGUSR1);
+  EXPECT_EQ(parent.end(), 128 + SIGKILL);
+  EXPECT_THAT(parent.output(), Not(HasSubstr("SIGTERM")));
+}
+
 TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
   LauncherInTest foreground_process(
       foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));

@@ -64,6 +64,9 @@ struct JobOptions {
   // is a signal to pass on, and the end of the input means that the driver is gone. We write
   // the lines of driver_lines.h to our standard output. If the job fails, only node 0 shows how.
   bool has_driver = false;
+  // Whether the job ends when the parent process of this launcher ends, as a process of a scheduler
+  // does that is killed.
+  bool ends_with_parent = false;
   SecretSource secret;  // of the job, if there are several hosts
 };
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import time
@@ -24,7 +23,6 @@ SECONDS_BETWEEN_SIGNALS = 0.7
 SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
 POLL_SECONDS = 0.02
 VICTIMS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
-RANDOM_KILLS = 20
 
 
 @pytest.fixture(scope="module")
@@ -421,29 +419,3 @@ def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node:
         assert "SIGKILL" in job.errors
     if kind != "driver":
         assert f"host{node}" in job.errors
-
-
-@pytest.mark.parametrize("part", range(2))
-def test_kills_at_random_moments(ssh_hosts: SshHosts, part: int) -> None:
-    for number in range(RANDOM_KILLS // 2):
-        seed = int(os.environ.get("FARANDOLE_TEST_SEED", time.time_ns() % 1_000_000))
-        print(f"part {part}, kill {number}: FARANDOLE_TEST_SEED={seed}")
-        kill_one(ssh_hosts, random.Random(seed))
-
-
-def kill_one(ssh_hosts: SshHosts, chooser: random.Random) -> None:
-    kind, node = chooser.choice(VICTIMS), chooser.randrange(3)
-    delay = chooser.choice([chooser.uniform(0, 0.3), chooser.uniform(0, 0.06)])
-    hosts = chooser.choice(["host0,host1,host2", f"{ssh_hosts.hosts[0].v4},host1,host2"])
-    print(f"{kind} on host{node} after {delay:.3f} s, -H {hosts}")
-    with ssh_hosts.start("-H", hosts, "sh", "-c", WAIT) as job:
-        wait_until(lambda: victims(ssh_hosts, job, kind, node) or kind in ("ssh", "sshd"))
-        time.sleep(delay)
-        found = victims(ssh_hosts, job, kind, node)
-        if not found:  # the driver starts its own host without ssh
-            found = [job.process.pid]
-        kill(chooser.choice(found))
-        code = job.end()
-        print(f"exit code {code}\n{job.errors}")
-        ssh_hosts.wait_for_end_of(job)
-    assert code != 0

@@ -1,0 +1,156 @@
+"""Jobs that mpirun of Open MPI and mpiexec of MPICH start. Both are real, the hosts are network
+namespaces, and mpirun and mpiexec reach them over ssh."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driven import SshHosts, kill
+from launched import Launched, command, run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from hosts import Hosts
+from mpi_launchers import MPIEXEC, MPIRUN, find_launchers, mpirun_words
+from mpi_launchers import why_impossible as why_no_mpi
+from ssh_servers import SshServers
+from ssh_servers import why_impossible as why_no_servers
+from unpacked_packages import words_to_enter
+
+PORT = 4711
+WORKER = str(Path(__file__).with_name("small_worker.py"))
+SHOW = (
+    "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $(hostname), "
+    "node $GROUP_RANK, OMPI_COMM_WORLD_RANK=$OMPI_COMM_WORLD_RANK PMI_RANK=$PMI_RANK"
+)
+WAIT = "echo waits as $$; exec sleep 1000"
+# mpirun gives its processes a terminal, so the launchers would use colors.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+PASSED_ON = [word for name in ("FARANDOLE_TEST_MARK", *ENVIRONMENT) for word in ("-x", name)]
+ON_ONE_HOST = {
+    "mpirun": [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "4"],
+    "mpiexec": [MPIEXEC, "-n", "4"],
+}
+
+
+class MpiHosts(SshHosts):
+    """Hosts on which mpirun and mpiexec can start jobs from host0."""
+
+    def launched(self, *words: str) -> Launched:
+        entered = words_to_enter("host0", find_launchers())
+        program, *arguments = self.hosts[0].command(*entered, *words)
+        return Launched(*arguments, program=program, environment=ENVIRONMENT)
+
+    def on_each_host(self, launcher: str, secret: str, *program: str) -> Launched:
+        """Start `farandole run` with two workers once on each host."""
+        names = self.servers.names
+        if launcher == "mpirun":
+            start = mpirun_words(self.servers, *PASSED_ON)
+        else:
+            start = [MPIEXEC, "-hosts", ",".join(names), "-ppn", "1", "-n", str(len(names))]
+            start += ["-launcher", "ssh"]
+        words = ["run", "--join", self.hosts[0].endpoint(PORT), "--secret", secret, "-n", "2"]
+        return self.launched(*start, command(), *words, *program)
+
+    def end_of(self, job: Launched) -> int:
+        """Wait for the end of a job, and check that no process of it is left."""
+        with job:
+            code = job.end()
+            self.wait_for_end_of(job)
+        return code
+
+
+@pytest.fixture(scope="module")
+def mpi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiHosts]:
+    if reason := why_no_servers() or why_no_mpi():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("mpi")
+    with Hosts(2) as hosts, SshServers(hosts, folder, over_usr=find_launchers()) as servers:
+        for name in servers.names:  # mpiexec has no option for the key
+            (home := servers.home(name) / ".ssh").mkdir(mode=0o700, exist_ok=True)
+            (home / "config").write_text(f"IdentityFile {servers.identity}\n")
+        yield MpiHosts(hosts, servers)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = str(tmp_path / "secret")
+    assert run("secret", path).process.returncode == 0
+    return path
+
+
+def ranks_in(output: str) -> list[str]:
+    return sorted(re.findall(r"^\[\d\] (rank .*)$", output, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "numbers"),
+    [
+        ("mpirun", "OMPI_COMM_WORLD_RANK={node} PMI_RANK="),
+        ("mpiexec", "OMPI_COMM_WORLD_RANK= PMI_RANK={node}"),
+    ],
+)
+def test_the_launcher_gives_the_numbers_of_the_nodes(
+    mpi: MpiHosts, secret: str, launcher: str, numbers: str
+) -> None:
+    job = mpi.on_each_host(launcher, secret, "sh", "-c", SHOW)
+    assert mpi.end_of(job) == 0, job.errors
+    assert ranks_in(job.output) == [
+        f"rank {rank} of 4, {rank % 2} of 2 on host{rank // 2}, node {rank // 2}, "
+        + numbers.format(node=rank // 2)
+        for rank in range(4)
+    ]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "mpiexec"])
+def test_the_ranks_of_all_hosts_compute_together(mpi: MpiHosts, secret: str, launcher: str) -> None:
+    job = mpi.on_each_host(launcher, secret, sys.executable, WORKER, "many")
+    assert mpi.end_of(job) == 0, job.errors
+    assert job.output.count("all 400 right") == 4
+
+
+@pytest.mark.parametrize(
+    ("launcher", "failing", "codes"),
+    [
+        # mpirun takes the code of the node that ends first. Only that of the failing rank has 7,
+        # and node 0, which always has the code of the first failure.
+        ("mpirun", 0, (1, 7)),
+        ("mpirun", 3, (7,)),
+        ("mpiexec", 0, (7,)),
+        ("mpiexec", 3, (7,)),
+    ],
+)
+def test_a_failing_worker_ends_the_job(
+    mpi: MpiHosts, secret: str, launcher: str, failing: int, codes: tuple[int, ...]
+) -> None:
+    script = f"[ $RANK != {failing} ] || exit 7; {WAIT}"
+    job = mpi.on_each_host(launcher, secret, "sh", "-c", script)
+    assert mpi.end_of(job) in codes, job.errors
+    cause = rf"│ rank {failing} \(host{failing // 2}, pid \d+\) exited with code 7 +│"
+    assert re.search(cause, job.errors)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "number"),
+    [("mpirun", signal.SIGTERM), ("mpirun", signal.SIGKILL), ("mpiexec", signal.SIGKILL)],
+)
+def test_the_end_of_the_launcher_ends_the_workers_of_all_hosts(
+    mpi: MpiHosts, secret: str, launcher: str, number: signal.Signals
+) -> None:
+    with mpi.on_each_host(launcher, secret, "sh", "-c", WAIT) as job:
+        job.read_until("waits", times=4)
+        kill(job.process.pid, number)
+        code = job.end()
+        mpi.wait_for_end_of(job)
+    assert code != 0, job.errors
+
+
+@pytest.mark.parametrize("launcher", list(ON_ONE_HOST))
+def test_the_launcher_can_start_the_ranks_of_one_host(mpi: MpiHosts, launcher: str) -> None:
+    job = mpi.launched(*ON_ONE_HOST[launcher], sys.executable, WORKER, "many")
+    assert mpi.end_of(job) == 0, job.errors
+    assert job.output.count("all 400 right") == 4

@@ -1,0 +1,22 @@
+"""Kills at random moments, in each way of starting a job. random_kills.py says what is checked."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from random_kills import WAYS, killed_many, made_place, why_impossible
+
+KILLS = 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_kills_at_random_moments(way: str) -> None:
+    if reason := why_impossible(way):
+        pytest.skip(reason)
+    seed = int(os.environ.get("FARANDOLE_TEST_SEED", time.time_ns() % 1_000_000))
+    with made_place(way) as place:
+        kinds, failures = killed_many(place, KILLS, seed)
+    assert not failures, "\n".join(failures)
+    assert kinds.total() == KILLS
