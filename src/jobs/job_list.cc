@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/descriptor.h"
 #include "jobs/job_sheet.h"
 #include "jobs/worker_reports.h"
@@ -122,7 +123,8 @@ JobStatus read_job_status(const SheetJob& sheet) {
                        .pid = worker.pid,
                        .report = record_of(sheet.agent, worker),
                        .end = worker.end ? describe(*worker.end) : "",
-                       .stopped_by = worker.stopped_by});
+                       .stopped_by = worker.stopped_by,
+                       .cores = bound_hardware_threads(worker.pid, sheet.agent)});
   JobStatus job{.pid = sheet.foreground,
                 .host = sheet.host,
                 .command = sheet.command,
