@@ -304,6 +304,19 @@ def test_a_job_on_this_host_only_is_not_started_over_ssh(ssh_hosts: SshHosts, na
     assert ssh_hosts.logins(0) == logins
 
 
+def test_each_launcher_binds_its_own_workers(ssh_hosts: SshHosts) -> None:
+    usable = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        pytest.skip("there is one hardware thread only")
+    words = ("--bind-to", "core", "grep", "Cpus_allowed_list", "/proc/self/status")
+    job = succeeded(ssh_hosts.run("-H", "host1:2,host2:2", *words))
+    shown = dict(re.findall(r"^\[(\d)\] Cpus_allowed_list:\s(\S+)", job.output, re.MULTILINE))
+    # All hosts of this test have the cores of this machine.
+    assert sorted(shown) == ["0", "1", "2", "3"]
+    assert (shown["0"], shown["1"]) == (shown["2"], shown["3"])
+    assert shown["0"] != shown["1"]
+
+
 def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
     worker = Path(__file__).with_name("small_worker.py")
     program = (sys.executable, str(worker), "short")
