@@ -326,6 +326,26 @@ def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
     assert len(set(shown.values())) == 1
 
 
+def test_torch_distributed_finds_all_ranks(ssh_hosts: SshHosts) -> None:
+    """torchrun's variables are enough for gloo, PyTorch's own backend, which connects the ranks
+    without Farandole."""
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "sums = torch.tensor([1.0, 10.0**dist.get_rank()])\n"
+        "dist.all_reduce(sums)\n"
+        "print('sums', *map(int, sums), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    interface = ("-x", "GLOO_SOCKET_IFNAME=eth0")
+    job = succeeded(
+        ssh_hosts.run("-H", "host1:2,host2:1", *interface, sys.executable, "-c", program)
+    )
+    assert sorted(re.findall(r"^\[\d\] .*", job.output, re.MULTILINE)) == [
+        f"[{rank}] sums 3 111" for rank in range(3)
+    ]
+
+
 def test_standard_input_is_empty(ssh_hosts: SshHosts) -> None:
     job = succeeded(ssh_hosts.run("-H", "host0,host1", "sh", "-c", "wc -c; echo end"))
     assert sorted(job.output.split()) == ["0", "0", "[0]", "[0]", "[1]", "[1]", "end", "end"]
