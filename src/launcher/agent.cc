@@ -578,7 +578,7 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
                        .report = read_flight_record(records_[i]->data()),
                        .end = end ? describe(*end) : "",
                        .stopped_by = supervision_->stopped_by(rank),
-                       .cores = bound_hardware_threads(workers_[i].pid, ::getpid())});
+                       .cores = end ? "" : bound_hardware_threads(workers_[i].pid, ::getpid())});
   }
   return watched;
 }
