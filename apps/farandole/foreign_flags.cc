@@ -26,9 +26,10 @@ constexpr std::array kRows{
     Row{"-cb --check-build", "use `farandole doctor`"},
     Row{"-v --version", "use `farandole --version`"},
     Row{"--verbose", "use `--log-level debug`"},
-    Row{"--gloo --mpi --jsrun --mpi-args --binding-args --tcp --mpi-threads-disable "
+    Row{"--gloo --mpi --jsrun --mpi-args --tcp --mpi-threads-disable "
         "--no-mpi-threads-disable",
         kTransportHint},
+    Row{"--binding-args", "use `--bind-to core`, `--bind-to socket` or `--bind-to none`"},
     Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
     Row{"--network-interface", "use `--network-interfaces NAMES`"},
     Row{"--output-filename", "use `--output-dir DIR`"},
@@ -56,7 +57,7 @@ constexpr std::array kRows{
     Row{"--stall-check-shutdown-time-seconds", "use `--stall-limit S`"},
     Row{"--gloo-timeout-seconds", "use `--start-timeout S`"},
     Row{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
-    Row{"--thread-affinity", "leave it out: the threads of the workers are not pinned"},
+    Row{"--thread-affinity", "leave it out; to bind workers to cores, use `--bind-to core`"},
     Row{"--log-with-timestamp --no-log-hide-timestamp", kLogTimeHint},
     Row{"--log-without-timestamp --log-hide-timestamp", "use `--log-hide-time`"},
     Row{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",

@@ -17,6 +17,7 @@
 #include "foreign_flags.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
+#include "workers/core_binding.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -37,6 +38,10 @@ the launcher uses no colors. The standard input of all workers is empty (/dev/nu
 OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them. They keep freed
 memory for new tensors, all together up to a quarter of the memory, unless you have set
 GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
+
+--bind-to core gives each worker an equal part of the cores that the launcher may use, and
+--bind-to socket all of these that are on one socket; OMP_NUM_THREADS follows. Do not bind jobs that
+share a host: each launcher would choose the same cores. `farandole doctor` shows the cores.
 
 --output-dir DIR also writes the unchanged output of each worker to DIR/rank.<NN>/stdout and stderr.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
@@ -73,14 +78,6 @@ class RunFormatter final : public CLI::Formatter {
 const char* type_name(KnobType type) {
   if (type == KnobType::kText) return "TEXT";
   return type == KnobType::kInteger ? "N" : "WORD";
-}
-
-bool is_variable_name(std::string_view name) {
-  const auto fits = [](char letter) {
-    return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || letter == '_' ||
-           (letter >= '0' && letter <= '9');
-  };
-  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
 }
 
 // Returns the variable that the launcher sets in every worker and that overrides `name`. Empty if
@@ -181,6 +178,12 @@ RunOptions::RunOptions(CLI::App& app)
                    "Shows the output of these ranks only, such as 0 or 0,2-3. The launcher's own "
                    "messages are always shown, and --output-dir writes the files of all ranks")
       ->type_name("RANKS");
+  command_
+      ->add_option("--bind-to", bind_to_,
+                   "Which cores each worker may use: core (an equal part of them), socket, or none "
+                   "(all of them; see below)")
+      ->type_name("PART")
+      ->capture_default_str();
   command_
       ->add_option(
           "--grace-time", grace_seconds_,
@@ -296,6 +299,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
+  FARANDOLE_TRY_ASSIGN(job.bind_to, parse_bind_to(bind_to_));
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
@@ -355,6 +359,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   for (const HostEntry& host : plan.hosts) size += host.slots;
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
+  FARANDOLE_TRY(parse_bind_to(bind_to_).status());
   FARANDOLE_TRY(output(size).status());
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));

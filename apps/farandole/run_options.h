@@ -62,6 +62,7 @@ class RunOptions {
   NodeFlags nodes_;
   CallerFlags caller_;
   std::string workers_;
+  std::string bind_to_ = "none";
   std::string grace_seconds_ = "30";
   std::vector<std::string> variables_;  // the values of -x
   std::string folder_;

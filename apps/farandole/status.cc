@@ -35,6 +35,7 @@ OrderedJson as_json_value(const std::optional<RecordedCall>& call) {
 OrderedJson as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
   OrderedJson value{
       {"rank", rank}, {"host", status.host}, {"pid", status.pid}, {"state", name_of(status.state)}};
+  value["cores"] = status.cores.empty() ? OrderedJson() : OrderedJson(status.cores);
   value["seconds"] =
       status.since ? OrderedJson(std::max(0.0, seconds_of(now - *status.since))) : OrderedJson();
   value["reason"] = status.reason;
@@ -102,9 +103,12 @@ smallest share.
 If a job has several hosts, the command shows all its ranks on the host of node 0, and on the other
 hosts the ranks there. Node 0 knows what ranks on other hosts did a few seconds ago.
 
+If ranks are bound to cores (`farandole run --bind-to`), a column shows the hardware threads of each
+rank, with the numbers that Linux gives them, such as 0-3.
+
 --json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has rank,
-host, pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements),
-waits_for, calls, bytes, waited_seconds and in_job_seconds. An unknown value is null. A state is
+host, pid, state, cores (as in the table), seconds (in this state), reason, call (operation, name,
+group, dtype, elements), waits_for, calls, bytes, waited_seconds and in_job_seconds. An unknown value is null. A state is
 outside (has not called init()), init, computes, waits, runs, joined, stopped, left or ended.
 
 The exit code is 0 if there is a job to show, otherwise 1. The command sends no message to the jobs:

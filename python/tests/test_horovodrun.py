@@ -124,10 +124,39 @@ def test_every_flag_either_works_or_says_why_not() -> None:
         values = [sample_values[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
         for name in flag.names:
             lines = launch.ignored_settings(values_of(name, *values)[0])
-            expected = [f"{flag.names[0]} has no meaning here: {flag.why_ignored}"]
-            assert lines == (expected if flag.why_ignored else []), name
+            why = flag.why_ignored
+            if flag.why_value_ignored:
+                why = flag.why_value_ignored(values[0])
+            expected = [f"{flag.names[0]} has no meaning here: {why}"]
+            assert lines == (expected if why else []), name
         for name in flag.negated:
             assert launch.ignored_settings(values_of(name)[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "becomes"),
+    [
+        ("-bind-to core -map-by slot", "core"),
+        ("--map-by socket --bind-to socket", "socket"),
+        ("--bind-to=none", "none"),
+        ("--bind-to core:overload-allowed", "core"),
+        ("-bind-to hwthread", None),
+        ("-map-by core", None),
+        ("-b packed:4", None),
+    ],
+)
+def test_binding_arguments_of_mpirun_become_bind_to(words: str, becomes: str | None) -> None:
+    flag = f"--binding-args={words}"
+    lines = launch.ignored_settings(values_of(flag)[0])
+    if becomes is None:
+        assert settings(flag) == []
+        assert lines == [
+            f"--binding-args has no meaning here: {words!r} has none of -bind-to core, "
+            "-bind-to socket and -bind-to none"
+        ]
+    else:
+        assert settings(flag) == ["--bind-to", becomes]
+        assert lines == []
 
 
 def test_the_time_is_before_the_prefix() -> None:

@@ -3,8 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -12,20 +16,36 @@
 namespace farandole {
 namespace {
 
+// Far above the number of hardware threads of any host.
+constexpr std::size_t kSetsMax = 64;
+constexpr int kNumbersMax = static_cast<int>(kSetsMax * CPU_SETSIZE);
+
 std::optional<std::string> read_text(const char* path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-int cores_of_affinity() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}  // namespace
+
+std::vector<int> usable_hardware_threads(pid_t process) {
+  // The kernel refuses a mask that is too small for its largest number.
+  for (std::size_t sets = 1; sets <= kSetsMax; sets *= 2) {
+    std::vector<cpu_set_t> mask(sets);
+    const std::size_t bytes = sets * sizeof(cpu_set_t);
+    if (::sched_getaffinity(process, bytes, mask.data()) != 0) {
+      if (errno == EINVAL) continue;
+      return {};
+    }
+    std::vector<int> threads;
+    for (int number = 0; number < static_cast<int>(bytes * CHAR_BIT); ++number)
+      if (CPU_ISSET_S(number, bytes, mask.data())) threads.push_back(number);
+    return threads;
+  }
+  return {};
 }
 
-std::optional<int> cores_of_quota() {
+std::optional<int> core_quota() {
   if (const auto text = read_text("/sys/fs/cgroup/cpu.max")) return cores_in_cpu_max(*text);
   const auto quota = read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
   const auto period = read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
@@ -33,11 +53,11 @@ std::optional<int> cores_of_quota() {
   return cores_in_cpu_max(*quota + " " + *period);
 }
 
-}  // namespace
-
 int usable_cores() {
-  const int cores = cores_of_affinity();
-  return std::max(1, std::min(cores, cores_of_quota().value_or(cores)));
+  const auto in_affinity = static_cast<int>(usable_hardware_threads().size());
+  const int cores =
+      in_affinity > 0 ? in_affinity : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(cores, core_quota().value_or(cores)));
 }
 
 std::optional<int> cores_in_cpu_max(std::string_view text) {
@@ -47,6 +67,37 @@ std::optional<int> cores_in_cpu_max(std::string_view text) {
   // If there is no quota, the file says "max" (cgroup version 2) or -1 (version 1).
   if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
   return static_cast<int>(std::max(1L, quota / period));
+}
+
+std::string list_text(std::span<const int> ascending) {
+  std::string text;
+  for (std::size_t i = 0; i < ascending.size(); ++i) {
+    const std::size_t first = i;
+    while (i + 1 < ascending.size() && ascending[i + 1] == ascending[i] + 1) ++i;
+    if (!text.empty()) text.append(",");
+    text.append(std::to_string(ascending[first]));
+    if (i > first) text.append("-").append(std::to_string(ascending[i]));
+  }
+  return text;
+}
+
+std::vector<int> numbers_in_list(std::string_view text) {
+  std::set<int> numbers;
+  std::istringstream items{std::string(text)};
+  for (std::string item; std::getline(items, item, ',');) {
+    int first = 0;
+    int last = 0;
+    const int found = std::sscanf(item.c_str(), "%d-%d", &first, &last);
+    if (found == 1) last = first;
+    if (found < 1 || first < 0 || last >= kNumbersMax) continue;
+    for (int number = first; number <= last; ++number) numbers.insert(number);
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+std::string bound_hardware_threads(pid_t process, pid_t launcher) {
+  const std::vector<int> threads = usable_hardware_threads(process);
+  return threads == usable_hardware_threads(launcher) ? "" : list_text(threads);
 }
 
 }  // namespace farandole

@@ -1,13 +1,19 @@
 #include "base/cores.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace farandole {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(Cores, ReadsQuotas) {
   EXPECT_EQ(cores_in_cpu_max("max 100000\n"), std::nullopt);
@@ -27,7 +33,36 @@ TEST(Cores, CountsOnlyCoresOfTheAffinityMask) {
     CPU_SET(::sched_getcpu(), &one);
     ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
     EXPECT_EQ(usable_cores(), 1);
+    EXPECT_THAT(usable_hardware_threads(), ElementsAre(::sched_getcpu()));
   }).join();
+}
+
+TEST(Cores, AProcessThatHasEndedHasNone) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_THAT(usable_hardware_threads(child), ElementsAre());
+  EXPECT_EQ(bound_hardware_threads(child, ::getpid()), "");
+}
+
+TEST(Cores, AProcessIsBoundIfItHasOtherHardwareThreadsThanItsLauncher) {
+  EXPECT_EQ(bound_hardware_threads(::getpid(), ::getpid()), "");
+  if (usable_hardware_threads().size() < 2) GTEST_SKIP() << "there is one hardware thread only";
+  std::thread([] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(usable_hardware_threads().back(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_EQ(bound_hardware_threads(::gettid(), ::getpid()), list_text(usable_hardware_threads()));
+  }).join();
+}
+
+TEST(Cores, WritesAndReadsLists) {
+  EXPECT_EQ(list_text(std::vector{0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+  EXPECT_EQ(list_text({}), "");
+  EXPECT_THAT(numbers_in_list("0-3,8,10-11\n"), ElementsAre(0, 1, 2, 3, 8, 10, 11));
+  EXPECT_THAT(numbers_in_list("5,1-2,1"), ElementsAre(1, 2, 5));
+  EXPECT_THAT(numbers_in_list("x,3,-1,7-6,0-2000000000,"), ElementsAre(3));
 }
 
 }  // namespace

@@ -106,18 +106,31 @@ std::string ranks_text(const JobStatus& job) {
   return format_text("{} of {}", name_ranks(ranks), job.size);
 }
 
-// The names of the hosts as a column of equal width. Empty if all ranks are on this host.
-std::vector<std::string> host_column(const JobStatus& job) {
-  constexpr int kHostColumns = 16;
-  std::vector<std::string> column{"host"};
+// Returns a column of equal width, with a space behind it: the title, and a text for each rank.
+std::vector<std::string> column_of(const JobStatus& job, const std::string& title,
+                                   std::string RankStatus::* text) {
+  constexpr int kWidthMax = 16;
+  std::vector<std::string> column{title};
   for (const RankStatus& rank : job.ranks)
-    column.push_back(cut_to(escape_controls(rank.host), kHostColumns));
+    column.push_back(cut_to(escape_controls(rank.*text), kWidthMax));
   int width = 0;
   for (const auto& name : column) width = std::max(width, columns_of(name));
   for (auto& name : column)
     for (int columns = columns_of(name); columns <= width; ++columns) name += ' ';
-  if (job.size == job.local_size) column.assign(column.size(), "");
   return column;
+}
+
+// The names of the hosts. Empty texts if all ranks are on this host.
+std::vector<std::string> host_column(const JobStatus& job) {
+  if (job.size != job.local_size) return column_of(job, "host", &RankStatus::host);
+  return std::vector<std::string>(job.ranks.size() + 1);
+}
+
+// The hardware threads of the ranks. Empty texts if no rank is bound.
+std::vector<std::string> cores_column(const JobStatus& job) {
+  if (!std::ranges::all_of(job.ranks, &std::string::empty, &RankStatus::cores))
+    return column_of(job, "cores", &RankStatus::cores);
+  return std::vector<std::string>(job.ranks.size() + 1);
 }
 
 }  // namespace
@@ -125,18 +138,21 @@ std::vector<std::string> host_column(const JobStatus& job) {
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
   TableLines lines(style);
   const std::vector<std::string> hosts = host_column(job);
+  const std::vector<std::string> cores = cores_column(job);
   lines.add(format_text("job {} on {}: {}, for {}", job.pid, escape_controls(job.host),
                         ranks_text(job), describe(std::max(job.read_at - job.started, Duration()))),
             kBold);
   lines.add("  " + escape_controls(job.command));
-  lines.add(format_text("rank {}    pid      calls    bytes   waited share  now", hosts.front()));
+  lines.add(format_text("rank {}{}    pid      calls    bytes   waited share  now", hosts.front(),
+                        cores.front()));
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const RankStatus& status = job.ranks[rank];
-    lines.add_row(format_text("{:>4} {}{:>7} {:>10} {:>8} {:>8} {:>5}  ",
-                              job.first_rank + static_cast<int>(rank), hosts[rank + 1], status.pid,
-                              with_commas(status.counts.calls), size_of(status.counts.bytes),
-                              time_of(status.counts.blocked), waited_share_of(status)),
-                  describe(status, job.read_at), color_of(status.state));
+    lines.add_row(
+        format_text("{:>4} {}{}{:>7} {:>10} {:>8} {:>8} {:>5}  ",
+                    job.first_rank + static_cast<int>(rank), hosts[rank + 1], cores[rank + 1],
+                    status.pid, with_commas(status.counts.calls), size_of(status.counts.bytes),
+                    time_of(status.counts.blocked), waited_share_of(status)),
+        describe(status, job.read_at), color_of(status.state));
   }
   add_waits(job, lines);
   return lines.take();

@@ -71,6 +71,17 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
                   "ranks 0, 1 wait for rank 2 in allreduce `grad` (float32, 1,234 elements)"));
 }
 
+TEST(JobStatus, CoresAreAColumnIfARankIsBound) {
+  auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "grad")});
+  job.ranks[0].cores = "0-3,8-11";
+  const auto lines = job_table(job, {});
+  EXPECT_EQ(lines.at(2), "rank cores        pid      calls    bytes   waited share  now");
+  EXPECT_EQ(lines.at(3),
+            "   0 0-3,8-11    4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 1");
+  EXPECT_EQ(lines.at(4),
+            "   1             4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 0");
+}
+
 TEST(JobStatus, SeveralHostsAreAColumn) {
   auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "loss")});
   job.local_size = 1;

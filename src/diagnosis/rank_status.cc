@@ -58,6 +58,7 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   RankStatus status;
   status.host = worker.host;
   status.pid = worker.pid;
+  status.cores = escape_controls(worker.cores);
   set_status_by_member_state(snapshot, rank, status);
   status.counts = report.counts;
   const bool member = worker.end.empty() && report.member_state == MemberState::kMember;

@@ -37,6 +37,7 @@ constexpr std::string_view name_of(RankState state) {
 struct RankStatus {
   std::string host;
   pid_t pid = 0;
+  std::string cores{};  // as in WatchedWorker
   RankState state = RankState::kOutside;
   std::optional<TimePoint> since;       // empty if unknown
   std::optional<RecordedCall> call;     // the call in which the program waits

@@ -37,6 +37,7 @@ void visit_fields(auto& visit, auto& worker)
   auto& report = worker.report;
   visit.text(worker.host, kHostBytesMax), visit.number(worker.pid);
   visit.text(worker.end, kTextBytesMax), visit.number(worker.stopped_by);
+  visit.text(worker.cores, kTextBytesMax);
   visit.choice(report.member_state, static_cast<std::size_t>(MemberState::kLeft) + 1);
   visit.choice(report.cause, static_cast<std::size_t>(LeaveCause::kGroupLost) + 1);
   visit.time(report.since), visit.maybe_number(report.blamed_rank);

@@ -35,6 +35,7 @@ RecordedCall call_of(Handle handle, CallState state) {
 WatchedWorker some_worker() {
   WatchedWorker worker{.host = "hen", .pid = 4711, .report = {}, .end = "exited with code 3"};
   worker.stopped_by = SIGSTOP;
+  worker.cores = "0-3,8";
   FlightReport& report = worker.report;
   report.member_state = MemberState::kMember;
   report.since = kTimeThere - seconds(100);
@@ -60,6 +61,7 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
   EXPECT_EQ(worker.pid, 4711);
   EXPECT_EQ(worker.end, "exited with code 3");
   EXPECT_EQ(worker.stopped_by, SIGSTOP);
+  EXPECT_EQ(worker.cores, "0-3,8");
   const FlightReport& report = worker.report;
   EXPECT_EQ(report.member_state, MemberState::kMember);
   EXPECT_EQ(report.since, kTimeHere - seconds(100));

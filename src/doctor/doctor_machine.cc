@@ -1,6 +1,5 @@
 #include "doctor/doctor_machine.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -27,6 +26,8 @@
 #include "launcher/descriptors_needed.h"
 #include "launcher/job_options.h"
 #include "network/tcp/sealing_speed.h"
+#include "workers/core_binding.h"
+#include "workers/core_topology.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -58,9 +59,7 @@ std::int64_t hard_limit(rlimit limit) {
 Finding cores() {
   const long present = ::sysconf(_SC_NPROCESSORS_ONLN);
   const int usable = usable_cores();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int affinity = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : usable;
+  const auto affinity = static_cast<int>(usable_hardware_threads().size());
   const std::string found = format_text("{} of {} usable", usable, present);
   if (usable >= present) return {Health::kWorks, found, ""};
   if (usable < affinity)
@@ -69,6 +68,8 @@ Finding cores() {
   return {Health::kLimited, found + ": the affinity of this process",
           "more workers than usable cores slow each other down; look at `taskset -p $$`"};
 }
+
+Finding binding() { return {Health::kWorks, binding_preview(own_cores()), ""}; }
 
 Finding memory() {
   const std::string info = file_text("/proc/meminfo").value_or("");
@@ -293,6 +294,7 @@ Finding sealing() {
 
 std::vector<Check> machine_checks() {
   return {single_check("cores", false, cores),
+          single_check("binding", false, binding),
           single_check("memory", false, memory),
           single_check("/dev/shm", false, shared_memory_folder),
           single_check("huge pages", false, huge_pages),

@@ -4,7 +4,6 @@
 
 #include "base/allocation.h"
 #include "base/check.h"
-#include "base/cores.h"
 #include "base/digest.h"
 #include "base/format.h"
 #include "base/try.h"
@@ -84,7 +83,7 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
   for (const RankInfo& rank : formation.ranks) dependencies.pids.push_back(rank.pid);
   return std::make_unique<ProgressThreads>(
       std::move(dependencies), std::move(members),
-      Loop::Options{.policy = WaitPolicy(parts.formation.topology.local_size, usable_cores()),
+      Loop::Options{.policy = WaitPolicy(formation.topology.local_size, formation.cores),
                     .stall_limit = stall_limit});
 }
 

@@ -103,8 +103,14 @@ class FormationProtocol {
     if (input_.listen) {
       FARANDOLE_TRY_ASSIGN(addresses, input_.listen(epoch_));
     }
-    const keys::MemberRecord own{::getpid(), host_token_, host_name_,     std::move(addresses),
-                                 size(),     settings_,   options_.groups};
+    const keys::MemberRecord own{.pid = ::getpid(),
+                                 .host_token = host_token_,
+                                 .host_name = host_name_,
+                                 .addresses = std::move(addresses),
+                                 .cores = list_text(usable_hardware_threads()),
+                                 .size = size(),
+                                 .settings = settings_,
+                                 .groups = options_.groups};
     FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own.encode()));
     const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks(), members.status());
@@ -114,6 +120,8 @@ class FormationProtocol {
     FARANDOLE_TRY(check_found(options_.topology, formation.ranks));
     formation.topology = topology_of(rank(), formation.ranks);
     local_ranks_ = formation.on_this_host(groups_[kWorld]);
+    const int cores = cores_of_ranks(formation.host_of(rank()), formation.ranks);
+    formation.cores = std::max(1, std::min(cores, core_quota().value_or(cores)));
     return {};
   }
 
@@ -121,7 +129,7 @@ class FormationProtocol {
     const int local_size = formation.topology.local_size;
     FARANDOLE_TRY(
         check_descriptors(format_text("rank {}", rank()), descriptors_needed(local_size)));
-    formation.costs = costs_on(local_size, usable_cores());
+    formation.costs = costs_on(local_size, formation.cores);
     const std::size_t bytes =
         options_.heap_bytes == 0 ? heap_bytes(heap_limits(), local_size) : options_.heap_bytes;
     FARANDOLE_TRY_ASSIGN(formation.heap, input_.make_heap(bytes));
@@ -285,7 +293,8 @@ class FormationProtocol {
       FARANDOLE_TRY_ASSIGN(auto record, keys::MemberRecord::decode(*members[other]));
       FARANDOLE_TRY(compare(static_cast<int>(other), record));
       tokens.push_back(std::move(record.host_token));
-      ranks[other] = {0, std::move(record.host_name), record.pid, std::move(record.addresses)};
+      ranks[other] = {0, std::move(record.host_name), record.pid, std::move(record.addresses),
+                      std::move(record.cores)};
     }
     const std::vector<int> numbers = host_numbers(tokens);
     auto number = numbers.begin();

@@ -49,8 +49,10 @@ struct FormedGroup {
 
 struct Formation {
   std::int64_t epoch = 0;
-  RankTopology topology;             // as found, with all fields set
-  std::vector<RankInfo> ranks;       // by rank: all ranks of the job
+  RankTopology topology;        // as found, with all fields set
+  std::vector<RankInfo> ranks;  // by rank: all ranks of the job
+  // How many cores the ranks of this host may use, all together; at least 1.
+  int cores = 1;
   Costs costs;                       // for the groups whose first member on this host is this rank
   std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
   bool hierarchical_adasum = false;  // the same

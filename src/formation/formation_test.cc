@@ -3,15 +3,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
 #include "collective/group_memory.h"
 #include "formation/job_in_test.h"
 #include "rendezvous/keys.h"
@@ -162,6 +165,30 @@ TEST(Formation, CostsDependOnTheRanksOfTheHost) {
   ASSERT_EQ(formed[0].status(), Status());
   EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(1, 1).wait_bytes);
   EXPECT_EQ(formed[1]->costs.wait_bytes, costs_on(64, 2).wait_bytes);
+}
+
+// Binds the calling thread to one of the hardware threads that it may use.
+void bind_to_one(std::size_t index) {
+  const auto usable = usable_hardware_threads();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(usable[index % usable.size()], &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+// If each rank is bound to a core of its own, no rank has to share a core.
+TEST(Formation, CountsTheCoresOfAllRanksOfTheHost) {
+  const int expected = std::min(2, usable_cores());
+  const JobOfHosts job({0, 0, 1});
+  const auto formed = job.form_all({}, [](EngineOptions& options) {
+    bind_to_one(static_cast<std::size_t>(options.topology.rank));
+  });
+  EXPECT_EQ(formed[0]->cores, expected);
+  EXPECT_EQ(formed[1]->cores, expected);
+  EXPECT_EQ(formed[2]->cores, 1);
+  EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(2, expected).wait_bytes);
+  for (const auto& one : JobOfHosts({0, 0}).form_all({}, [](EngineOptions&) { bind_to_one(0); }))
+    EXPECT_EQ(one->cores, 1);
 }
 
 TEST(Formation, NothingOfAFormationStays) {
@@ -349,6 +376,7 @@ void publish_rank_1(const JobOfHosts& job, const EngineOptions& options) {
                                   .host_token = ByteReader(token).get_text(),
                                   .host_name = "here",
                                   .addresses = {},
+                                  .cores = "0",
                                   .size = 2,
                                   .settings = options.same_on_all_ranks(),
                                   .groups = {}};

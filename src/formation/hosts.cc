@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 
+#include "base/cores.h"
 #include "base/format.h"
 #include "base/rank_names.h"
 
@@ -54,6 +56,16 @@ RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks) {
     if (other < static_cast<std::size_t>(host)) ++found.cross_rank;
   }
   return found;
+}
+
+int cores_of_ranks(int host, const std::vector<RankInfo>& ranks) {
+  std::set<std::string> lists;  // many ranks may have the same
+  for (const RankInfo& rank : ranks)
+    if (rank.host == host) lists.insert(rank.cores);
+  std::set<int> numbers;
+  for (const auto& list : lists)
+    for (const int number : numbers_in_list(list)) numbers.insert(number);
+  return static_cast<int>(numbers.size());
 }
 
 std::string hosts_text(const std::vector<RankInfo>& ranks) {

@@ -18,6 +18,7 @@ struct RankInfo {
   std::string host_name;               // for texts; several hosts may have the same name
   std::int64_t pid = 0;                // in the PID namespace of its host
   std::vector<std::string> addresses;  // where other hosts reach it; empty in a job on one host
+  std::string cores{};                 // the hardware threads that it may use, such as "0-3"
 };
 
 // Returns the number of each rank's host, by rank. `tokens` has the token of each rank's
@@ -26,6 +27,10 @@ std::vector<int> host_numbers(const std::vector<std::string>& tokens);
 
 // Returns the position of a rank, with all fields set.
 RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
+
+// Returns the number of hardware threads that the ranks of a host may use, all together. If ranks
+// are bound to different cores, this is more than what one of them may use.
+int cores_of_ranks(int host, const std::vector<RankInfo>& ranks);
 
 // Returns the hosts and those of their ranks that have come: "fox (ranks 0, 1), hen (rank 2)".
 std::string hosts_text(const std::vector<RankInfo>& ranks);

@@ -23,6 +23,17 @@ TEST(Hosts, AreNumberedInTheOrderOfTheirLowestRanks) {
   EXPECT_TRUE(host_numbers({}).empty());
 }
 
+TEST(Hosts, CountTheCoresOfTheirRanksOnce) {
+  auto ranks = ranks_on({0, 0, 1, 0, -1});
+  ranks[0].cores = "0-1";
+  ranks[1].cores = "2-3";
+  ranks[2].cores = "0-7";
+  ranks[3].cores = "1-2";
+  ranks[4].cores = "9";
+  EXPECT_EQ(cores_of_ranks(0, ranks), 4);
+  EXPECT_EQ(cores_of_ranks(1, ranks), 8);
+}
+
 // Local sizes 1, 2 and 3: the local size times the cross size of rank 1 is the size of the job, but
 // the hosts are not equal.
 TEST(Hosts, OfDifferentSizesAreNotHomogeneous) {

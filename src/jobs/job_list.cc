@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/descriptor.h"
 #include "jobs/job_sheet.h"
 #include "jobs/worker_reports.h"
@@ -117,12 +118,15 @@ void add_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers)
 
 JobStatus read_job_status(const SheetJob& sheet) {
   std::vector<WatchedWorker> workers;
-  for (const SheetWorker& worker : sheet.workers)
+  for (const SheetWorker& worker : sheet.workers) {
+    const bool is_alive = worker.pid != 0 && !worker.end;
     workers.push_back({.host = sheet.host,
                        .pid = worker.pid,
                        .report = record_of(sheet.agent, worker),
                        .end = worker.end ? describe(*worker.end) : "",
-                       .stopped_by = worker.stopped_by});
+                       .stopped_by = worker.stopped_by,
+                       .cores = is_alive ? bound_hardware_threads(worker.pid, sheet.agent) : ""});
+  }
   JobStatus job{.pid = sheet.foreground,
                 .host = sheet.host,
                 .command = sheet.command,

@@ -43,6 +43,7 @@
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
+#include "workers/core_binding.h"
 #include "workers/process_tree.h"
 #include "workers/reserved_port.h"
 #include "workers/worker_environment.h"
@@ -116,8 +117,8 @@ class Agent {
   void reserve_port();
   Status start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited);
   MeetingPlaces meeting_places() const;
-  // Chooses the variables that the user has not set, and says so unless the user has set the number
-  // of threads.
+  // Chooses the cores of the workers and the variables that the user has not set. Says so unless
+  // the user has set the number of threads.
   void choose_defaults(const std::vector<EnvironmentVariable>& inherited);
   void serve(std::uint64_t ready);
   void handle_signals();
@@ -150,6 +151,7 @@ class Agent {
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;   // the same about other nodes; only on node 0
   std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
+  CoreDivision division_;                          // the cores and the threads of the workers
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
@@ -372,10 +374,10 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
       .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
       .secret = secret.get()};
   const bool own_streams = caller.streams.empty();
-  const auto environment =
-      merge_environment({defaults_, inherited, options.settings,
-                         rank_variables(layout_, local_rank, descriptors, meeting_places()),
-                         torchrun_variables(layout_, local_rank, meeting_places())});
+  const auto environment = merge_environment(
+      {default_variables(division_.workers.at(index).threads), defaults_, inherited,
+       options.settings, rank_variables(layout_, local_rank, descriptors, meeting_places()),
+       torchrun_variables(layout_, local_rank, meeting_places())});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -385,6 +387,7 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
                         own_streams ? ends.standard_output.get() : caller.streams.at(2 * index),
                     .standard_error =
                         own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
+                    .hardware_threads = division_.workers.at(index).hardware_threads,
                     .state = setup_.state}));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
@@ -400,23 +403,20 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
 
 void Agent::choose_defaults(const std::vector<EnvironmentVariable>& inherited) {
   const JobOptions& options = setup_.options;
-  const int cores = usable_cores();
   std::vector<EnvironmentVariable> given = inherited;
   given.insert(given.end(), options.settings.begin(), options.settings.end());
-  defaults_ = default_variables(options.workers, cores);
-  const EnvironmentVariable threads = defaults_.front();
+  division_ = divide_cores(own_cores(), core_quota(), options.workers, options.bind_to);
   const auto memory = kept_memory_variable(options.kept_bytes, given);
   if (memory) defaults_.push_back(*memory);
   for (const auto& [name, value] : given)
-    if (name == threads.first) return;
+    if (name == kThreadsVariable) return;
   if (node_0_reports()) return;
-  output_.notice(
-      threads.first + "=" + threads.second + " in every worker (" +
-      std::to_string(options.workers) + " on " + std::to_string(cores) +
-      (cores == 1 ? " core" : " cores") + ")" +
-      (memory ? ", and " + memory->first + " keeps freed memory for new tensors; set them yourself"
-              : "; set it yourself") +
-      " to choose otherwise");
+  output_.notice(format_text(
+      "{}={} in every worker ({}){} to choose otherwise", kThreadsVariable, threads_text(division_),
+      describe(division_),
+      memory ? format_text(", and {} keeps freed memory for new tensors; set them yourself",
+                           memory->first)
+             : "; set it yourself"));
 }
 
 void Agent::serve(std::uint64_t ready) {
@@ -577,7 +577,8 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
                        .pid = workers_[i].pid,
                        .report = read_flight_record(records_[i]->data()),
                        .end = end ? describe(*end) : "",
-                       .stopped_by = supervision_->stopped_by(rank)});
+                       .stopped_by = supervision_->stopped_by(rank),
+                       .cores = end ? "" : bound_hardware_threads(workers_[i].pid, ::getpid())});
   }
   return watched;
 }

@@ -13,6 +13,7 @@
 #include "nodes/node_options.h"
 #include "output/line_prefix.h"
 #include "output/line_splitter.h"
+#include "workers/core_binding.h"
 
 namespace farandole {
 
@@ -50,6 +51,7 @@ struct JobOptions {
   std::vector<std::pair<std::string, std::string>> settings;
   // How much freed memory a worker may keep for new tensors; 0: as the C library does by default.
   std::size_t kept_bytes = 0;
+  BindTo bind_to = BindTo::kNone;  // which cores each worker may use
   // How long workers may take to end after they received a signal.
   std::chrono::seconds grace{30};
   OutputOptions output;

@@ -40,6 +40,7 @@ Bytes MemberRecord::encode() const {
   writer.put_text(host_name);
   writer.put(static_cast<std::uint32_t>(addresses.size()));
   for (const auto& address : addresses) writer.put_text(address);
+  writer.put_text(cores);
   writer.put(size);
   writer.put(static_cast<std::uint32_t>(settings.size()));
   for (const auto& [variable, value] : settings) {
@@ -63,6 +64,7 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   const auto address_count = reader.get<std::uint32_t>();
   for (std::uint32_t a = 0; a < address_count && reader.ok(); ++a)
     record.addresses.push_back(reader.get_text());
+  record.cores = reader.get_text();
   record.size = reader.get<std::int32_t>();
   const auto setting_count = reader.get<std::uint32_t>();
   for (std::uint32_t s = 0; s < setting_count && reader.ok(); ++s) {

@@ -89,6 +89,7 @@ struct MemberRecord {
   std::string host_token;
   std::string host_name;               // for texts
   std::vector<std::string> addresses;  // where other hosts reach the member
+  std::string cores{};                 // the hardware threads that it may use, such as "0-3"
   std::int32_t size = 1;
   std::map<std::string, std::string> settings;  // Knobs::same_on_all_ranks()
   std::vector<std::vector<int>> groups;

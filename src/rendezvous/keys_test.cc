@@ -10,6 +10,7 @@ TEST(MemberRecord, IsDecodedAsItWasEncoded) {
                       .host_token = "1f",
                       .host_name = "fox",
                       .addresses = {"10.0.0.1:4711", "[fe80::1]:4711"},
+                      .cores = "0-3,8",
                       .size = 4,
                       .settings = {{"ONE", "100"}, {"TWO", ""}},
                       .groups = {{0, 1}, {1, 2, 3}}};
@@ -19,6 +20,7 @@ TEST(MemberRecord, IsDecodedAsItWasEncoded) {
   EXPECT_EQ(decoded->host_token, "1f");
   EXPECT_EQ(decoded->host_name, "fox");
   EXPECT_EQ(decoded->addresses, record.addresses);
+  EXPECT_EQ(decoded->cores, "0-3,8");
   EXPECT_EQ(decoded->size, 4);
   EXPECT_EQ(decoded->settings, record.settings);
   EXPECT_EQ(decoded->groups, record.groups);
@@ -29,6 +31,7 @@ TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
                             .host_token = "1f",
                             .host_name = "fox",
                             .addresses = {"10.0.0.1:4711"},
+                            .cores = "1",
                             .size = 2,
                             .settings = {{"ONE", "1"}},
                             .groups = {{0, 1}}};

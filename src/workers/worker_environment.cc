@@ -68,9 +68,8 @@ std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, in
       {kTorchrunJobVariable, kOwnTorchrunJob}};
 }
 
-std::vector<EnvironmentVariable> default_variables(int workers, int cores) {
-  return {{"OMP_NUM_THREADS", std::to_string(std::max(1, cores / workers))},
-          {"PYTHONUNBUFFERED", "1"}};
+std::vector<EnvironmentVariable> default_variables(int threads) {
+  return {{kThreadsVariable, std::to_string(threads)}, {"PYTHONUNBUFFERED", "1"}};
 }
 
 std::optional<EnvironmentVariable> kept_memory_variable(
@@ -82,6 +81,14 @@ std::optional<EnvironmentVariable> kept_memory_variable(
   return EnvironmentVariable("GLIBC_TUNABLES",
                              "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=" + bytes +
                                  ":glibc.malloc.trim_threshold=" + bytes);
+}
+
+bool is_variable_name(std::string_view name) {
+  const auto fits = [](char letter) {
+    return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || letter == '_' ||
+           (letter >= '0' && letter <= '9');
+  };
+  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
 }
 
 std::vector<std::string> merge_environment(

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "nodes/node_layout.h"
 
 namespace farandole {
+
+// The variable with the number of threads of OpenMP and of libraries that follow it.
+inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
 
 using EnvironmentVariable = std::pair<std::string, std::string>;
 
@@ -38,8 +42,9 @@ std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int lo
 std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
                                                     const MeetingPlaces& places);
 
-// The variables that all workers get unless the user has set them. `cores` is usable_cores().
-std::vector<EnvironmentVariable> default_variables(int workers, int cores);
+// The variables that a worker gets unless the user has set them. `threads` is the number of threads
+// that its libraries should use: WorkerCores::threads.
+std::vector<EnvironmentVariable> default_variables(int threads);
 
 // The variable by which the C library keeps up to `kept_bytes` of freed memory for new tensors, in
 // huge pages. By default it returns large blocks to the system at once, so that every training step
@@ -48,6 +53,9 @@ std::vector<EnvironmentVariable> default_variables(int workers, int cores);
 // default, or if the C library is older than 2.35 and would ignore so large a threshold.
 std::optional<EnvironmentVariable> kept_memory_variable(
     std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given);
+
+// Whether a text can be the name of a variable: letters, digits and _, and no digit first.
+bool is_variable_name(std::string_view name);
 
 // Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(

@@ -17,10 +17,9 @@ using ::testing::UnorderedElementsAre;
 
 const NodeLayout kFourWorkers{.node = 0, .workers = {4}};
 
-TEST(WorkerEnvironment, DividesTheCores) {
-  EXPECT_THAT(default_variables(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
-  EXPECT_THAT(default_variables(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
-  EXPECT_THAT(default_variables(4, 2), Contains(Pair("OMP_NUM_THREADS", "1")));
+TEST(WorkerEnvironment, HasTheNumberOfThreads) {
+  EXPECT_THAT(default_variables(4),
+              UnorderedElementsAre(Pair("OMP_NUM_THREADS", "4"), Pair("PYTHONUNBUFFERED", "1")));
 }
 
 TEST(WorkerEnvironment, HasTheRankAndTheSize) {
@@ -91,6 +90,12 @@ TEST(WorkerEnvironment, InheritsNothingOfTorchelastic) {
   EXPECT_THAT(inherited, Not(Contains(Pair("TORCHELASTIC_USE_AGENT_STORE", _))));
   ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   ::unsetenv("FARANDOLE_TEST_INHERITS");
+}
+
+TEST(WorkerEnvironment, KnowsTheNamesOfVariables) {
+  for (const char* name : {"PATH", "_", "a1", "Z_9"}) EXPECT_TRUE(is_variable_name(name)) << name;
+  for (const char* name : {"", "1A", "A B", "A-B", "Ä"})
+    EXPECT_FALSE(is_variable_name(name)) << name;
 }
 
 TEST(WorkerEnvironment, LaterListsOverrideEarlierOnes) {

@@ -1,18 +1,24 @@
 #include "workers/worker_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/format.h"
 
 namespace farandole {
 namespace {
@@ -57,35 +63,71 @@ std::optional<std::string> problem_of(const std::string& path) {
   return problem_of_script(path);
 }
 
-// Runs in the child, so it must be safe between fork and exec. Returns errno if it fails.
-int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& program,
-                char* const* arguments, char* const* environment) {
+// A set of hardware threads, as large as its largest number needs. Empty if there are none.
+std::vector<cpu_set_t> mask_of(const std::vector<int>& hardware_threads) {
+  std::vector<cpu_set_t> mask;
+  for (const int number : hardware_threads) {
+    mask.resize(std::max(mask.size(), static_cast<std::size_t>(number) / CPU_SETSIZE + 1));
+    CPU_SET_S(number, mask.size() * sizeof(cpu_set_t), mask.data());
+  }
+  return mask;
+}
+
+// What the child needs, made before the fork.
+struct ExecArguments {
+  const std::string& program;
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  std::vector<cpu_set_t> mask;
+  pid_t launcher = 0;
+};
+
+// Why the child could not execute the program.
+struct ExecFailure {
+  bool is_binding = false;  // the process could not be bound to its hardware threads
+  int error = 0;            // errno
+};
+
+// Runs in the child, so it must be safe between fork and exec. Returns only if it fails.
+ExecFailure exec_worker(const WorkerPlan& plan, const ExecArguments& exec) {
   ::setpgid(0, 0);
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (!exec.mask.empty() &&
+      ::sched_setaffinity(0, exec.mask.size() * sizeof(cpu_set_t), exec.mask.data()) != 0)
+    return {.is_binding = true, .error = errno};
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return {.error = errno};
   // The launcher may have died before prctl() took effect.
-  if (::getppid() != launcher) ::_exit(1);
+  if (::getppid() != exec.launcher) ::_exit(1);
   const int input =
       plan.standard_input >= 0 ? plan.standard_input : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0 || ::dup2(input, STDIN_FILENO) < 0 ||
       ::dup2(plan.standard_output, STDOUT_FILENO) < 0 ||
       ::dup2(plan.standard_error, STDERR_FILENO) < 0)
-    return errno;
+    return {.error = errno};
   for (const int descriptor : plan.inherited)
-    if (::fcntl(descriptor, F_SETFD, 0) != 0) return errno;
+    if (::fcntl(descriptor, F_SETFD, 0) != 0) return {.error = errno};
   ::setrlimit(RLIMIT_NOFILE, &plan.state.descriptor_limit);
   ::sigprocmask(SIG_SETMASK, &plan.state.signal_mask, nullptr);
-  ::execve(program.c_str(), arguments, environment);
-  return errno;
+  ::execve(exec.program.c_str(), exec.arguments.data(), exec.environment.data());
+  return {.error = errno};
 }
 
-// Returns the errno that the failed child has sent through the pipe, or 0 if exec succeeded.
-int read_failure(const Descriptor& read_end) {
-  int failure = 0;
+// Returns what the failed child has sent through the pipe; empty if exec succeeded.
+std::optional<ExecFailure> read_failure(const Descriptor& read_end) {
+  ExecFailure failure;
   ssize_t count = -1;
   do {
     count = ::read(read_end.get(), &failure, sizeof(failure));
   } while (count < 0 && errno == EINTR);
-  return count == sizeof(failure) ? failure : 0;
+  return count == sizeof(failure) ? std::optional(failure) : std::nullopt;
+}
+
+Status error_of(const ExecFailure& failure, const WorkerPlan& plan) {
+  if (failure.is_binding)
+    return Status::stop(format_text(
+        "cannot bind a worker to the hardware threads {}: {}; start the job with --bind-to none",
+        list_text(plan.hardware_threads), std::strerror(failure.error)));
+  return Status::fix_call("cannot execute `" + plan.command.front() +
+                          "`: " + std::strerror(failure.error));
 }
 
 Status start_error(const char* call) {
@@ -140,26 +182,26 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return start_error("pipe2");
   const Descriptor read_end(ends[0]);
   Descriptor write_end(ends[1]);
-  const std::vector<char*> arguments = as_pointers(plan.command);
-  const std::vector<char*> environment = as_pointers(plan.environment);
   const char* path = std::getenv("PATH");
   const FoundProgram found = find_program(plan.command.front(), path != nullptr ? path : "");
   // If no file was found, execve() returns the error.
-  const std::string& program = found.path.empty() ? plan.command.front() : found.path;
-  const pid_t launcher = ::getpid();
+  const ExecArguments exec{.program = found.path.empty() ? plan.command.front() : found.path,
+                           .arguments = as_pointers(plan.command),
+                           .environment = as_pointers(plan.environment),
+                           .mask = mask_of(plan.hardware_threads),
+                           .launcher = ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) return start_error("fork");
   if (pid == 0) {
-    const int failure = exec_worker(plan, launcher, program, arguments.data(), environment.data());
+    const ExecFailure failure = exec_worker(plan, exec);
     if (::write(write_end.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }
   ::setpgid(pid, pid);  // the child does the same, but we may signal the group before that
   write_end.reset();
-  if (const int failure = read_failure(read_end); failure != 0) {
+  if (const auto failure = read_failure(read_end)) {
     ::waitpid(pid, nullptr, 0);
-    return Status::fix_call("cannot execute `" + plan.command.front() +
-                            "`: " + std::strerror(failure));
+    return error_of(*failure, plan);
   }
   StartedWorker worker{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!worker.pidfd.valid()) {

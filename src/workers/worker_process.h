@@ -39,6 +39,8 @@ struct WorkerPlan {
   int standard_input = -1;     // −1: empty
   int standard_output = -1;
   int standard_error = -1;
+  // The numbers of the hardware threads on which the process may run; empty: those of the launcher.
+  std::vector<int> hardware_threads{};
   const OriginalState& state;
 };
 
@@ -49,7 +51,7 @@ struct StartedWorker {
 
 // Starts a worker or a helper program in a process group of its own. The kernel kills the process
 // when the calling thread ends, so this thread must run as long as the worker. Errors: kFixCall if
-// the program cannot be executed, kStop for a system limit.
+// the program cannot be executed, kStop for a system limit or if the process cannot be bound.
 Result<StartedWorker> start_worker(const WorkerPlan& plan);
 
 }  // namespace farandole

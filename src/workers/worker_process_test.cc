@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/no_descriptors_in_test.h"
 #include "base/poller.h"
 #include "output/worker_stream.h"
@@ -18,6 +19,7 @@
 namespace farandole {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 OriginalState own_state() {
@@ -104,6 +106,39 @@ TEST(WorkerProcess, AFailingExecIsAStatus) {
                                     .state = state});
   EXPECT_EQ(worker.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(worker.status().message(), HasSubstr("/dev/null"));
+}
+
+Result<StartedWorker> start_bound(const std::vector<std::string>& command,
+                                  const std::vector<int>& hardware_threads,
+                                  const WorkerStream& stream) {
+  const OriginalState state = own_state();
+  return start_worker({.command = command,
+                       .environment = {},
+                       .inherited = {},
+                       .standard_output = stream.theirs.get(),
+                       .standard_error = stream.theirs.get(),
+                       .hardware_threads = hardware_threads,
+                       .state = state});
+}
+
+TEST(WorkerProcess, IsBoundBeforeItsProgramBegins) {
+  const std::vector<int> own = usable_hardware_threads();
+  const WorkerStream stream = WorkerStream::make_pipe().value();
+  const auto worker = start_bound({"sleep", "100"}, {own.back()}, stream);
+  ASSERT_TRUE(worker.ok()) << worker.status().message();
+  EXPECT_THAT(usable_hardware_threads(worker->pid), ElementsAre(own.back()));
+  EXPECT_EQ(usable_hardware_threads(), own) << "the launcher is not bound";
+  ::kill(worker->pid, SIGKILL);
+  ::waitpid(worker->pid, nullptr, 0);
+}
+
+TEST(WorkerProcess, AFailingBindingIsAStatus) {
+  const WorkerStream stream = WorkerStream::make_pipe().value();
+  const auto worker = start_bound({"sleep", "100"}, {60'000, 60'001}, stream);
+  EXPECT_EQ(worker.status().code(), StatusCode::kStop);
+  EXPECT_THAT(worker.status().message(),
+              HasSubstr("cannot bind a worker to the hardware threads 60000-60001: Invalid"));
+  EXPECT_THAT(worker.status().message(), HasSubstr("--bind-to none"));
 }
 
 TEST(WorkerProcess, FindsProgramsAsShellsDo) {

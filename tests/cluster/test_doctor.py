@@ -38,6 +38,7 @@ NAMES = [
     *("worker terminals", "memory of others"),
     *(
         "cores",
+        "binding",
         "memory",
         "/dev/shm",
         "huge pages",

@@ -304,6 +304,19 @@ def test_a_job_on_this_host_only_is_not_started_over_ssh(ssh_hosts: SshHosts, na
     assert ssh_hosts.logins(0) == logins
 
 
+def test_each_launcher_binds_its_own_workers(ssh_hosts: SshHosts) -> None:
+    usable = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        pytest.skip("there is one hardware thread only")
+    words = ("--bind-to", "core", "grep", "Cpus_allowed_list", "/proc/self/status")
+    job = succeeded(ssh_hosts.run("-H", "host1:2,host2:2", *words))
+    shown = dict(re.findall(r"^\[(\d)\] Cpus_allowed_list:\s(\S+)", job.output, re.MULTILINE))
+    # All hosts of this test have the cores of this machine.
+    assert sorted(shown) == ["0", "1", "2", "3"]
+    assert (shown["0"], shown["1"]) == (shown["2"], shown["3"])
+    assert shown["0"] != shown["1"]
+
+
 def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
     worker = Path(__file__).with_name("small_worker.py")
     program = (sys.executable, str(worker), "short")
@@ -311,6 +324,26 @@ def test_the_engine_works_over_the_hosts(ssh_hosts: SshHosts) -> None:
     shown = dict(re.findall(r"^\[(\d)\] (.+)", job.output, re.MULTILINE))
     assert sorted(shown) == ["0", "1", "2", "3"]
     assert len(set(shown.values())) == 1
+
+
+def test_torch_distributed_finds_all_ranks(ssh_hosts: SshHosts) -> None:
+    """torchrun's variables are enough for gloo, PyTorch's own backend, which connects the ranks
+    without Farandole."""
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "sums = torch.tensor([1.0, 10.0**dist.get_rank()])\n"
+        "dist.all_reduce(sums)\n"
+        "print('sums', *map(int, sums), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    interface = ("-x", "GLOO_SOCKET_IFNAME=eth0")
+    job = succeeded(
+        ssh_hosts.run("-H", "host1:2,host2:1", *interface, sys.executable, "-c", program)
+    )
+    assert sorted(re.findall(r"^\[\d\] .*", job.output, re.MULTILINE)) == [
+        f"[{rank}] sums 3 111" for rank in range(3)
+    ]
 
 
 def test_standard_input_is_empty(ssh_hosts: SshHosts) -> None:

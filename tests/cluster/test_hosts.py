@@ -404,6 +404,22 @@ def test_status_shows_world_ranks(job: Job) -> None:
     job.end()
 
 
+def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one hardware thread only")
+    launched = [job.start(node, WAIT, "--bind-to", "core", workers=2) for node in range(2)]
+    for one in launched:
+        one.read_until("waits as", times=2)
+    cores: list[str | None] = []
+    while len(cores) < 4:  # the hang guard of `launched` ends this loop, too
+        (found,) = json.loads(run("status", str(launched[0].process.pid), "--json").output)
+        cores = [row["cores"] for row in found["ranks"]]
+    assert None not in cores
+    assert cores[:2] == cores[2:]
+    launched[0].send(signal.SIGINT)
+    job.end()
+
+
 WRONG_WORDS: list[tuple[list[str], str]] = [
     (["--nodes", "2"], "--nodes given without --join, --node, --secret"),
     (["--join", "fox", "--nodes", "2", "--node", "0", "--secret", "s"], "the port is missing"),

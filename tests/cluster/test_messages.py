@@ -170,7 +170,8 @@ HOROVODRUN_FLAGS = {
     "--stall-check-shutdown-time-seconds": "use `--stall-limit S`",
     "--gloo-timeout-seconds": "use `--start-timeout S`",
     "--num-nccl-streams": "leave it out: GPUs are not used yet",
-    "--thread-affinity": "leave it out: the threads of the workers are not pinned",
+    "--binding-args": "use `--bind-to core`, `--bind-to socket` or `--bind-to none`",
+    "--thread-affinity": "leave it out; to bind workers to cores, use `--bind-to core`",
     "--log-with-timestamp": (
         "leave it out: log lines have the time unless --log-hide-time is given"
     ),

@@ -19,7 +19,8 @@ from test_stalls import NEVER, go_on, job, pid_of_rank
 
 JOB_KEYS = ["pid", "host", "command", "seconds", "size", "ranks"]
 RANK_KEYS = (
-    "rank host pid state seconds reason call waits_for calls bytes waited_seconds in_job_seconds"
+    "rank host pid state cores seconds reason call waits_for calls bytes waited_seconds "
+    "in_job_seconds"
 ).split()
 Job = dict[str, Any]
 

@@ -7,6 +7,7 @@ run() read the row.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ class Flag:
     arguments: the names of the setting as arguments of run(), if they differ from `name`.
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
+    why_value_ignored: returns why a value has no effect here; empty if it has one.
     why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
         the value is False. If to_run_flags is given, too, the setting has an effect only in a job
         over several hosts.
@@ -40,6 +42,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     count: int | None = None  # the number of values after the flag; None means one
     to_run_flags: Callable[[Any], list[str]] | None = None
+    why_value_ignored: Callable[[Any], str] | None = None
     why_ignored: str = ""
     help: str = ""
 
@@ -68,6 +71,21 @@ def _mark_cycles_flags(marked: bool) -> list[str]:
 
 def _log_time_flags(shown: bool) -> list[str]:
     return [] if shown else ["--log-hide-time"]
+
+
+def _binding_flags(value: str) -> list[str]:
+    """Translate words for mpirun, such as "-bind-to core -map-by slot"."""
+    words = value.replace("=", " ").split()
+    for option, unit in itertools.pairwise(words):
+        if option.lstrip("-") == "bind-to" and unit.split(":")[0] in ("core", "socket", "none"):
+            return ["--bind-to", unit.split(":")[0]]
+    return []
+
+
+def _why_binding_ignored(value: str) -> str:
+    if _binding_flags(value):
+        return ""
+    return f"{value!r} has none of -bind-to core, -bind-to socket and -bind-to none"
 
 
 SAME_TRANSPORT = "the workers always use the same transport, which needs neither MPI nor Gloo"
@@ -247,7 +265,15 @@ FLAGS = (
     ),
     Flag("mpi_args", ("--mpi-args",), type=str, why_ignored=SAME_TRANSPORT),
     Flag("tcp", ("--tcp",), why_ignored=SAME_TRANSPORT),
-    Flag("binding_args", ("--binding-args",), type=str, why_ignored=SAME_TRANSPORT),
+    Flag(
+        "binding_args",
+        ("--binding-args",),
+        type=str,
+        metavar="WORDS",
+        to_run_flags=_binding_flags,
+        why_value_ignored=_why_binding_ignored,
+        help='Words for mpirun: "-bind-to core", "-bind-to socket" or "-bind-to none".',
+    ),
     Flag(
         "num_nccl_streams",
         ("--num-nccl-streams",),
@@ -262,7 +288,7 @@ FLAGS = (
         type=int,
         key=("library_options", "thread_affinity"),
         value_min=0,
-        why_ignored="the threads of the workers are not pinned",
+        why_ignored="only whole workers are bound to cores, by --binding-args",
     ),
     Flag(
         "gloo_timeout_seconds",

@@ -179,6 +179,13 @@ def ignored_settings(
         and not (over_hosts and flag.to_run_flags)
         and values.get(flag.name) not in (None, False)
     ]
+    lines += [
+        f"{flag.names[0]} has no meaning here: {why}"
+        for flag in FLAGS
+        if flag.why_value_ignored and flag.name in values
+        for why in [flag.why_value_ignored(values[flag.name])]
+        if why
+    ]
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
 
 

@@ -1,0 +1,55 @@
+// Core binding: which cores each worker of a host may use, and how many threads it should have.
+// All functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/status.h"
+#include "workers/core_topology.h"
+
+namespace farandole {
+
+enum class BindTo : std::uint8_t {
+  kNone,    // every worker may use all cores that the launcher may use
+  kCore,    // each worker may use an equal part of these cores
+  kSocket,  // each worker may use all of these cores that are on one socket
+};
+
+// Errors: kFixCall if the word is not core, socket or none.
+Result<BindTo> parse_bind_to(const std::string& word);
+
+struct WorkerCores {
+  std::vector<int> hardware_threads;  // to which the worker is bound; empty: it is not bound
+  // The number of cores that the worker may use; its share of them, if other workers may use them,
+  // too, and at most its share of the quota. At least 1.
+  int threads = 1;
+};
+
+struct CoreDivision {
+  BindTo bind_to = BindTo::kNone;
+  int cores = 1;                     // that all workers together may use
+  std::vector<WorkerCores> workers;  // by local rank
+};
+
+// Divides the cores, which are ordered as by find_cores(), between `workers` workers of this host.
+// `quota` is core_quota(). Workers with successive ranks get neighbouring cores.
+//
+// kCore: the parts are equal, as large as possible, and within one socket. If there are fewer
+// workers than sockets, a part is an equal number of whole sockets. If there are more workers than
+// cores, each worker gets one core, and the numbers of workers of two cores differ by at most 1.
+// kSocket: the numbers of workers of the sockets are as their numbers of cores.
+CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quota, int workers,
+                          BindTo bind_to);
+
+// Returns a text such as "2 on 8 cores, bound to cores of their own".
+std::string describe(const CoreDivision& division);
+// Returns how many sockets, cores and hardware threads there are, and which of them kCore would
+// give to two workers, for people who have not started a job yet.
+std::string binding_preview(const std::vector<Core>& cores);
+// Returns the smallest and the largest number of threads, such as "4" or "1 to 2".
+std::string threads_text(const CoreDivision& division);
+
+}  // namespace farandole

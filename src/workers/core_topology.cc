@@ -1,0 +1,86 @@
+#include "workers/core_topology.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/system_files.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* kSystem = "/sys/devices/system/";
+
+struct Place {
+  int package = 0;
+  int node = 0;
+  int first_sibling = 0;  // identifies the core: its lowest hardware thread, usable or not
+};
+
+std::vector<int> list_in(const FileReader& read, const std::string& path) {
+  return numbers_in_list(read(path).value_or(""));
+}
+
+// Returns the NUMA node of each hardware thread. Empty if the kernel knows no nodes.
+std::map<int, int> nodes_of_hardware_threads(const FileReader& read) {
+  const std::string folder = std::string(kSystem) + "node/";
+  std::map<int, int> nodes;
+  for (const int node : list_in(read, folder + "online"))
+    for (const int thread : list_in(read, folder + "node" + std::to_string(node) + "/cpulist"))
+      nodes[thread] = node;
+  return nodes;
+}
+
+Place place_of(int thread, const std::map<int, int>& nodes, const FileReader& read) {
+  const std::string folder =
+      std::string(kSystem) + "cpu/cpu" + std::to_string(thread) + "/topology/";
+  const auto package = numbers_in_list(read(folder + "physical_package_id").value_or(""));
+  const auto siblings = list_in(read, folder + "thread_siblings_list");
+  const auto node = nodes.find(thread);
+  return {.package = package.empty() ? 0 : package.front(),
+          .node = node == nodes.end() ? 0 : node->second,
+          .first_sibling = siblings.empty() ? thread : siblings.front()};
+}
+
+}  // namespace
+
+std::vector<Core> find_cores(const std::vector<int>& usable, const FileReader& read) {
+  const std::map<int, int> nodes = nodes_of_hardware_threads(read);
+  std::map<int, Place> places;
+  std::map<int, std::set<int>> packages_of_node;
+  for (const int thread : usable) {
+    places[thread] = place_of(thread, nodes, read);
+    packages_of_node[places[thread].node].insert(places[thread].package);
+  }
+  // By socket, node and first sibling. A node with several packages is the first kind of socket.
+  std::map<std::tuple<int, int, int, int>, std::vector<int>> threads_of_core;
+  for (const auto& [thread, place] : places) {
+    const bool is_node = !nodes.empty() && packages_of_node[place.node].size() > 1;
+    threads_of_core[{is_node ? 0 : 1, is_node ? place.node : place.package, place.node,
+                     place.first_sibling}]
+        .push_back(thread);
+  }
+  std::vector<Core> cores;
+  std::map<std::pair<int, int>, int> sockets;
+  for (auto& [key, threads] : threads_of_core) {
+    const auto& [kind, number, node, sibling] = key;
+    const auto socket = sockets.emplace(std::pair(kind, number), static_cast<int>(sockets.size()));
+    cores.push_back(
+        {.socket = socket.first->second, .node = node, .hardware_threads = std::move(threads)});
+  }
+  return cores;
+}
+
+std::vector<Core> own_cores() {
+  return find_cores(usable_hardware_threads(),
+                    [](const std::string& path) { return file_text(path); });
+}
+
+int count_sockets(const std::vector<Core>& cores) {
+  return cores.empty() ? 0 : cores.back().socket + 1;
+}
+
+}  // namespace farandole

@@ -1,0 +1,138 @@
+"""`farandole run --bind-to`: which cores workers get, and how many threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+from launched import Launched, run
+
+Cores = dict[int, set[int]]
+
+SHOW = (
+    "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], flush=True)"
+)
+USABLE = sorted(os.sched_getaffinity(0))
+
+
+def bind_to(numbers: list[int]) -> Callable[[], None]:
+    return lambda: os.sched_setaffinity(0, numbers)
+
+
+def cores_of_workers(
+    workers: int, *words: str, before_exec: Callable[[], object] | None = None
+) -> tuple[Cores, list[int], str]:
+    """Return what the workers may use, by rank, their numbers of threads, and the launcher's
+    messages."""
+    arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW)
+    with Launched(*arguments, before_exec=before_exec) as job:
+        assert job.end() == 0, job.errors
+    found = re.findall(r"\[(\d+)\] \[(.*)\] (\d+)", job.output)
+    assert len(found) == workers, job.output
+    found.sort(key=lambda one: int(one[0]))
+    cores = {int(rank): {int(core) for core in listed.split(",")} for rank, listed, _ in found}
+    return cores, [int(threads) for _, _, threads in found], job.errors
+
+
+def needs_two() -> None:
+    if len(USABLE) < 2:
+        pytest.skip("there is one hardware thread only")
+
+
+@pytest.mark.parametrize("words", [[], ["--bind-to", "none"], ["--bind-to=core", "--bind-to=none"]])
+def test_workers_are_not_bound_by_default(words: list[str]) -> None:
+    cores, _, errors = cores_of_workers(2, *words)
+    assert cores == {0: set(USABLE), 1: set(USABLE)}
+    assert "bound" not in errors
+
+
+def test_core_gives_each_worker_cores_of_its_own() -> None:
+    needs_two()
+    two = USABLE[:2]
+    cores, threads, errors = cores_of_workers(2, "--bind-to", "core", before_exec=bind_to(two))
+    if cores[0] == cores[1]:
+        pytest.skip("the two hardware threads are of one core")
+    assert cores == {0: {two[0]}, 1: {two[1]}}
+    assert threads == [1, 1]
+    assert (
+        "OMP_NUM_THREADS=1 in every worker (2 on 2 cores, each bound to cores of its own)" in errors
+    )
+
+
+def test_all_cores_are_divided_without_overlap() -> None:
+    needs_two()
+    cores, _, _ = cores_of_workers(2, "--bind-to", "core")
+    assert cores[0] | cores[1] <= set(USABLE)
+    assert len(cores[0]) == len(cores[1])
+
+
+def test_workers_share_cores_if_there_are_too_few() -> None:
+    needs_two()
+    cores, threads, errors = cores_of_workers(
+        4, "--bind-to", "core", before_exec=bind_to(USABLE[:2])
+    )
+    assert cores[0] == cores[1]
+    assert cores[2] == cores[3]
+    assert threads == [1, 1, 1, 1]
+    assert "each bound to one of them" in errors
+
+
+def test_socket_gives_each_worker_all_cores_of_one_socket() -> None:
+    one = USABLE[-1:]
+    cores, threads, errors = cores_of_workers(2, "--bind-to", "socket", before_exec=bind_to(one))
+    assert cores == {0: set(one), 1: set(one)}
+    assert threads == [1, 1]
+    assert "OMP_NUM_THREADS=1 in every worker (2 on 1 core, each bound to one socket)" in errors
+
+
+@pytest.mark.parametrize("part", ["core", "socket"])
+def test_the_affinity_of_the_launcher_is_a_limit(part: str) -> None:
+    one = USABLE[-1:]
+    cores, _, _ = cores_of_workers(2, "--bind-to", part, before_exec=bind_to(one))
+    assert cores == {0: set(one), 1: set(one)}
+
+
+@pytest.mark.parametrize("value", ["cores", "", "hwthread"])
+@pytest.mark.parametrize("hosts", [[], ["-H", "localhost:1,192.0.2.1:1"]])
+def test_wrong_values_start_nothing(value: str, hosts: list[str]) -> None:
+    job = run("run", "-n", "2", *hosts, "--bind-to", value, "sh", "-c", "echo started")
+    assert job.process.returncode == 2
+    assert job.output == ""
+    assert (
+        f'farandole run: --bind-to "{value}" is not a part of a machine; '
+        "give core, socket or none\n" in job.errors
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--bind-to", "core"]])
+def test_status_shows_the_cores_of_bound_workers(words: list[str]) -> None:
+    needs_two()
+    script = "grep Cpus_allowed_list /proc/self/status; exec sleep 1000"
+    with Launched("run", "-n", "2", *words, "sh", "-c", script) as job:
+        job.read_until("Cpus_allowed_list", times=2)
+        pid = str(job.process.pid)
+        (found,) = json.loads(run("status", pid, "--json").output)
+        header = run("status", pid).output.splitlines()[2].split()
+        job.process.terminate()
+        job.end()
+    lists = dict(re.findall(r"\[(\d)\] Cpus_allowed_list:\s(\S+)", job.output))
+    shown = {str(row["rank"]): row["cores"] for row in found["ranks"]}
+    if words and len(set(lists.values())) == 1:
+        pytest.skip("the two hardware threads are of one core")
+    assert shown == (lists if words else {"0": None, "1": None})
+    assert ("cores" in header) == bool(words)
+
+
+def test_doctor_shows_what_core_would_give() -> None:
+    with Launched("doctor", "--json", before_exec=bind_to(USABLE[:1])) as job:
+        assert job.end() == 0
+    (row,) = [row for row in json.loads(job.output) if row["name"] == "binding"]
+    assert row["state"] == "works"
+    assert row["found"] == (
+        "1 socket, 1 core, 1 hardware thread; --bind-to core would give "
+        f"{USABLE[0]} to one worker and {USABLE[0]} to another"
+    )
