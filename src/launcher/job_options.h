@@ -29,7 +29,8 @@ struct OutputOptions {
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
-// follow the job and communicate with the workers. All are borrowed; the caller has the other ends.
+// follow the job and communicate with the workers. All are borrowed and close-on-exec; the caller
+// has the other ends.
 struct CallerDescriptors {
   int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none

@@ -115,6 +115,14 @@ void JobOutput::stream_readable(std::size_t index) {
   watch_full_sinks();
 }
 
+Descriptor JobOutput::replace_stream(std::size_t index, Descriptor ours) {
+  Descriptor& current = streams_.at(index).ours;
+  poller_.remove(current.get());
+  std::swap(current, ours);
+  if (!paused_) poller_.add(current.get(), Poller::Interest::kReading, tags_.streams + index);
+  return ours;
+}
+
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   show(stream, stream.splitter.push(bytes));
   if (const auto complaint = files_.write(stream.local_rank, stream.target, bytes))

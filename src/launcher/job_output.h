@@ -59,6 +59,8 @@ class JobOutput {
   void worker_started(pid_t pid);
 
   void stream_readable(std::size_t index);
+  // Reads a stream from another descriptor from now on, and returns the one that it had.
+  Descriptor replace_stream(std::size_t index, Descriptor ours);
   void sink_writable();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
