@@ -315,7 +315,7 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
   for (const CLI::Option* option : command_->get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
-    if (flag == "--workers" || NodeFlags::is_for_driver(flag)) continue;
+    if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag)) continue;
     if (option->get_group() == CallerFlags::kGroup) continue;  // the driver itself needs them
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
@@ -337,7 +337,8 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
-  FARANDOLE_TRY(output(size).status());
+  FARANDOLE_TRY_ASSIGN(const OutputOptions shown, output(size));
+  plan.output_folder = shown.folder;
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));
   plan.start_timeout = std::chrono::duration_cast<std::chrono::seconds>(checked.start_timeout);

@@ -9,16 +9,10 @@
 
 namespace farandole {
 
-std::optional<RelayedParts> relayed_parts(const CallerDescriptors& caller) {
-  if (caller.report < 0 && caller.channels.empty() && caller.streams.empty()) return {};
-  return RelayedParts{.has_channels = !caller.channels.empty(),
-                      .has_streams = !caller.streams.empty()};
-}
-
 std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int first_rank,
                                          int workers, std::function<void(std::string_view)> taker) {
   std::vector<RelayStream> streams;
-  streams.push_back({.id = kReportStream, .taker = std::move(taker)});
+  streams.push_back({.id = kReportStream, .taker = std::move(taker), .follows_others = true});
   for (int worker = 0; worker < workers; ++worker) {
     const auto rank = static_cast<std::size_t>(first_rank + worker);
     if (!caller.channels.empty()) {
@@ -29,7 +23,7 @@ std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int fi
     }
     if (caller.streams.empty()) continue;
     for (const std::uint32_t stream : {0U, 1U})
-      streams.push_back({.id = worker_stream(worker, stream),
+      streams.push_back({.id = output_stream(worker, stream),
                          .sink = Descriptor(caller.streams.at(2 * rank + stream))});
   }
   return streams;

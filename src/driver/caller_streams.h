@@ -4,11 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string_view>
 #include <vector>
 
-#include "driver/launcher_order.h"
 #include "driver/relay.h"
 #include "launcher/job_options.h"
 
@@ -18,16 +16,17 @@ namespace farandole {
 inline constexpr std::uint32_t kInputStream = 0;   // to the launcher's standard input
 inline constexpr std::uint32_t kOutputStream = 1;  // the launcher's standard output
 inline constexpr std::uint32_t kReportStream = 2;  // the lines of CallerReport
-// Three for each worker of the host: its channel (in both directions), standard output and error.
+// Five for each worker of the host: its channel (in both directions), its standard output and
+// error, and copies of these.
 constexpr std::uint32_t channel_stream(int local_rank) {
-  return 3 + 3 * static_cast<std::uint32_t>(local_rank);
+  return 3 + 5 * static_cast<std::uint32_t>(local_rank);
 }
-constexpr std::uint32_t worker_stream(int local_rank, std::uint32_t stream) {
+constexpr std::uint32_t output_stream(int local_rank, std::uint32_t stream) {
   return channel_stream(local_rank) + 1 + stream;
 }
-
-// What the launchers have to relay; empty if no program follows the job.
-std::optional<RelayedParts> relayed_parts(const CallerDescriptors& caller);
+constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
+  return channel_stream(local_rank) + 3 + stream;
+}
 
 // The streams of the workers of a host, and the launcher's report, which `taker` gets. They own the
 // caller's descriptors of these workers, so call it once for each host.

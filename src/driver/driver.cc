@@ -41,6 +41,7 @@
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
 #include "output/line_splitter.h"
+#include "output/rank_files.h"
 #include "output/worker_stream.h"
 #include "workers/worker_environment.h"
 #include "workers/worker_process.h"
@@ -133,8 +134,8 @@ std::string path_on_hosts() {
 
 class Driver {
  public:
-  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, const OriginalState& state,
-         const Descriptor& signals)
+  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, RankFiles files,
+         const OriginalState& state, const Descriptor& signals)
       : plan_(plan),
         poller_(std::move(poller)),
         secret_(std::move(secret)),
@@ -146,7 +147,8 @@ class Driver {
                         .line_bytes_max = kLineWithPrefixBytesMax,
                         .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_),
-        report_(poller_, tag(Source::kReport), plan.caller.report) {
+        report_(poller_, tag(Source::kReport), plan.caller.report),
+        files_(std::move(files)) {
     int first_rank = 0;
     for (const HostEntry& host : plan.hosts) {
       processes_.push_back(
@@ -166,7 +168,9 @@ class Driver {
   void set_addresses(const std::string& line);
   void give_orders();
   Status give_order(std::size_t index);
+  std::optional<RelayedParts> relayed_parts() const;
   Status begin_relay(std::size_t index);
+  void add_copies(std::size_t index, std::vector<RelayStream>& streams);
   void serve_relay(std::size_t index);
   void take_report(std::size_t index, std::string_view bytes);
   void serve(std::uint64_t ready);
@@ -192,6 +196,7 @@ class Driver {
   OutputOptions output_options_;
   JobOutput output_;
   CallerReport report_;
+  RankFiles files_;
   std::vector<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
@@ -355,7 +360,7 @@ Status Driver::give_order(std::size_t index) {
   if (!process.is_own_host)
     order.environment = passed_environment(merge_environment({inherited_environment()}));
   if (index > 0) order.addresses = addresses_;
-  order.relayed = relayed_parts(plan_.caller);
+  order.relayed = relayed_parts();
   const Bytes bytes = encode(order);
   if (bytes.size() > kOrderBytesMax)
     return Status::fix_call(
@@ -372,6 +377,16 @@ Status Driver::give_order(std::size_t index) {
   process.state = HostProcess::State::kOrdered;
   process.had_order = true;
   return order.relayed ? begin_relay(index) : Status();
+}
+
+// What the launchers have to relay; empty if the output that they show is all that we need.
+std::optional<RelayedParts> Driver::relayed_parts() const {
+  const CallerDescriptors& caller = plan_.caller;
+  const RelayedParts parts{.has_channels = !caller.channels.empty(),
+                           .has_streams = !caller.streams.empty(),
+                           .has_copies = !plan_.output_folder.empty()};
+  const bool has_any = caller.report >= 0 || parts != RelayedParts();
+  return has_any ? std::optional(parts) : std::nullopt;
 }
 
 // From now on, the launcher's standard input and output are two of the streams that are relayed.
@@ -391,6 +406,7 @@ Status Driver::begin_relay(std::size_t index) {
   std::vector<RelayStream> streams =
       streams_of_host(plan_.caller, process.first_rank, process.host.slots,
                       [this, index](std::string_view bytes) { take_report(index, bytes); });
+  if (!plan_.output_folder.empty()) add_copies(index, streams);
   streams.push_back({.id = kInputStream, .source = std::move(source)});
   streams.push_back({.id = kOutputStream, .sink = Descriptor(output[1])});
   FARANDOLE_TRY_ASSIGN(Relay relay, Relay::create(std::move(from_launcher), std::move(to_launcher),
@@ -400,6 +416,20 @@ Status Driver::begin_relay(std::size_t index) {
                   tag(Source::kRelay, index)))
     return {};
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
+}
+
+// Writes the copies of the output of a host's workers to the files of these ranks.
+void Driver::add_copies(std::size_t index, std::vector<RelayStream>& streams) {
+  const HostProcess& process = processes_[index];
+  for (int worker = 0; worker < process.host.slots; ++worker) {
+    for (const std::uint32_t stream : {0U, 1U}) {
+      const int rank = process.first_rank + worker;
+      const auto write = [this, rank, stream](std::string_view bytes) {
+        if (const auto complaint = files_.write(rank, stream, bytes)) output_.error(*complaint);
+      };
+      streams.push_back({.id = copy_stream(worker, stream), .taker = write});
+    }
+  }
 }
 
 void Driver::serve_relay(std::size_t index) {
@@ -659,7 +689,15 @@ int run_driver(const DriverPlan& plan) {
   if (!poller.ok()) return report(poller.status().message());
   auto secret = JobSecret::generate();
   if (!secret.ok()) return report(secret.status().message());
-  Driver driver(plan, std::move(poller).value(), std::move(secret).value(), state, signals);
+  Result<RankFiles> files = RankFiles();
+  if (!plan.output_folder.empty()) {
+    int size = 0;
+    for (const HostEntry& host : plan.hosts) size += host.slots;
+    files = RankFiles::create(plan.output_folder, size);
+    if (!files.ok()) return report(files.status().message());
+  }
+  Driver driver(plan, std::move(poller).value(), std::move(secret).value(),
+                std::move(files).value(), state, signals);
   return driver.run();
 }
 

@@ -25,6 +25,7 @@ struct DriverPlan {
   // Of the program that has started the job: as many channels and streams as the job has workers.
   // The driver closes them.
   CallerDescriptors caller{};
+  std::string output_folder;  // for RankFiles of all ranks; empty: no files
 };
 
 // Whether an entry means this host and user: localhost, an address of this host, or its host name,

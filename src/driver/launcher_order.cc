@@ -23,16 +23,19 @@ std::vector<std::string> get_texts(ByteReader& reader) {
 constexpr std::uint8_t kIsRelayed = 1;
 constexpr std::uint8_t kHasChannels = 2;
 constexpr std::uint8_t kHasStreams = 4;
+constexpr std::uint8_t kHasCopies = 8;
 
 std::uint8_t bits_of(const std::optional<RelayedParts>& parts) {
   if (!parts) return 0;
   return static_cast<std::uint8_t>(kIsRelayed | (parts->has_channels ? kHasChannels : 0) |
-                                   (parts->has_streams ? kHasStreams : 0));
+                                   (parts->has_streams ? kHasStreams : 0) |
+                                   (parts->has_copies ? kHasCopies : 0));
 }
 
 std::optional<RelayedParts> parts_of(std::uint8_t bits) {
   if ((bits & kIsRelayed) == 0) return std::nullopt;
-  return RelayedParts{(bits & kHasChannels) != 0, (bits & kHasStreams) != 0};
+  return RelayedParts{(bits & kHasChannels) != 0, (bits & kHasStreams) != 0,
+                      (bits & kHasCopies) != 0};
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ namespace farandole {
 struct RelayedParts {
   bool has_channels = false;  // the channels of the workers
   bool has_streams = false;   // their output, apart from that of the launcher
+  bool has_copies = false;    // unchanged copies of the output that the launcher shows
 
   friend bool operator==(const RelayedParts&, const RelayedParts&) = default;
 };

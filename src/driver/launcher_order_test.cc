@@ -19,7 +19,7 @@ LauncherOrder an_order() {
           .host = "owl",
           .first_host = "hen",
           .addresses = {"10.0.0.1:4711", "[fd00::1]:5"},
-          .relayed = RelayedParts{.has_channels = true}};
+          .relayed = RelayedParts{.has_channels = true, .has_copies = true}};
 }
 
 std::span<const std::byte> rest_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }

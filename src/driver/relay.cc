@@ -153,7 +153,10 @@ Status Relay::receive(Stream& stream, std::string_view bytes) {
     return Status::stop(
         format_text("more bytes than allowed have come on stream {}", stream.ends.id));
   const std::size_t index = static_cast<std::size_t>(&stream - streams_.data());
-  if (stream.ends.taker) {
+  if (stream.ends.taker && !stream.ends.follows_others) {
+    stream.ends.taker(bytes);
+    has_written(stream, bytes.size());
+  } else if (stream.ends.taker) {
     stream.held.push_back({std::string(bytes), marks_of_sinks(index)});
   } else if (stream.ends.sink.valid()) {
     stream.pending.push(bytes);

@@ -29,11 +29,11 @@ struct RelayStream {
   std::uint32_t id = 0;
   Descriptor source{};  // we send what can be read here
   Descriptor sink{};    // we write here what the other relay has sent; it becomes non-blocking
-  // In place of `sink`: gets the bytes, after the other streams' bytes that came before were
-  // written to their sinks.
+  // In place of `sink`: is called with the bytes.
   std::function<void(std::string_view)> taker{};
   // Whether what is read from `source` is sent after everything that could be read at that time
-  // from the other sources. So a report about a process comes after the last bytes of that process.
+  // from the other sources, and whether `taker` is called after the other sinks have got what came
+  // before. So a report about a process comes after the last bytes of that process.
   bool follows_others = false;
 };
 

@@ -197,12 +197,15 @@ TEST(RelayTest, AReportComesAfterWhatWasThereBefore) {
   std::string got;
   std::optional<std::size_t> got_before_report;
   std::vector<RelayStream> driver_ends =
-      one({.id = 2, .taker = [&](std::string_view text) {
-             EXPECT_EQ(text, "ended 0 code 0\n");
-             while (read_some(program.first, got) && got.size() < result.size()) {
-             }
-             got_before_report = got.size();
-           }});
+      one({.id = 2,
+           .taker =
+               [&](std::string_view text) {
+                 EXPECT_EQ(text, "ended 0 code 0\n");
+                 while (read_some(program.first, got) && got.size() < result.size()) {
+                 }
+                 got_before_report = got.size();
+               },
+           .follows_others = true});
   driver_ends.push_back({.id = 3, .sink = std::move(program.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   std::string_view left = result;

@@ -80,9 +80,12 @@ class Ends {
         {.id = kReportStream, .source = std::move(report.ours), .follows_others = true});
     for (int worker = 0; worker < workers; ++worker) {
       if (parts.has_channels) FARANDOLE_TRY(add_channel(worker));
-      if (!parts.has_streams) continue;
-      FARANDOLE_TRY(add_stream(worker, 0));
-      FARANDOLE_TRY(add_stream(worker, 1));
+      for (const std::uint32_t stream : {0U, 1U}) {
+        if (parts.has_streams)
+          FARANDOLE_TRY(add_stream(output_stream(worker, stream), caller_.streams));
+        if (parts.has_copies)
+          FARANDOLE_TRY(add_stream(copy_stream(worker, stream), caller_.copies));
+      }
     }
     return {};
   }
@@ -114,10 +117,10 @@ class Ends {
     theirs_.push_back(std::move(channel.theirs));
     return {};
   }
-  Status add_stream(int worker, std::uint32_t stream) {
+  Status add_stream(std::uint32_t id, std::vector<int>& descriptors) {
     FARANDOLE_TRY_ASSIGN(Pair pipe, pipe_from_launcher());
-    ours_.push_back({.id = worker_stream(worker, stream), .source = std::move(pipe.ours)});
-    caller_.streams.push_back(pipe.theirs.get());
+    ours_.push_back({.id = id, .source = std::move(pipe.ours)});
+    descriptors.push_back(pipe.theirs.get());
     theirs_.push_back(std::move(pipe.theirs));
     return {};
   }

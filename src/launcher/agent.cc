@@ -311,6 +311,7 @@ Status Agent::begin_output() {
                                                   layout_.first_rank(), layout_.size()));
   }
   output_.begin(layout_.first_rank(), std::move(files));
+  output_.copy_to(setup_.options.caller.copies);
   return {};
 }
 

@@ -36,6 +36,7 @@ struct CallerDescriptors {
   int report = -1;            // a pipe to which CallerReport writes; −1: none
   std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
   std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
+  std::vector<int> copies;    // two per rank: pipes that get an unchanged copy of what we show
 };
 
 // Where the launcher reads the job's secret.
