@@ -14,7 +14,7 @@ std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int fi
   std::vector<RelayStream> streams;
   streams.push_back({.id = kReportStream, .taker = std::move(taker), .follows_others = true});
   for (int worker = 0; worker < workers; ++worker) {
-    const auto rank = static_cast<std::size_t>(first_rank + worker);
+    const auto rank = static_cast<std::size_t>(first_rank) + static_cast<std::size_t>(worker);
     if (!caller.channels.empty()) {
       const int channel = caller.channels.at(rank);
       streams.push_back({.id = channel_stream(worker),
