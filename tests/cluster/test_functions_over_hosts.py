@@ -250,11 +250,20 @@ for outcome in farandole.await_workers(workers):
 """
 
 
-def test_a_lost_connection_ends_the_job(ssh_hosts: SshHosts) -> None:
+@pytest.mark.parametrize("victim", ["driver", "ssh", "relay", "launcher"])
+def test_a_killed_process_on_the_way_ends_the_job(ssh_hosts: SshHosts, victim: str) -> None:
     with start(ssh_hosts, LOST) as caller:
         caller.read_until("started")
-        (ssh,) = ssh_hosts.find(0, "host1", "agent", parents=ssh_hosts.find(0, "run", "--caller"))
-        os.kill(ssh, signal.SIGKILL)
+        drivers = ssh_hosts.find(0, "farandole run", "--caller")
+        relays = ssh_hosts.foregrounds(1)
+        victims = {
+            "driver": drivers,
+            "ssh": ssh_hosts.find(0, "host1", "agent", parents=drivers),
+            "relay": relays,
+            "launcher": ssh_hosts.find(1, "/farandole agent", parents=relays),
+        }
+        (pid,) = victims[victim]
+        os.kill(pid, signal.SIGKILL)
         assert caller.end() == 0, caller.errors
         ssh_hosts.wait_for_end_of(caller)
     assert caller.output.splitlines() == ["started"] + ["WorkerError"] * 4
