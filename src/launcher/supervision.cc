@@ -79,7 +79,11 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   const bool same = signal == ending_signal_ && now - last_signal_time_ < kSameSignalTime;
   last_signal_time_ = now;
   if (same || finished()) return {};
-  switch (state_) {
+  // A signal to all nodes may have ended another node before it reaches us, so our workers still
+  // get their time.
+  const bool is_first =
+      state_ == State::kRunning || (state_ == State::kOwnErrors && other_failure_);
+  switch (is_first ? State::kRunning : state_) {
     case State::kRunning: {
       ending_signal_ = signal;
       enter(State::kSignalled, now + grace_);
