@@ -17,7 +17,8 @@ namespace {
 Result<int> open_descriptor(const char* flag, const std::string& text) {
   FARANDOLE_TRY_ASSIGN(const int number, whole_number(flag, text, STDERR_FILENO + 1,
                                                       std::numeric_limits<int>::max()));
-  if (::fcntl(number, F_GETFD) >= 0) return number;
+  // Close-on-exec, so that each worker inherits only its own, and ssh none.
+  if (::fcntl(number, F_SETFD, FD_CLOEXEC) == 0) return number;
   return Status::fix_call(
       format_text("{} is \"{}\"; {} is not an open descriptor", flag, text, number));
 }
@@ -48,7 +49,8 @@ CallerFlags::CallerFlags(CLI::App& command) {
   const auto add = [&](const char* flag, std::string& value, const char* help) {
     command.add_option(flag, value, help)->type_name("FD")->group(kGroup);
   };
-  add("--caller", caller_, "A pidfd of the program: when the program ends, the job gets SIGHUP");
+  add("--caller", caller_,
+      "A pidfd of the program: when the program ends, the job gets SIGHUP, or SIGTERM with -H");
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
       "`cause RANK`");
@@ -58,6 +60,11 @@ CallerFlags::CallerFlags(CLI::App& command) {
   add("--streams", streams_,
       "Two descriptors for each rank, such as 3,4,5,6: its standard output and error, which the "
       "launcher then does not show");
+  command
+      .add_flag("--list-hosts", only_lists_hosts_,
+                "With -H or --hostfile: prints a line such as `hen 4` for each host that gets "
+                "workers, in the order of the ranks, and starts nothing")
+      ->group(kGroup);
 }
 
 Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {

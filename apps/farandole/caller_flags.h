@@ -21,12 +21,14 @@ class CallerFlags {
   // Call it after parsing. Errors: kFixCall if a value is not the number of an open descriptor, or
   // if a list is not as long as the job needs.
   Result<CallerDescriptors> descriptors(int workers) const;
+  bool only_lists_hosts() const { return only_lists_hosts_; }
 
  private:
   std::string caller_;
   std::string report_;
   std::string channels_;
   std::string streams_;
+  bool only_lists_hosts_ = false;
 };
 
 }  // namespace farandole

@@ -22,6 +22,7 @@
 #include "doctor_hosts.h"
 #include "driver/driver.h"
 #include "driver/launcher_session.h"
+#include "driver/relayed_launcher.h"
 #include "knob_table.h"
 #include "launcher/foreground_process.h"
 #include "nodes/secret_file.h"
@@ -95,11 +96,17 @@ int run_here(farandole::JobOptions job) {
   return farandole::run_job(job);
 }
 
+int list_hosts(const farandole::DriverPlan& plan) {
+  for (const auto& host : plan.hosts) std::printf("%s %d\n", host.name.c_str(), host.slots);
+  return code_after_printing(0);
+}
+
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
   farandole::RunOptions::Overrides overrides;
   if (options.has_hosts()) {
     auto plan = options.plan(after_dashes);
     if (!plan.ok()) return reject_run(plan.status().message());
+    if (options.only_lists_hosts()) return list_hosts(*plan);
     plan->version = FARANDOLE_VERSION;
     const auto& first = plan->hosts.front();
     if (plan->hosts.size() > 1 || !farandole::is_own_host(first))
@@ -136,7 +143,12 @@ int run_for_driver() {
   job->output.always_has_colors = session->order().has_colors;
   job->output.box_columns = static_cast<int>(session->order().columns);
   job->secret.descriptor = session->secret();
-  return run_here(*std::move(job));
+  const auto& relayed = session->order().relayed;
+  if (!relayed) return run_here(*std::move(job));
+  return farandole::run_relayed_launcher(*relayed, job->workers, [&](const auto& caller) {
+    job->caller = caller;
+    return run_here(*std::move(job));
+  });
 }
 
 int doctor(const farandole::DoctorHosts& hosts, bool as_json) {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "base/format.h"
@@ -14,6 +12,7 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
+#include "driver/working_folder.h"
 #include "foreign_flags.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
@@ -122,21 +121,6 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
     return Status::fix_call(
         format_text("-x {0}: {0} is not set here; set it, or write `-x {0}=VALUE`", name));
   return std::pair(std::move(name), std::string(value));
-}
-
-// Returns the path of the working directory that the user's shell has. The kernel's path is
-// different if there are links in it, and other hosts may not have the kernel's path.
-Result<std::string> working_folder() {
-  std::error_code error;
-  const auto folder = std::filesystem::current_path(error);
-  if (error)
-    return Status::fix_call(
-        format_text("the working directory is unknown: {}; start the job in a folder that exists",
-                    error.message()));
-  const char* name = std::getenv("PWD");
-  const bool is_same = name != nullptr && name[0] == '/' &&
-                       std::filesystem::equivalent(name, folder, error) && !error;
-  return is_same ? std::string(name) : folder.string();
 }
 
 }  // namespace
@@ -336,10 +320,8 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
   for (const CLI::Option* option : command_->get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
-    if (flag == "--workers" || NodeFlags::is_for_driver(flag)) continue;
-    if (option->get_group() == CallerFlags::kGroup)
-      return Status::fix_call(
-          format_text("{} has no meaning on other hosts; leave it or -H out", flag));
+    if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag)) continue;
+    if (option->get_group() == CallerFlags::kGroup) continue;  // the driver itself needs them
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
   }
@@ -357,10 +339,12 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
   int size = 0;
   for (const HostEntry& host : plan.hosts) size += host.slots;
+  FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(parse_bind_to(bind_to_).status());
-  FARANDOLE_TRY(output(size).status());
+  FARANDOLE_TRY_ASSIGN(const OutputOptions shown, output(size));
+  plan.output_folder = shown.folder;
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));
   plan.start_timeout = std::chrono::duration_cast<std::chrono::seconds>(checked.start_timeout);

@@ -44,6 +44,8 @@ class RunOptions {
   // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
   // of job(). Errors: kFixCall, with a text for the user.
   bool has_hosts() const { return nodes_.has_hosts(); }
+  // Whether the hosts of plan() are printed, and nothing is started.
+  bool only_lists_hosts() const { return caller_.only_lists_hosts(); }
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 
  private:

@@ -186,6 +186,20 @@ class ErrorTexts:
             text = f"n, the number of workers, must be a whole number, 1 or more; got {n!r}"
             yield lambda n=n: run(int, n=n), text
         yield (
+            lambda: run(int, hosts=3),
+            "hosts must be text such as 'host1:4,host2:4'; got 3",
+        )
+        yield (
+            lambda: run(int, ssh_port=22),
+            "ssh_port is given, but no hosts; give hosts or hostfile, too",
+        )
+        yield (
+            lambda: run(int, hosts="hen:two"),
+            'no worker could be started: farandole run: -H, entry 1: "hen:two": the number of '
+            'slots is "two"; it must be a whole number from 1 to 65536\n'
+            "See `farandole run --help`.",
+        )
+        yield (
             lambda: run(int, env={"A": 1}),
             "env must map names of variables to text; got {'A': 1}",
         )

@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,8 +264,32 @@ def test_run_calls_a_function_on_each_worker() -> None:
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
     with pytest.raises(ValueError, match="elastic jobs do not work yet"):
         horovod.run(_describe_worker, num_proc=2, min_num_proc=1)
-    with pytest.raises(ValueError, match="on this host only"):
-        horovod.run(_describe_worker, np=2, hosts="localhost:1,elsewhere:1")
+
+
+@pytest.mark.parametrize("name", ["hosts", "hostfile"])
+def test_run_names_other_hosts_as_farandole_run_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hostfile := tmp_path / "hosts").write_text("elsewhere slots=2\n")
+    given = {"hosts": "localhost:1,elsewhere:1", "hostfile": str(hostfile)}[name]
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(farandole, "run", lambda *_, **named: calls.append(named))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        horovod.run(
+            _describe_worker,
+            np=2,
+            ssh_port=2222,
+            ssh_identity_file="key",
+            network_interfaces="eth0",
+            **{name: given},
+        )
+    (named,) = calls
+    others = {"hosts", "hostfile"} - {name}
+    assert (named[name], [named[other] for other in others]) == (given, [None])
+    assert (named["n"], named["ssh_port"], named["ssh_identity_file"]) == (2, 2222, "key")
+    assert named["env"]["FARANDOLE_NETWORK_INTERFACES"] == "eth0"
+    assert "HOROVOD_HOSTNAME" not in named["env"]
 
 
 USED_ARGUMENTS = {

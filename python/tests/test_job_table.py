@@ -24,11 +24,11 @@ def test_a_table_shows_the_state_of_each_worker() -> None:
     workers[2].record_start(18)
     workers[2].record_end("signal", 9, stopping=False)
     heading, *rows = rows_of(html_table("3 workers on <host>", workers))
-    assert heading == ["rank", "pid", "state", "exit code", "result or error"]
-    assert rows[0] == ["0", "", "starting", "", ""]
-    assert rows[1] == ["1", "17", "running", "", ""]
-    assert rows[2][:4] == ["2", "18", "failed", "137"]
-    assert "was killed by signal 9 (SIGKILL)" in rows[2][4]
+    assert heading == ["rank", "host", "pid", "state", "exit code", "result or error"]
+    assert rows[0] == ["0", "host", "", "starting", "", ""]
+    assert rows[1] == ["1", "host", "17", "running", "", ""]
+    assert rows[2][:5] == ["2", "host", "18", "failed", "137"]
+    assert "was killed by signal 9 (SIGKILL)" in rows[2][5]
 
 
 def test_a_notebook_shows_a_job_as_a_table() -> None:
@@ -43,8 +43,8 @@ def test_a_notebook_shows_a_job_as_a_table() -> None:
     assert copy.deepcopy(outcomes) == outcomes
     for shown in (workers, outcomes):
         _, row = rows_of(shown._repr_html_())
-        assert row[2:4] == ["done", "0"]
-        assert row[4].startswith("'<b>&\\nNone") and len(row[4]) <= 120
+        assert row[3:5] == ["done", "0"]
+        assert row[5].startswith("'<b>&\\nNone") and len(row[5]) <= 120
 
 
 def test_a_notebook_shows_an_error_in_one_line() -> None:
@@ -53,8 +53,8 @@ def test_a_notebook_shows_an_error_in_one_line() -> None:
 
     outcomes = farandole.await_workers(farandole.launch_workers(1, fail))
     _, row = rows_of(outcomes._repr_html_())
-    assert row[2] == "failed" and "raised ValueError: a < b" in row[4]
-    assert "second line" not in row[4]
+    assert row[3] == "failed" and "raised ValueError: a < b" in row[5]
+    assert "second line" not in row[5]
 
 
 def test_a_result_without_a_repr_does_not_spoil_the_table() -> None:
@@ -64,7 +64,7 @@ def test_a_result_without_a_repr_does_not_spoil_the_table() -> None:
     workers = farandole.launch_workers(1, work)
     farandole.await_workers(workers)
     _, row = rows_of(workers._repr_html_())
-    assert row[4] == "a int, whose repr() raised a ValueError"
+    assert row[5] == "a int, whose repr() raised a ValueError"
 
 
 def test_the_table_of_outcomes_shows_what_is_in_the_list() -> None:
@@ -75,4 +75,4 @@ def test_the_table_of_outcomes_shows_what_is_in_the_list() -> None:
     outcomes = farandole.await_workers(workers, timeout=0.5)
     farandole.stop_workers(workers)
     _, row = rows_of(outcomes._repr_html_())
-    assert row[2] == "running" and isinstance(outcomes[0], TimeoutError)
+    assert row[3] == "running" and isinstance(outcomes[0], TimeoutError)

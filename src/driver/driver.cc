@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -27,7 +28,10 @@
 #include "base/sibling_program.h"
 #include "base/try.h"
 #include "base/visible_text.h"
+#include "driver/caller_streams.h"
 #include "driver/passed_environment.h"
+#include "driver/relay.h"
+#include "launcher/caller_report.h"
 #include "launcher/driver_lines.h"
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
@@ -37,6 +41,7 @@
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
 #include "output/line_splitter.h"
+#include "output/rank_files.h"
 #include "output/worker_stream.h"
 #include "workers/worker_environment.h"
 #include "workers/worker_process.h"
@@ -65,7 +70,15 @@ constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
 
-enum class Source : std::uint64_t { kSignals, kWritable, kProcess, kStream };
+enum class Source : std::uint64_t {
+  kSignals,
+  kCaller,
+  kReport,
+  kWritable,
+  kProcess,
+  kStream,
+  kRelay
+};
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
 }
@@ -89,6 +102,9 @@ struct HostProcess {
   bool had_order = false;
   bool has_failed = false;     // it could not be started
   bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
+  int first_rank = 0;
+  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
+  std::string report{};            // the begin of the next line of its launcher's report
 };
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
@@ -111,8 +127,8 @@ int exit_code_of(const HostProcess& process) {
 
 class Driver {
  public:
-  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, const OriginalState& state,
-         const Descriptor& signals)
+  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, RankFiles files,
+         const OriginalState& state, const Descriptor& signals)
       : plan_(plan),
         poller_(std::move(poller)),
         secret_(std::move(secret)),
@@ -123,9 +139,15 @@ class Driver {
                         .folder = {},
                         .line_bytes_max = kLineWithPrefixBytesMax,
                         .uses_terminals = false},
-        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_) {
-    for (const HostEntry& host : plan.hosts)
-      processes_.push_back({.host = host, .is_own_host = is_own_host(host)});
+        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_),
+        report_(poller_, tag(Source::kReport), plan.caller.report),
+        files_(std::move(files)) {
+    int first_rank = 0;
+    for (const HostEntry& host : plan.hosts) {
+      processes_.push_back(
+          {.host = host, .is_own_host = is_own_host(host), .first_rank = first_rank});
+      first_rank += host.slots;
+    }
   }
 
   int run();
@@ -139,6 +161,11 @@ class Driver {
   void set_addresses(const std::string& line);
   void give_orders();
   Status give_order(std::size_t index);
+  std::optional<RelayedParts> relayed_parts() const;
+  Status begin_relay(std::size_t index);
+  void add_copies(std::size_t index, std::vector<RelayStream>& streams);
+  void serve_relay(std::size_t index);
+  void take_report(std::size_t index, std::string_view bytes);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
@@ -161,6 +188,8 @@ class Driver {
   const Descriptor& signals_;
   OutputOptions output_options_;
   JobOutput output_;
+  CallerReport report_;
+  RankFiles files_;
   std::vector<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
@@ -174,7 +203,9 @@ class Driver {
 };
 
 int Driver::run() {
-  if (!poller_.add(signals_.get(), Poller::Interest::kReading, tag(Source::kSignals))) {
+  const int caller = plan_.caller.pidfd;
+  if (!poller_.add(signals_.get(), Poller::Interest::kReading, tag(Source::kSignals)) ||
+      (caller >= 0 && !poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller)))) {
     output_.error("the driver cannot watch its own descriptors");
     return 1;
   }
@@ -189,7 +220,10 @@ int Driver::run() {
   }
   output_.read_remaining();
   output_.close();
-  while (!output_.everything_is_written() && !skips_waits_)
+  const auto all_written = [this] {
+    return output_.everything_is_written() && report_.everything_is_written();
+  };
+  while (!all_written() && !skips_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   if (const auto lost = output_.lost_output()) {
     std::fprintf(stderr, "farandole: %s\n", lost->c_str());
@@ -319,6 +353,7 @@ Status Driver::give_order(std::size_t index) {
   if (!process.is_own_host)
     order.environment = passed_environment(merge_environment({inherited_environment()}));
   if (index > 0) order.addresses = addresses_;
+  order.relayed = relayed_parts();
   const Bytes bytes = encode(order);
   if (bytes.size() > kOrderBytesMax)
     return Status::fix_call(
@@ -334,7 +369,81 @@ Status Driver::give_order(std::size_t index) {
   FARANDOLE_TRY(secret_.write_to(process.input.get()));
   process.state = HostProcess::State::kOrdered;
   process.had_order = true;
-  return {};
+  return order.relayed ? begin_relay(index) : Status();
+}
+
+// What the launchers have to relay; empty if the output that they show is all that we need.
+std::optional<RelayedParts> Driver::relayed_parts() const {
+  const CallerDescriptors& caller = plan_.caller;
+  const RelayedParts parts{.has_channels = !caller.channels.empty(),
+                           .has_streams = !caller.streams.empty(),
+                           .has_copies = !plan_.output_folder.empty()};
+  const bool has_any = caller.report >= 0 || parts != RelayedParts();
+  return has_any ? std::optional(parts) : std::nullopt;
+}
+
+// From now on, the launcher's standard input and output are two of the streams that are relayed.
+// The launcher sends nothing between its greeting and the order.
+Status Driver::begin_relay(std::size_t index) {
+  HostProcess& process = processes_[index];
+  std::array<int, 2> input{};
+  if (::pipe2(input.data(), O_CLOEXEC) != 0)
+    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
+  Descriptor source(input[0]);
+  Descriptor to_launcher = std::exchange(process.input, Descriptor(input[1]));
+  ::fcntl(process.input.get(), F_SETFL, O_NONBLOCK);
+  std::array<int, 2> output{};
+  if (::pipe2(output.data(), O_CLOEXEC) != 0)
+    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
+  Descriptor from_launcher = output_.replace_stream(2 * index, Descriptor(output[0]));
+  std::vector<RelayStream> streams =
+      streams_of_host(plan_.caller, process.first_rank, process.host.slots,
+                      [this, index](std::string_view bytes) { take_report(index, bytes); });
+  if (!plan_.output_folder.empty()) add_copies(index, streams);
+  streams.push_back({.id = kInputStream, .source = std::move(source)});
+  streams.push_back({.id = kOutputStream, .sink = Descriptor(output[1])});
+  FARANDOLE_TRY_ASSIGN(Relay relay, Relay::create(std::move(from_launcher), std::move(to_launcher),
+                                                  std::move(streams)));
+  process.relay = std::make_unique<Relay>(std::move(relay));
+  if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading,
+                  tag(Source::kRelay, index)))
+    return {};
+  return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
+}
+
+// Writes the copies of the output of a host's workers to the files of these ranks.
+void Driver::add_copies(std::size_t index, std::vector<RelayStream>& streams) {
+  const HostProcess& process = processes_[index];
+  for (int worker = 0; worker < process.host.slots; ++worker) {
+    for (const std::uint32_t stream : {0U, 1U}) {
+      const int rank = process.first_rank + worker;
+      const auto write = [this, rank, stream](std::string_view bytes) {
+        if (const auto complaint = files_.write(rank, stream, bytes)) output_.error(*complaint);
+      };
+      streams.push_back({.id = copy_stream(worker, stream), .taker = write});
+    }
+  }
+}
+
+void Driver::serve_relay(std::size_t index) {
+  HostProcess& process = processes_[index];
+  const bool was_ok = process.relay->failure().ok();
+  process.relay->serve();
+  if (was_ok && !process.relay->failure().ok())
+    output_.error(process.host.name + ": " + process.relay->failure().message());
+  if (!process.relay->has_written_everything()) return;
+  poller_.remove(process.relay->descriptor());
+  process_ended(index);
+}
+
+// The lines of all launchers go to one descriptor, so each is passed on as a whole.
+void Driver::take_report(std::size_t index, std::string_view bytes) {
+  std::string& rest = processes_[index].report;
+  rest += bytes;
+  for (auto end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+    report_.pass_on(std::string_view(rest).substr(0, end + 1));
+    rest.erase(0, end + 1);
+  }
 }
 
 void Driver::serve(std::uint64_t ready) {
@@ -342,12 +451,20 @@ void Driver::serve(std::uint64_t ready) {
   switch (static_cast<Source>(ready >> 32U)) {
     case Source::kSignals:
       return handle_signals();
+    case Source::kCaller:
+      poller_.remove(plan_.caller.pidfd);
+      // Not SIGHUP, which the launchers ignore under nohup.
+      return handle_signal(SIGTERM);
+    case Source::kReport:
+      return report_.sink_writable();
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kProcess:
       return process_ended(index);
     case Source::kStream:
       return output_.stream_readable(index);
+    case Source::kRelay:
+      return serve_relay(index);
   }
 }
 
@@ -396,16 +513,22 @@ void Driver::handle_signal(int signal) {
 
 void Driver::pass_on(int signal) {
   const char byte = static_cast<char>(signal);
-  for (HostProcess& process : processes_)
-    if (process.state == HostProcess::State::kOrdered && process.input.valid())
-      (void)::write(process.input.get(), &byte, 1);
+  for (HostProcess& process : processes_) {
+    if (process.state != HostProcess::State::kOrdered || !process.input.valid()) continue;
+    (void)::write(process.input.get(), &byte, 1);
+    if (process.relay) process.relay->serve();  // we may be about to stop ourselves
+  }
 }
 
 void Driver::process_ended(std::size_t index) {
   HostProcess& process = processes_[index];
+  if (process.end || !has_ended(process.started.pidfd)) return;
+  poller_.remove(process.started.pidfd.get());
+  if (process.relay) process.relay->peer_process_ended();
+  // Otherwise serve_relay() continues when everything is written.
+  if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   const auto end = reap(process.started.pid);
   if (!end) return;
-  poller_.remove(process.started.pidfd.get());
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
   process.input.reset();
   process.end = end;
@@ -494,8 +617,11 @@ void Driver::time_passed() {
       early_ends_are_failures();
     return begin_ending(kEndTime);
   }
-  for (HostProcess& process : processes_)
+  for (std::size_t index = 0; index < processes_.size(); ++index) {
+    const HostProcess& process = processes_[index];
     if (process.started.pid > 0 && !process.end) ::kill(-process.started.pid, SIGKILL);
+    if (process.relay) process_ended(index);
+  }
   deadline_ = now() + kEndTime;
 }
 
@@ -562,7 +688,15 @@ int run_driver(const DriverPlan& plan) {
   if (!poller.ok()) return report(poller.status().message());
   auto secret = JobSecret::generate();
   if (!secret.ok()) return report(secret.status().message());
-  Driver driver(plan, std::move(poller).value(), std::move(secret).value(), state, signals);
+  Result<RankFiles> files = RankFiles();
+  if (!plan.output_folder.empty()) {
+    int size = 0;
+    for (const HostEntry& host : plan.hosts) size += host.slots;
+    files = RankFiles::create(plan.output_folder, size);
+    if (!files.ok()) return report(files.status().message());
+  }
+  Driver driver(plan, std::move(poller).value(), std::move(secret).value(),
+                std::move(files).value(), state, signals);
   return driver.run();
 }
 

@@ -10,6 +10,7 @@
 #include "driver/host_list.h"
 #include "driver/launcher_order.h"
 #include "driver/ssh_command.h"
+#include "launcher/job_options.h"
 
 namespace farandole {
 
@@ -21,6 +22,10 @@ struct DriverPlan {
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
   std::chrono::seconds grace{};          // for workers to end after a signal
+  // Of the program that has started the job: as many channels and streams as the job has workers.
+  // The driver closes them.
+  CallerDescriptors caller{};
+  std::string output_folder;  // for RankFiles of all ranks; empty: no files
 };
 
 // Whether an entry means this host and user: localhost, an address of this host, or its host name,

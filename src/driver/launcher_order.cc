@@ -20,6 +20,24 @@ std::vector<std::string> get_texts(ByteReader& reader) {
   return texts;
 }
 
+constexpr std::uint8_t kIsRelayed = 1;
+constexpr std::uint8_t kHasChannels = 2;
+constexpr std::uint8_t kHasStreams = 4;
+constexpr std::uint8_t kHasCopies = 8;
+
+std::uint8_t bits_of(const std::optional<RelayedParts>& parts) {
+  if (!parts) return 0;
+  return static_cast<std::uint8_t>(kIsRelayed | (parts->has_channels ? kHasChannels : 0) |
+                                   (parts->has_streams ? kHasStreams : 0) |
+                                   (parts->has_copies ? kHasCopies : 0));
+}
+
+std::optional<RelayedParts> parts_of(std::uint8_t bits) {
+  if ((bits & kIsRelayed) == 0) return std::nullopt;
+  return RelayedParts{(bits & kHasChannels) != 0, (bits & kHasStreams) != 0,
+                      (bits & kHasCopies) != 0};
+}
+
 }  // namespace
 
 Bytes encode(const LauncherOrder& order) {
@@ -35,6 +53,7 @@ Bytes encode(const LauncherOrder& order) {
   writer.put_text(order.host);
   writer.put_text(order.first_host);
   put(writer, order.addresses);
+  writer.put(bits_of(order.relayed));
   const Bytes rest = writer.take();
   const auto length = static_cast<std::uint32_t>(rest.size());
   Bytes whole(sizeof(length) + rest.size());
@@ -57,6 +76,9 @@ std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> by
   order.host = reader.get_text();
   order.first_host = reader.get_text();
   order.addresses = get_texts(reader);
+  const auto relayed = reader.get<std::uint8_t>();
+  order.relayed = parts_of(relayed);
+  if (bits_of(order.relayed) != relayed) return std::nullopt;
   if (!reader.ok() || !reader.at_end() || order.program.empty() || order.node >= order.nodes)
     return std::nullopt;
   return order;

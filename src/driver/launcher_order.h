@@ -5,6 +5,9 @@
 // The process first writes an empty line and greeting() to its standard output, and the same to its
 // standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have come,
 // `begins` to its standard output. After that, the streams are those of its workers.
+//
+// If the order says so, the standard input and output carry frames of a relay after the secret. All
+// of the above then travels in two of its streams.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +22,15 @@
 
 namespace farandole {
 
+// What the launcher relays over its connection to the driver (see relayed_launcher.h).
+struct RelayedParts {
+  bool has_channels = false;  // the channels of the workers
+  bool has_streams = false;   // their output, apart from that of the launcher
+  bool has_copies = false;    // unchanged copies of the output that the launcher shows
+
+  friend bool operator==(const RelayedParts&, const RelayedParts&) = default;
+};
+
 struct LauncherOrder {
   std::string folder;                    // the working directory
   std::vector<std::string> environment;  // "NAME=value"
@@ -31,6 +43,8 @@ struct LauncherOrder {
   std::string host;                    // the name of the host, as the user has written it
   std::string first_host;              // the name of node 0's host
   std::vector<std::string> addresses;  // of node 0's launcher; empty for node 0 itself
+  // Empty: the streams of the connection are those of the launcher.
+  std::optional<RelayedParts> relayed{};
 
   friend bool operator==(const LauncherOrder&, const LauncherOrder&) = default;
 };

@@ -18,7 +18,8 @@ LauncherOrder an_order() {
           .node = 2,
           .host = "owl",
           .first_host = "hen",
-          .addresses = {"10.0.0.1:4711", "[fd00::1]:5"}};
+          .addresses = {"10.0.0.1:4711", "[fd00::1]:5"},
+          .relayed = RelayedParts{.has_channels = true, .has_copies = true}};
 }
 
 std::span<const std::byte> rest_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }

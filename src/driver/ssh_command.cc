@@ -80,7 +80,7 @@ std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& op
   if (!options.identity_file.empty()) add("-i", options.identity_file);
   if (!host.user.empty()) add("-l", host.user);
   std::string remote = "exec";
-  for (const std::string& word : words) remote += " " + quote_for_shell(word);
+  for (const std::string& word : words) remote.append(" ").append(quote_for_shell(word));
   command.insert(command.end(), {"--", host.name, std::move(remote)});
   return command;
 }

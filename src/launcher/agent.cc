@@ -313,6 +313,7 @@ Status Agent::begin_output() {
                                                   layout_.first_rank(), layout_.size()));
   }
   output_.begin(layout_.first_rank(), std::move(files));
+  output_.copy_to(setup_.options.caller.copies);
   return {};
 }
 
@@ -620,10 +621,7 @@ std::optional<Failure> Agent::failure() const {
 }
 
 void Agent::report_result() {
-  if (const auto failure = this->failure()) {
-    report_.first_cause(failure->rank);
-    output_.show(*failure);
-  }
+  if (const auto failure = this->failure()) output_.show(*failure);
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
   if (supervision_->exit_code() != 0) return;
   if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
@@ -644,6 +642,7 @@ int Agent::finish(int exit_code) {
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
+  if (const auto failure = this->failure()) report_.first_cause(failure->rank);
   collect_timelines();
   output_.close();
   if (setup_.options.has_driver && exit_code == 255) output_.write_to_driver(kExitCodeIs255);

@@ -95,6 +95,19 @@ TEST(Agent, ReportsWorkersToTheCaller) {
   EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0\n"));
 }
 
+TEST(Agent, CopiesTheOutputUnchanged) {
+  Report output;
+  Report error;
+  JobOptions options = shell_job(1, "printf 'a\\nb'; printf 'c' >&2");
+  options.output.shown_ranks = {1};
+  options.caller.copies = {output.theirs.get(), error.theirs.get()};
+  LauncherInTest agent(agent_of(options));
+  EXPECT_EQ(agent.end(), 0);
+  EXPECT_EQ(agent.output(), "");
+  EXPECT_EQ(output.text(), "a\nb");
+  EXPECT_EQ(error.text(), "c");
+}
+
 TEST(Agent, WarnsIfNoWorkerHasCalledInit) {
   LauncherInTest two(agent_of(shell_job(2, "true")));
   EXPECT_EQ(two.end(), 0);

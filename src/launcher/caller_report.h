@@ -25,6 +25,8 @@ class CallerReport {
   void worker_started(int rank, pid_t pid);
   void worker_ended(int rank, const ProcessEnd& how);
   void first_cause(int rank);
+  // Writes a line that the launcher of another host has written.
+  void pass_on(std::string_view line) { write_line(line); }
 
   void sink_writable();
   bool everything_is_written() const { return sink_.empty(); }

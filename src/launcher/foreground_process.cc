@@ -1,6 +1,5 @@
 #include "launcher/foreground_process.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -39,14 +38,6 @@ void print_error(const std::string& text) {
 void print_signalfd_error() {
   print_error(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +
               " (look at `ulimit -n`)");
-}
-
-// Marks the caller's descriptors close-on-exec, so that each worker inherits only its own.
-void mark_close_on_exec(const CallerDescriptors& caller) {
-  ::fcntl(caller.pidfd, F_SETFD, FD_CLOEXEC);
-  ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
-  for (const auto* list : {&caller.channels, &caller.streams})
-    for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
 
 // Passes on the signals that the driver sends. Returns false if the driver is gone.
@@ -116,7 +107,6 @@ int run_job(const JobOptions& options) {
     print_error(names_host ? options.nodes->host + ": " + problem->message : problem->message);
     return problem->exit_code;
   }
-  mark_close_on_exec(options.caller);
   const OriginalState state = save_and_adjust_state();
   const sigset_t handled = handled_signals();
   block_signals(handled);

@@ -30,12 +30,14 @@ struct OutputOptions {
 };
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
-// follow the job and communicate with the workers. All are borrowed; the caller has the other ends.
+// follow the job and communicate with the workers. All are borrowed and close-on-exec; the caller
+// has the other ends.
 struct CallerDescriptors {
   int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none
   std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
   std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
+  std::vector<int> copies;    // two per rank: pipes that get an unchanged copy of what we show
 };
 
 // Where the launcher reads the job's secret.

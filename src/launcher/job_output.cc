@@ -38,10 +38,7 @@ JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options)
     if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
     const bool terminal = ::isatty(number) == 1;
     const bool colors = options.always_has_colors || wants_colors(number);
-    targets_.push_back({.sink = OutputSink(number),
-                        .screen = Screen(terminal, colors),
-                        .is_terminal = terminal,
-                        .has_colors = colors});
+    targets_.push_back({{.sink = OutputSink(number)}, Screen(terminal, colors), terminal, colors});
   }
 }
 
@@ -52,6 +49,10 @@ JobOutput::Target& JobOutput::target_of(std::size_t number) {
 void JobOutput::begin(int first_rank, RankFiles files) {
   first_rank_ = first_rank;
   files_ = std::move(files);
+}
+
+void JobOutput::copy_to(const std::vector<int>& pipes) {
+  for (const int pipe : pipes) copies_.push_back({.sink = OutputSink(pipe)});
 }
 
 Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
@@ -115,8 +116,18 @@ void JobOutput::stream_readable(std::size_t index) {
   watch_full_sinks();
 }
 
+Descriptor JobOutput::replace_stream(std::size_t index, Descriptor ours) {
+  Descriptor& current = streams_.at(index).ours;
+  poller_.remove(current.get());
+  std::swap(current, ours);
+  if (!paused_) poller_.add(current.get(), Poller::Interest::kReading, tags_.streams + index);
+  return ours;
+}
+
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   show(stream, stream.splitter.push(bytes));
+  if (!copies_.empty())
+    copies_.at(2 * static_cast<std::size_t>(stream.local_rank) + stream.target).sink.write(bytes);
   if (const auto complaint = files_.write(stream.local_rank, stream.target, bytes))
     error(*complaint);
 }
@@ -173,23 +184,31 @@ void JobOutput::write_to_driver(std::string_view line) {
 }
 
 void JobOutput::sink_writable() {
-  for (auto& target : targets_) target.sink.flush();
+  for (Sink* sink : all_sinks()) sink->sink.flush();
   watch_full_sinks();
 }
 
+std::vector<JobOutput::Sink*> JobOutput::all_sinks() {
+  std::vector<Sink*> sinks;
+  for (Sink& target : targets_) sinks.push_back(&target);
+  for (Sink& copy : copies_) sinks.push_back(&copy);
+  return sinks;
+}
+
 void JobOutput::watch_full_sinks() {
-  for (std::size_t i = 0; i < targets_.size(); ++i) {
-    Target& target = targets_[i];
-    const bool needed = !target.sink.empty();
-    if (needed == target.waits_for_sink) continue;
-    target.waits_for_sink = needed;
+  bool is_full = false;
+  std::uint64_t tag = tags_.sinks;
+  for (Sink* sink : all_sinks()) {
+    is_full = is_full || sink->sink.full();
+    const bool needed = !sink->sink.empty();
+    const std::uint64_t own_tag = tag++;
+    if (needed == std::exchange(sink->is_watched, needed)) continue;
     if (needed)
-      poller_.add(target.sink.descriptor(), Poller::Interest::kWriting, tags_.sinks + i);
+      poller_.add(sink->sink.descriptor(), Poller::Interest::kWriting, own_tag);
     else
-      poller_.remove(target.sink.descriptor());
+      poller_.remove(sink->sink.descriptor());
   }
-  pause_reading(std::any_of(targets_.begin(), targets_.end(),
-                            [](const Target& target) { return target.sink.full(); }));
+  pause_reading(is_full);
 }
 
 // If the reader of our output is slow, we stop reading from the workers. Then the workers block in
@@ -245,8 +264,8 @@ std::optional<std::string> JobOutput::lost_output() const {
 }
 
 bool JobOutput::everything_is_written() const {
-  return std::all_of(targets_.begin(), targets_.end(),
-                     [](const Target& target) { return target.sink.empty(); });
+  const auto is_empty = [](const Sink& sink) { return sink.sink.empty(); };
+  return std::ranges::all_of(targets_, is_empty) && std::ranges::all_of(copies_, is_empty);
 }
 
 }  // namespace farandole

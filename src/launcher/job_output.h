@@ -28,7 +28,8 @@ namespace farandole {
 class JobOutput {
  public:
   // The tags under which the poller reports our descriptors: `streams` + the index of a worker's
-  // stream when it can be read; `sinks` + 0 or 1 when our standard output or error has room.
+  // stream when it can be read; `sinks` + a number below 2 + the number of copies when our standard
+  // output or error, or a copy, has room.
   struct Tags {
     std::uint64_t streams;
     std::uint64_t sinks;
@@ -45,6 +46,9 @@ class JobOutput {
   // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
   // the files of this node's workers.
   void begin(int first_rank, RankFiles files);
+  // Also writes each stream, unchanged, to a pipe: two descriptors for each worker; borrowed. If
+  // the reader of a pipe is slow, we stop reading from the workers.
+  void copy_to(const std::vector<int>& pipes);
 
   struct WorkerEnds {
     Descriptor standard_output;
@@ -59,6 +63,8 @@ class JobOutput {
   void worker_started(pid_t pid);
 
   void stream_readable(std::size_t index);
+  // Reads a stream from another descriptor from now on, and returns the one that it had.
+  Descriptor replace_stream(std::size_t index, Descriptor ours);
   void sink_writable();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
@@ -90,12 +96,14 @@ class JobOutput {
     bool is_terminal = false;
     LineSplitter splitter;
   };
-  struct Target {
+  struct Sink {
     OutputSink sink;
+    bool is_watched = false;  // we wait until it has room
+  };
+  struct Target : Sink {
     Screen screen;
     bool is_terminal = false;
     bool has_colors = false;
-    bool waits_for_sink = false;
   };
 
   Result<Descriptor> add_stream(int local_rank, std::size_t target);
@@ -107,6 +115,7 @@ class JobOutput {
   void forward_bytes(Stream& stream, std::string_view bytes);
   void show(Stream& stream, const std::vector<OutputPiece>& pieces);
   void end_stream(Stream& stream);
+  std::vector<Sink*> all_sinks();
   void watch_full_sinks();
   void pause_reading(bool pause);
 
@@ -118,6 +127,7 @@ class JobOutput {
   std::string host_;
   std::vector<Target> targets_;  // one or two
   std::vector<Stream> streams_;
+  std::vector<Sink> copies_;  // by stream; empty: none
   bool paused_ = false;
   LineTaker taker_;
 };

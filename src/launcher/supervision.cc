@@ -79,6 +79,12 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   const bool same = signal == ending_signal_ && now - last_signal_time_ < kSameSignalTime;
   last_signal_time_ = now;
   if (same || finished()) return {};
+  // If the user sends a signal to all nodes, another node may report it before it reaches us. Then
+  // our workers have it already.
+  if (state_ == State::kSignalled && ending_signal_ == 0) {
+    ending_signal_ = signal;
+    return {};
+  }
   switch (state_) {
     case State::kRunning: {
       ending_signal_ = signal;

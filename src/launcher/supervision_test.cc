@@ -366,6 +366,19 @@ TEST_F(SupervisionTest, AnotherNodeThatFailsMakesSuccessfulWorkersFail) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
+// The user's signal goes to all nodes, and another node may report it before it reaches this one.
+TEST_F(SupervisionTest, ASignalThatAnotherNodeReportsFirstIsPassedOnOnce) {
+  (void)job_.other_node_failed({.why = "node 1: SIGINT has ended it", .signal = SIGINT}, now_);
+  const TimePoint deadline = now_ + kGrace;
+  now_ += seconds(1);
+  signal(SIGINT);
+  expect_nothing();
+  EXPECT_EQ(job_.deadline(), deadline);
+  now_ += seconds(1);
+  signal(SIGINT);
+  EXPECT_TRUE(actions_.kill_everything);
+}
+
 TEST_F(SupervisionTest, OnlyTheFirstFailureCounts) {
   end(1, exited(5));
   actions_ = job_.other_node_failed({.why = "node 1 is gone"}, now_);

@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ UNUSUAL_TEXTS = [
     "\t\x1b[31m",
     "%s%n",
 ]
+NUMBERS = 650_000  # more than 5 MB
 WAIT = "echo waits as $$; exec sleep 1000"
 
 
@@ -192,14 +194,13 @@ def test_the_streams_stay_apart(ssh_hosts: SshHosts) -> None:
 
 
 def test_long_output_is_complete(ssh_hosts: SshHosts) -> None:
-    count = 650_000  # more than 5 MB on each host
-    job = succeeded(ssh_hosts.run("-H", "host1,host2", "sh", "-c", f"seq -f 'n%.0f' {count}"))
-    numbers = [f"n{number}" for number in range(1, count + 1)]
+    job = succeeded(ssh_hosts.run("-H", "host1,host2", "sh", "-c", f"seq -f 'n%.0f' {NUMBERS}"))
+    numbers = [f"n{number}" for number in range(1, NUMBERS + 1)]
     lines = job.output.splitlines()
     for rank in range(2):
         beginning = f"[{rank}] "
         assert [line[4:] for line in lines if line.startswith(beginning)] == numbers
-    assert len(lines) == 2 * count
+    assert len(lines) == 2 * NUMBERS
 
 
 def test_a_long_line_is_cut_as_on_one_host(ssh_hosts: SshHosts) -> None:
@@ -224,20 +225,51 @@ def test_unusual_prefixes(ssh_hosts: SshHosts, prefix: str) -> None:
     assert job.output == f"{prefix}here\n" * 2
 
 
-def test_each_host_writes_the_files_of_its_ranks(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    script = "echo out $RANK; echo err $RANK >&2; printf 'no end'"
-    words = ("-H", "host0:2,host1:2", "--output-dir", "log", "sh", "-c", script)
+@pytest.mark.parametrize("hosts", ["own:2,host1:2", "host1:1,host2:3"])
+def test_the_files_of_all_ranks_are_gathered(
+    ssh_hosts: SshHosts, hosts: str, tmp_path: Path
+) -> None:
+    script = "echo out $RANK; echo err $RANK >&2; printf '\\033\\000no end'"
+    hosts = hosts.replace("own", ssh_hosts.hosts[0].v4)
+    words = ("-H", hosts, "--tag-rank", "0", "--output-dir", "log", "sh", "-c", script)
     with ssh_hosts.hidden(1, tmp_path):  # so host1 has a folder of its own there
-        succeeded(ssh_hosts.run(*words, folder=tmp_path))
-        for node, place in enumerate((tmp_path, ssh_hosts.seen_on(1, tmp_path))):
-            files = sorted(str(path.relative_to(place)) for path in place.rglob("std*"))
-            ranks = (2 * node, 2 * node + 1)
-            streams = ("stderr", "stdout")
-            assert files == [f"log/rank.{rank}/{stream}" for rank in ranks for stream in streams]
-            for rank in ranks:
-                folder = place / f"log/rank.{rank}"
-                assert (folder / "stdout").read_text() == f"out {rank}\nno end"
-                assert (folder / "stderr").read_text() == f"err {rank}\n"
+        job = succeeded(ssh_hosts.run(*words, folder=tmp_path))
+        assert list(ssh_hosts.seen_on(1, tmp_path).iterdir()) == []
+    assert job.output.startswith("[0] out 0\n")
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("std*"))
+    assert files == [
+        f"log/rank.{rank}/{name}" for rank in range(4) for name in ("stderr", "stdout")
+    ]
+    for rank in range(4):
+        folder = tmp_path / f"log/rank.{rank}"
+        assert (folder / "stdout").read_bytes() == b"out %d\n\x1b\0no end" % rank
+        assert (folder / "stderr").read_text() == f"err {rank}\n"
+
+
+def test_much_output_is_gathered_completely(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    words = ("-H", "host1:2,host2:1", "--output-dir", str(tmp_path), "--prefix", "")
+    job = succeeded(ssh_hosts.run(*words, "sh", "-c", f"seq -f 'n%.0f' {NUMBERS}"))
+    expected = "".join(f"n{number}\n" for number in range(1, NUMBERS + 1))
+    for rank in range(3):
+        assert (tmp_path / f"rank.{rank}/stdout").read_text() == expected
+    assert len(job.output) == 3 * len(expected)
+
+
+def test_a_file_that_cannot_be_written_ends_no_job(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    script = (
+        f"until test -e {tmp_path}/go; do sleep 0.1; done; echo late; touch {tmp_path}/done.$RANK"
+    )
+    words = ("-H", "host0,host1", "--output-dir", str(tmp_path / "log"), "sh", "-c", script)
+    with ssh_hosts.start(*words) as job:
+        while not (file := tmp_path / "log/rank.1/stdout").exists():
+            time.sleep(0.02)
+        file.unlink()
+        (tmp_path / "go").touch()
+        job.end()
+        ssh_hosts.wait_for_end_of(job)
+    assert job.process.returncode == 0
+    assert f"{tmp_path}/log/rank.1/stdout" in job.errors
+    assert (tmp_path / "log/rank.0/stdout").read_text() == "late\n"
 
 
 def test_fewer_workers_than_slots(ssh_hosts: SshHosts) -> None:

@@ -205,7 +205,6 @@ def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
         (["-H", "hen:2", "--tag-rank", "2"], '--tag-rank "2"'),
         (["-H", "hen:2", "-x", "1=2"], "is not the name of a variable"),
         (["-H", "hen:2", "-x", "NOT_SET_HERE"], "is not set here"),
-        (["-H", "hen:2", "--report", "7"], "--report has no meaning on other hosts"),
     ],
 )
 def test_wrong_flags_for_hosts_are_explained(words: list[str], message: str) -> None:
@@ -213,6 +212,19 @@ def test_wrong_flags_for_hosts_are_explained(words: list[str], message: str) -> 
     assert job.process.returncode == 2
     assert message in job.errors
     assert job.errors.endswith("See `farandole run --help`.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [
+        (["-H", "hen:2,owl:3,[fd00::1]:4"], "hen 2\nowl 3\nfd00::1 4\n"),
+        (["-H", "alice@hen:2,owl:3", "-n", "3"], "hen 2\nowl 1\n"),
+        (["-H", "localhost:2"], "localhost 2\n"),
+    ],
+)
+def test_the_hosts_of_a_job_are_listed(words: list[str], listed: str) -> None:
+    job = run("run", "--list-hosts", *words, "true")
+    assert (job.process.returncode, job.output, job.errors) == (0, listed, "")
 
 
 def test_words_of_the_program_are_not_flags_of_horovodrun() -> None:

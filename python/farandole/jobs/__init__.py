@@ -7,8 +7,9 @@ defined anywhere, also interactively. The function and its results are pickled (
 Pickles are sent on socket pairs. Only this process, its launcher, its workers, and their forked
 children hold an end of a pair. The sockets have no port, name or file, and no argument or
 environment variable contains any of the data. So a process that does not descend from this one
-cannot send a function or see a result. Unpickling runs code that the other side chooses; both sides
-belong to the same user.
+cannot send a function or see a result. To workers on other hosts, the data goes through the
+connections of ssh to the launchers there. Unpickling runs code that the other side chooses; both
+sides belong to the same user.
 
 When this process ends for any reason, its workers are ended too.
 """
@@ -34,6 +35,7 @@ from farandole.errors import CallError
 from farandole.jobs.html_table import html_table
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
+from farandole.jobs.places import Places
 
 Result = TypeVar("Result")
 
@@ -48,15 +50,20 @@ def run(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    n: int = 1,
+    n: int | None = None,
+    hosts: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | os.PathLike[str] | None = None,
+    ssh_accept_new_hosts: bool = False,
     env: Mapping[str, str] | None = None,
     prefix: str = "[{rank}] ",
     output_dir: str | os.PathLike[str] | None = None,
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> list[Result]:
-    """Call `fn(*args, **kwargs)` on n workers of this host, and return the list of their results
-    by rank.
+    """Call `fn(*args, **kwargs)` on n workers of this host or of other hosts, and return the list
+    of their results by rank.
 
     Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
     and sys.stderr, even if a notebook has replaced these; the launcher's messages go to sys.stderr.
@@ -68,13 +75,20 @@ def run(
         fn: The function. It may be defined anywhere, also interactively.
         args: Positional arguments of fn.
         kwargs: Keyword arguments of fn.
-        n: The number of workers.
+        n: The number of workers. The default is 1; if hosts are given, it is all of their slots.
+        hosts: The hosts on which the workers run, and how many each can have, such as
+            "host1:4,host2:4". Other hosts than this one are reached over ssh.
+        hostfile: The path of a file with the hosts, instead of `hosts`.
+        ssh_port: The port of ssh on the hosts.
+        ssh_identity_file: The path of the private key for ssh.
+        ssh_accept_new_hosts: Whether ssh accepts the keys of hosts that it does not know yet.
         env: Environment variables for the workers. They override the variables of this process, but
             not the variables that the launcher sets, such as RANK.
         prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
         output_dir: A folder for files with the output of each rank.
-        start_timeout: Seconds that init() waits for other ranks.
-        executable: Another Python, which must have the packages that fn needs.
+        start_timeout: Seconds that init() waits for other ranks, and that we wait for a host.
+        executable: Another Python, which must have the packages that fn needs. All hosts must have
+            it, or else the Python of this process, at the same path.
 
     Raises:
         WorkerError: A worker has failed, or its result cannot be pickled. The error names the
@@ -84,7 +98,10 @@ def run(
     """
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
-    job = _function_job((fn, args, kwargs), n, _Settings(env, start_timeout, executable), flags)
+    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
+    settings = _Settings(env, start_timeout, executable, places)
+    workers = 1 if n is None and not places.are_given() else n
+    job = _function_job((fn, args, kwargs), workers, settings, flags)
     try:
         job.start()
         job.show()
@@ -124,18 +141,26 @@ class Workers(Sequence[Worker]):
 
     def __repr__(self) -> str:
         lines = [self._title()]
-        lines.append("rank      pid  state     exit code")
+        hosts = self._hosts()
+        # A job on one host has the name of the host in the title only.
+        width = max(map(len, ["host", *hosts])) + 2 if len(hosts) > 1 else 0
+        lines.append(f"rank  {'host'[:width]:{width}}    pid  state     exit code")
         for worker in self:
             code = "" if worker.exit_code is None else str(worker.exit_code)
-            pid = worker.pid or ""
-            lines.append(f"{worker.rank:4} {pid:8}  {worker.state:8}  {code}".rstrip())
+            host = worker.address if width else ""
+            place = f"{worker.rank:4}  {host:{width}}{worker.pid or '':7}"
+            lines.append(f"{place}  {worker.state:8}  {code}".rstrip())
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), self)
 
     def _title(self) -> str:
-        return f"{len(self)} workers on {self[0].address}, launcher {self._job.launcher_pid}"
+        hosts = ", ".join(self._hosts())
+        return f"{len(self)} workers on {hosts}, launcher {self._job.launcher_pid}"
+
+    def _hosts(self) -> list[str]:
+        return list(dict.fromkeys(worker.address for worker in self))
 
 
 class Outcomes(list[Any]):
@@ -156,16 +181,22 @@ class Outcomes(list[Any]):
 
 # size waiver: each argument is a choice of the user
 def launch_workers(
-    n: int,
-    target: Callable[..., Any] | str | os.PathLike[str] | Sequence[str],
+    n: int | None = None,
+    target: Callable[..., Any] | str | os.PathLike[str] | Sequence[str] = (),
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
+    hosts: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | os.PathLike[str] | None = None,
+    ssh_accept_new_hosts: bool = False,
     env: Mapping[str, str] | None = None,
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> Workers:
-    """Start n workers on this host as one job, and return their list once the first is running.
+    """Start n workers on this host or on other hosts as one job, and return their list once the
+    first is running.
 
     The workers run until they are done, one of them fails, stop_workers() is called, or this
     process ends. Each one has `rank`, `address` (its host), `pid`, `state` ("starting", "running",
@@ -174,20 +205,29 @@ def launch_workers(
     `messages` of the list.
 
     Args:
-        n: The number of workers.
+        n: The number of workers. If hosts are given, it may be None: then all of their slots get a
+            worker.
         target: A function, the path of a Python script, or a list of a program and its arguments.
         args: Arguments of the function, the script or the program.
         kwargs: Keyword arguments of the function.
+        hosts: The hosts on which the workers run, and how many each can have, such as
+            "host1:4,host2:4". Other hosts than this one are reached over ssh.
+        hostfile: The path of a file with the hosts, instead of `hosts`.
+        ssh_port: The port of ssh on the hosts.
+        ssh_identity_file: The path of the private key for ssh.
+        ssh_accept_new_hosts: Whether ssh accepts the keys of hosts that it does not know yet.
         env: Environment variables for the workers. They override the variables of this process, but
             not the variables that the launcher sets, such as RANK.
-        start_timeout: Seconds that init() waits for other ranks.
-        executable: Another Python, which must have the packages that the function needs.
+        start_timeout: Seconds that init() waits for other ranks, and that we wait for a host.
+        executable: Another Python, which must have the packages that the function needs. All hosts
+            must have it, or else the Python of this process, at the same path.
 
     Raises:
         CallError: An argument is wrong.
         FarandoleError: A limit of the system was reached.
     """
-    settings = _Settings(env, start_timeout, executable)
+    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
+    settings = _Settings(env, start_timeout, executable, places)
     if callable(target):
         job = _function_job((target, args, kwargs), n, settings, None)
     else:
@@ -250,6 +290,7 @@ class _Settings:
     env: Mapping[str, str] | None
     start_timeout: int | None
     executable: str | os.PathLike[str] | None
+    places: Places
 
     def environment(self) -> dict[str, str]:
         given = {} if self.env is None else self.env
@@ -260,7 +301,12 @@ class _Settings:
         raise CallError(f"env must map names of variables to text; got {self.env!r}")
 
     def flags(self) -> list[str]:
-        return [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
+        timeout = [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
+        if not self.places.are_given():
+            return timeout
+        # Other hosts do not get all variables of this process, but those that the user has given.
+        given = [word for name in self.env or {} for word in ("-x", name)]
+        return [*timeout, *given, *self.places.flags()]
 
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
@@ -273,7 +319,7 @@ class _Settings:
 
 def _function_job(
     call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any] | None],
-    n: int,
+    n: int | None,
     settings: _Settings,
     output_flags: Sequence[str] | None,
 ) -> LaunchedJob:
@@ -292,7 +338,7 @@ def _function_job(
             "the function and its arguments cannot be sent to the workers, because they cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from error
-    workers = _workers(n, runs_function=True)
+    workers = _workers(n, settings, runs_function=True)
     return LaunchedJob(
         JobPlan(
             workers=workers,
@@ -309,13 +355,13 @@ def _script_job(
     target: str | os.PathLike[str] | Sequence[str],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
-    n: int,
+    n: int | None,
     settings: _Settings,
 ) -> LaunchedJob:
     _check_arguments(args, kwargs)
     if kwargs:
         raise CallError(f"kwargs are for functions; give a script args instead; got {kwargs!r}")
-    workers = _workers(n, runs_function=False)
+    workers = _workers(n, settings, runs_function=False)
     return LaunchedJob(
         JobPlan(
             workers=workers,
@@ -349,12 +395,16 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
         raise CallError(f"kwargs must be a dictionary; got {kwargs!r}")
 
 
-def _workers(n: int, runs_function: bool) -> list[Worker]:
+def _workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Worker]:
+    over_hosts = settings.places.are_given()
     count = arguments.positive_whole_number(n)
-    if count is None:
+    if count is None and not (over_hosts and n is None):
         raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
-    address = socket.gethostname()
-    return [Worker(rank, address, runs_function) for rank in range(count)]
+    if over_hosts:
+        addresses = settings.places.addresses(count, settings.environment())
+    else:
+        addresses = [socket.gethostname()] * (count or 0)
+    return [Worker(rank, address, runs_function) for rank, address in enumerate(addresses)]
 
 
 def _end_after_error(job: LaunchedJob, error: BaseException) -> None:

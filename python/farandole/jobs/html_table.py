@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from farandole.jobs.launched_worker import Worker
 
 _TEXT_CHARACTERS_MAX = 120
-_HEADINGS = ("rank", "pid", "state", "exit code", "result or error")
+_HEADINGS = ("rank", "host", "pid", "state", "exit code", "result or error")
 
 
 def html_table(caption: str, workers: Iterable[Worker]) -> str:
@@ -25,7 +25,7 @@ def html_table(caption: str, workers: Iterable[Worker]) -> str:
 def _row(worker: Worker) -> str:
     outcome = _outcome(worker)  # first: if a result cannot be unpickled, this changes the state
     code = "" if worker.exit_code is None else worker.exit_code
-    cells = (worker.rank, worker.pid or "", worker.state, code, outcome)
+    cells = (worker.rank, worker.address, worker.pid or "", worker.state, code, outcome)
     return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
 
 

@@ -46,37 +46,40 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Call func(*args, **kwargs) on num_proc workers of this host, and return their results by
-    rank. np, min_np and max_np are older names of num_proc, min_num_proc and max_num_proc. Block
-    until all workers have ended. If a worker fails, raise a WorkerError, which is a RuntimeError.
-    Its text begins like the text of Horovod's error, and continues with the worker's exception.
-    Raise a ValueError for elastic jobs and for jobs over several hosts. Warn about other arguments
-    that have no meaning here.
+    """Call func(*args, **kwargs) on num_proc workers of this host, or of the hosts in `hosts` or
+    `hostfile`, and return their results by rank. Other hosts are reached over ssh. np, min_np and
+    max_np are older names of num_proc, min_num_proc and max_num_proc. Block until all workers have
+    ended. If a worker fails, raise a WorkerError, which is a RuntimeError. Its text begins like the
+    text of Horovod's error, and continues with the worker's exception. Raise a ValueError for
+    elastic jobs. Warn about other arguments that have no meaning here.
     """
     given = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc
     workers_max = max_np if max_num_proc is None else max_num_proc
     size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script)
     workers = size.checked_workers()
-    if size.host_flags():
-        raise ValueError(
-            f"{hosts or hostfile!r}: horovod.run starts workers on this host only; for other "
-            "hosts, put the function into a script and start it with `horovodrun -H …`"
-        )
+    over_hosts = bool(size.host_flags())
     ignored = [
         f"{name} has no meaning here: {why}"
-        for name, why in _ignored_arguments().items()
+        for name, why in _ignored_arguments(over_hosts).items()
         if given[name] not in (None, False)
     ]
     if ignored:
         warnings.warn("; ".join(ignored), stacklevel=2)
+    interfaces = {}
+    if over_hosts and (names := network_interfaces or network_interface):
+        interfaces["FARANDOLE_NETWORK_INTERFACES"] = names
     try:
         return farandole.run(
             func,
             args,
             kwargs,
             n=workers,
-            env=worker_variables(),
+            hosts=hosts if over_hosts else None,
+            hostfile=hostfile if over_hosts and hosts is None else None,
+            ssh_port=ssh_port if over_hosts else None,
+            ssh_identity_file=ssh_identity_file if over_hosts else None,
+            env=worker_variables(over_hosts) | interfaces,
             prefix=PREFIX,
             output_dir=output_filename,
             start_timeout=start_timeout,
@@ -99,12 +102,14 @@ def _with_text_of_horovod(error: WorkerError) -> WorkerError:
     return WorkerError(text, error.rank, error.exit_code, facts)
 
 
-def _ignored_arguments() -> dict[str, str]:
-    """Return the arguments of run() that have no effect here, with the reasons."""
+def _ignored_arguments(over_hosts: bool) -> dict[str, str]:
+    """Return the arguments of run() that have no effect in such a job, with the reasons."""
     reasons = {
         argument: flag.why_ignored
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
-        if flag.why_ignored and argument in inspect.signature(run).parameters
+        if flag.why_ignored
+        and not (over_hosts and flag.to_run_flags)
+        and argument in inspect.signature(run).parameters
     }
     return reasons | {"verbose": "the output of the workers and the launcher is always shown"}

@@ -1,0 +1,68 @@
+"""The hosts on which a job runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from farandole.errors import CallError
+from farandole.launcher_command import launcher_command
+
+
+@dataclass(frozen=True)
+class Places:
+    """The hosts of a job, as the user names them, and how ssh reaches them. Without hosts, the job
+    runs on this host."""
+
+    hosts: str | None = None
+    hostfile: str | os.PathLike[str] | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | os.PathLike[str] | None = None
+    ssh_accept_new_hosts: bool = False
+
+    def are_given(self) -> bool:
+        """Return whether hosts are given. Raise CallError if only settings for ssh are."""
+        if self.hosts is not None and not isinstance(self.hosts, str):
+            raise CallError(f"hosts must be text such as 'host1:4,host2:4'; got {self.hosts!r}")
+        if self.hosts is not None or self.hostfile is not None:
+            return True
+        given = [field.name for field in fields(self) if getattr(self, field.name)]
+        if given:
+            raise CallError(f"{given[0]} is given, but no hosts; give hosts or hostfile, too")
+        return False
+
+    def flags(self) -> list[str]:
+        """Return the flags of `farandole run` for these hosts."""
+        values = {
+            "--hosts": self.hosts,
+            "--hostfile": None if self.hostfile is None else os.fspath(self.hostfile),
+            "--ssh-port": self.ssh_port,
+            "--ssh-identity-file": None
+            if self.ssh_identity_file is None
+            else os.fspath(self.ssh_identity_file),
+        }
+        flags = [f"{flag}={value}" for flag, value in values.items() if value is not None]
+        return flags + (["--ssh-accept-new-hosts"] if self.ssh_accept_new_hosts else [])
+
+    def addresses(self, n: int | None, environment: Mapping[str, str]) -> list[str]:
+        """Return the name of the host of each rank. Without n, all slots of the hosts get a worker.
+
+        Raise CallError if the hosts, the flags for ssh or n are wrong.
+        """
+        size = [] if n is None else ["-n", str(n)]
+        # Only the command knows how hosts are written; it starts nothing here.
+        words = [launcher_command(), "run", "--list-hosts", *self.flags(), *size, "--", "true"]
+        listed = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        if listed.returncode != 0:
+            raise CallError(f"no worker could be started: {listed.stderr.strip()}")
+        rows = [line.rpartition(" ") for line in listed.stdout.splitlines()]
+        return [host for host, _, slots in rows for _ in range(int(slots))]

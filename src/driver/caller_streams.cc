@@ -1,0 +1,32 @@
+#include "driver/caller_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/descriptor.h"
+
+namespace farandole {
+
+std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int first_rank,
+                                         int workers, std::function<void(std::string_view)> taker) {
+  std::vector<RelayStream> streams;
+  streams.push_back({.id = kReportStream, .taker = std::move(taker), .follows_others = true});
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto rank = static_cast<std::size_t>(first_rank) + static_cast<std::size_t>(worker);
+    if (!caller.channels.empty()) {
+      const int channel = caller.channels.at(rank);
+      streams.push_back({.id = channel_stream(worker),
+                         .source = Descriptor(::fcntl(channel, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)),
+                         .sink = Descriptor(channel)});
+    }
+    if (caller.streams.empty()) continue;
+    for (const std::uint32_t stream : {0U, 1U})
+      streams.push_back({.id = output_stream(worker, stream),
+                         .sink = Descriptor(caller.streams.at(2 * rank + stream))});
+  }
+  return streams;
+}
+
+}  // namespace farandole

@@ -1,0 +1,36 @@
+// What the driver relays between the program that has started the job and the
+// launchers on the hosts, and how these streams are numbered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "driver/relay.h"
+#include "launcher/job_options.h"
+
+namespace farandole {
+
+// The streams between the driver and one launcher.
+inline constexpr std::uint32_t kInputStream = 0;   // to the launcher's standard input
+inline constexpr std::uint32_t kOutputStream = 1;  // the launcher's standard output
+inline constexpr std::uint32_t kReportStream = 2;  // the lines of CallerReport
+// Five for each worker of the host: its channel (in both directions), its standard output and
+// error, and copies of these.
+constexpr std::uint32_t channel_stream(int local_rank) {
+  return 3 + 5 * static_cast<std::uint32_t>(local_rank);
+}
+constexpr std::uint32_t output_stream(int local_rank, std::uint32_t stream) {
+  return channel_stream(local_rank) + 1 + stream;
+}
+constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
+  return channel_stream(local_rank) + 3 + stream;
+}
+
+// The streams of the workers of a host, and the launcher's report, which `taker` gets. They own the
+// caller's descriptors of these workers, so call it once for each host.
+std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int first_rank,
+                                         int workers, std::function<void(std::string_view)> taker);
+
+}  // namespace farandole

@@ -1,0 +1,374 @@
+#include "driver/relay.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <span>
+
+#include "base/format.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+// While more than this waits for the connection, we read no sources. Then a signal to the job does
+// not wait behind much data.
+constexpr std::size_t kOutBytesMax = 256 << 10;
+constexpr std::size_t kReadBytes = 256 << 10;  // of the connection at once
+
+// What our poller reports. The low half of its tag is the index of a stream.
+enum class Ready : std::uint64_t { kFromPeer, kToPeer, kSource, kSink };
+constexpr std::uint64_t tag_of(Ready ready, std::uint64_t index = 0) {
+  return static_cast<std::uint64_t>(ready) << 32U | index;
+}
+
+bool has_no_bytes_now(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+// The number of bytes that can be read now from a pipe or a socket.
+std::uint64_t readable_bytes(const Descriptor& descriptor) {
+  int count = 0;
+  return ::ioctl(descriptor.get(), FIONREAD, &count) == 0 && count > 0
+             ? static_cast<std::uint64_t>(count)
+             : 0;
+}
+
+Status set_non_blocking(const Descriptor& descriptor) {
+  const int flags = ::fcntl(descriptor.get(), F_GETFL);
+  if (flags >= 0 && ::fcntl(descriptor.get(), F_SETFL, flags | O_NONBLOCK) == 0) return {};
+  return Status::stop(format_text("descriptor {} cannot be made non-blocking", descriptor.get()));
+}
+
+ssize_t read_some(const Descriptor& descriptor, std::span<char> into) {
+  ssize_t count = -1;
+  do {
+    count = ::read(descriptor.get(), into.data(), into.size());
+  } while (count < 0 && errno == EINTR);
+  return count;
+}
+
+// Ends our direction of a socket, whose other direction may go on; closes a pipe.
+void close_sink(Descriptor& sink) {
+  ::shutdown(sink.get(), SHUT_WR);
+  sink.reset();
+}
+
+}  // namespace
+
+void Relay::Queue::pop(std::size_t count) {
+  start_ += count;
+  if (start_ < bytes_.size() && start_ < kOutBytesMax) return;
+  bytes_.erase(0, start_);
+  start_ = 0;
+}
+
+Relay::Relay(Poller poller, Descriptor from_peer, Descriptor to_peer)
+    : poller_(std::move(poller)),
+      from_peer_(std::move(from_peer)),
+      to_peer_(std::move(to_peer)),
+      buffer_(kReadBytes) {}
+
+Result<Relay> Relay::create(Descriptor from_peer, Descriptor to_peer,
+                            std::vector<RelayStream> streams) {
+  FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
+  FARANDOLE_TRY(set_non_blocking(from_peer));
+  FARANDOLE_TRY(set_non_blocking(to_peer));
+  Relay relay(std::move(poller), std::move(from_peer), std::move(to_peer));
+  if (!relay.poller_.add(relay.from_peer_.get(), Poller::Interest::kReading,
+                         tag_of(Ready::kFromPeer)))
+    return Status::stop(
+        "the connection to a host cannot be watched; the limit is in "
+        "/proc/sys/fs/epoll/max_user_watches");
+  for (RelayStream& stream : streams) {
+    if (stream.sink.valid()) FARANDOLE_TRY(set_non_blocking(stream.sink));
+    relay.streams_.push_back({.ends = std::move(stream)});
+  }
+  relay.watch();
+  return relay;
+}
+
+void Relay::serve() {
+  for (const std::uint64_t ready : poller_.wait(std::chrono::steady_clock::now())) {
+    const std::size_t index = ready & 0xFFFFFFFFU;
+    switch (static_cast<Ready>(ready >> 32U)) {
+      case Ready::kFromPeer:
+        read_peer();
+        break;
+      case Ready::kToPeer:
+        break;
+      case Ready::kSource:
+        read_source(index);
+        break;
+      case Ready::kSink:
+        write_sink(index);
+        break;
+    }
+  }
+  for (std::size_t i = 0; i < streams_.size() && sources_are_complete_; ++i)
+    if (streams_[i].held.empty() && readable_bytes(streams_[i].ends.source) == 0) end_source(i);
+  for (Stream& stream : streams_) release_held(stream);
+  write_peer();
+  watch();
+}
+
+void Relay::read_peer() {
+  const ssize_t count = read_some(from_peer_, buffer_);
+  if (count < 0 && has_no_bytes_now(errno)) return;
+  if (count <= 0) return lose_peer({});
+  reader_.push({buffer_.data(), static_cast<std::size_t>(count)});
+  for (;;) {
+    const auto frame = reader_.next();
+    if (!frame.ok()) return lose_peer(frame.status());
+    if (!*frame) return;
+    if (const Status handled = handle(**frame); !handled.ok()) return lose_peer(handled);
+  }
+}
+
+Status Relay::handle(const RelayFrame& frame) {
+  const auto stream =
+      std::ranges::find(streams_, frame.stream, [](const Stream& one) { return one.ends.id; });
+  if (stream == streams_.end())
+    return Status::stop(format_text("a frame of the unknown stream {} has come", frame.stream));
+  switch (frame.kind) {
+    case RelayFrame::Kind::kData:
+      return receive(*stream, frame.payload);
+    case RelayFrame::Kind::kEnd:
+      stream->has_end = true;
+      write_sink(static_cast<std::size_t>(stream - streams_.begin()));
+      return {};
+    case RelayFrame::Kind::kCredit:
+      stream->credit = std::min(stream->credit + frame.count, kRelayWindowBytes);
+      return {};
+  }
+  return {};
+}
+
+Status Relay::receive(Stream& stream, std::string_view bytes) {
+  stream.received += bytes.size();
+  if (stream.has_end || stream.received - stream.credited > kRelayWindowBytes)
+    return Status::stop(
+        format_text("more bytes than allowed have come on stream {}", stream.ends.id));
+  const std::size_t index = static_cast<std::size_t>(&stream - streams_.data());
+  if (stream.ends.taker && !stream.ends.follows_others) {
+    stream.ends.taker(bytes);
+    has_written(stream, bytes.size());
+  } else if (stream.ends.taker) {
+    stream.held.push_back({std::string(bytes), marks_of_sinks(index)});
+  } else if (stream.ends.sink.valid()) {
+    stream.pending.push(bytes);
+    write_sink(index);
+  } else {
+    has_written(stream, bytes.size());  // the reader is gone
+  }
+  return {};
+}
+
+void Relay::write_peer() {
+  while (!peer_is_gone_ && out_.size() > 0) {
+    const std::string_view front = out_.front();
+    const ssize_t count = ::write(to_peer_.get(), front.data(), front.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && has_no_bytes_now(errno)) return;
+    if (count < 0) return lose_peer({});
+    out_.pop(static_cast<std::size_t>(count));
+  }
+}
+
+// What has come is still written. Then all sinks end.
+void Relay::lose_peer(Status why) {
+  if (peer_is_gone_) return;
+  peer_is_gone_ = true;
+  failure_ = std::move(why);
+  poller_.remove(from_peer_.get());
+  if (to_peer_is_watched_) poller_.remove(to_peer_.get());
+  to_peer_is_watched_ = false;
+  from_peer_.reset();
+  to_peer_.reset();
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    end_source(i);
+    streams_[i].has_end = true;
+    write_sink(i);
+  }
+}
+
+void Relay::peer_process_ended() {
+  while (!peer_is_gone_) {
+    const std::uint64_t left = readable_bytes(from_peer_);
+    if (left == 0)
+      lose_peer({});
+    else
+      read_peer();
+  }
+  for (Stream& stream : streams_) release_held(stream);
+  watch();
+}
+
+void Relay::end_sources() {
+  sources_are_complete_ = true;
+  serve();
+}
+
+bool Relay::has_sent_everything() const {
+  return out_.size() == 0 && std::ranges::none_of(streams_, [](const Stream& stream) {
+           return stream.ends.source.valid();
+         });
+}
+
+bool Relay::has_written_everything() const {
+  return peer_is_gone_ && std::ranges::all_of(streams_, [](const Stream& stream) {
+           return stream.pending.size() == 0 && (!stream.ends.taker || stream.held.empty());
+         });
+}
+
+bool Relay::may_read(const Stream& stream) const {
+  return stream.ends.source.valid() && stream.credit > 0 && out_.size() < kOutBytesMax &&
+         (!stream.ends.follows_others || stream.held.empty());
+}
+
+void Relay::read_source(std::size_t index) {
+  Stream& stream = streams_[index];
+  if (!may_read(stream)) return;
+  const std::size_t most = std::min<std::size_t>(kRelayPayloadBytesMax, stream.credit);
+  const ssize_t count = read_some(stream.ends.source, std::span(buffer_).first(most));
+  if (count < 0 && has_no_bytes_now(errno)) return;
+  if (count <= 0) return end_source(index);
+  const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
+  if (stream.ends.follows_others)
+    stream.held.push_back({std::string(bytes), marks_of_sources(index)});
+  else
+    send(stream, bytes);
+}
+
+void Relay::end_source(std::size_t index) {
+  Stream& stream = streams_[index];
+  if (!stream.ends.source.valid()) return;
+  if (stream.source_is_watched) poller_.remove(stream.ends.source.get());
+  stream.source_is_watched = false;
+  stream.ends.source.reset();
+  if (!peer_is_gone_) {
+    std::string frame;
+    append_end(frame, stream.ends.id);
+    out_.push(frame);
+  }
+}
+
+void Relay::send(Stream& stream, std::string_view bytes) {
+  std::string frame;
+  append_data(frame, stream.ends.id, bytes);
+  out_.push(frame);
+  stream.sent += bytes.size();
+  stream.credit -= bytes.size();
+}
+
+void Relay::write_sink(std::size_t index) {
+  Stream& stream = streams_[index];
+  while (stream.ends.sink.valid() && stream.pending.size() > 0) {
+    const std::string_view front = stream.pending.front();
+    const ssize_t count = ::write(stream.ends.sink.get(), front.data(), front.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && has_no_bytes_now(errno)) return;
+    if (count < 0) return fail_sink(index);
+    stream.pending.pop(static_cast<std::size_t>(count));
+    has_written(stream, static_cast<std::size_t>(count));
+  }
+  if (!stream.has_end || !stream.ends.sink.valid()) return;
+  if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
+  stream.sink_is_watched = false;
+  close_sink(stream.ends.sink);
+}
+
+// Nobody reads the sink any more. What still comes is dropped, so that the sender is not blocked.
+void Relay::fail_sink(std::size_t index) {
+  Stream& stream = streams_[index];
+  if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
+  stream.sink_is_watched = false;
+  stream.ends.sink.reset();
+  const std::size_t dropped = stream.pending.size();
+  stream.pending.pop(dropped);
+  has_written(stream, dropped);
+}
+
+void Relay::has_written(Stream& stream, std::size_t count) {
+  stream.written += count;
+  const std::uint64_t credit = stream.written - stream.credited;
+  if (peer_is_gone_ || credit < kRelayWindowBytes / 4) return;
+  std::string frame;
+  append_credit(frame, stream.ends.id, static_cast<std::uint32_t>(credit));
+  out_.push(frame);
+  stream.credited = stream.written;
+}
+
+std::vector<Relay::Mark> Relay::marks_of_sources(std::size_t except) const {
+  std::vector<Mark> marks;
+  for (std::size_t i = 0; i < streams_.size(); ++i)
+    if (i != except && streams_[i].ends.source.valid())
+      marks.push_back({i, streams_[i].sent + readable_bytes(streams_[i].ends.source)});
+  return marks;
+}
+
+std::vector<Relay::Mark> Relay::marks_of_sinks(std::size_t except) const {
+  std::vector<Mark> marks;
+  for (std::size_t i = 0; i < streams_.size(); ++i)
+    if (i != except && streams_[i].ends.sink.valid()) marks.push_back({i, streams_[i].received});
+  return marks;
+}
+
+bool Relay::is_sent(const Mark& mark) const {
+  const Stream& stream = streams_[mark.stream];
+  return !stream.ends.source.valid() || stream.sent >= mark.position;
+}
+
+bool Relay::is_written(const Mark& mark) const {
+  const Stream& stream = streams_[mark.stream];
+  return !stream.ends.sink.valid() || stream.written >= mark.position;
+}
+
+void Relay::release_held(Stream& stream) {
+  while (!stream.held.empty()) {
+    const Held& first = stream.held.front();
+    const bool is_received = static_cast<bool>(stream.ends.taker);
+    const bool is_free = std::ranges::all_of(first.marks, [&](const Mark& mark) {
+      return is_received ? is_written(mark) : is_sent(mark);
+    });
+    if (!is_free) return;
+    const Held released = std::move(stream.held.front());
+    stream.held.pop_front();
+    if (is_received) {
+      stream.ends.taker(released.bytes);
+      has_written(stream, released.bytes.size());
+    } else if (!peer_is_gone_) {
+      send(stream, released.bytes);
+    }
+  }
+}
+
+void Relay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
+                        std::uint64_t tag) {
+  if (wanted == is_watched) return;
+  is_watched = wanted;
+  if (wanted)
+    poller_.add(descriptor, what, tag);
+  else
+    poller_.remove(descriptor);
+}
+
+void Relay::watch() {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    if (stream.ends.source.valid())
+      set_watched(stream.ends.source.get(), stream.source_is_watched, may_read(stream),
+                  Poller::Interest::kReading, tag_of(Ready::kSource, i));
+    if (stream.ends.sink.valid())
+      set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
+                  Poller::Interest::kWriting, tag_of(Ready::kSink, i));
+  }
+  if (!peer_is_gone_)
+    set_watched(to_peer_.get(), to_peer_is_watched_, out_.size() > 0, Poller::Interest::kWriting,
+                tag_of(Ready::kToPeer));
+}
+
+}  // namespace farandole

@@ -1,0 +1,288 @@
+#include "driver/relay.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "base/clock.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kHangTime = std::chrono::seconds(60);
+
+struct Ends {
+  Descriptor first;
+  Descriptor second;
+};
+
+Ends pipe_ends() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+Ends socket_ends() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+Descriptor copy_of(const Descriptor& descriptor) {
+  return Descriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 3));
+}
+
+std::string random_bytes(std::size_t count) {
+  std::mt19937 random(7);
+  std::string bytes(count, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+// Two relays that are connected by pipes. The first plays the driver, the second a host.
+struct RelaysInTest {
+  RelaysInTest(std::vector<RelayStream> driver_ends, std::vector<RelayStream> host_ends) {
+    ::signal(SIGPIPE, SIG_IGN);
+    Ends down = pipe_ends();
+    Ends up = pipe_ends();
+    driver = make(std::move(up.first), std::move(down.second), std::move(driver_ends));
+    host = make(std::move(down.first), std::move(up.second), std::move(host_ends));
+  }
+
+  static std::unique_ptr<Relay> make(Descriptor from, Descriptor to,
+                                     std::vector<RelayStream> streams) {
+    auto made = Relay::create(std::move(from), std::move(to), std::move(streams));
+    EXPECT_TRUE(made.ok());
+    return std::make_unique<Relay>(std::move(made).value());
+  }
+
+  void serve() {
+    driver->serve();
+    host->serve();
+  }
+  // Serves both relays until the condition is true.
+  template <class Condition>
+  void serve_until(const Condition& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kHangTime;
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "hangs";
+      serve();
+    }
+  }
+
+  std::unique_ptr<Relay> driver;
+  std::unique_ptr<Relay> host;
+};
+
+// Writes what fits now, and returns what is left.
+std::string_view write_some(const Descriptor& to, std::string_view bytes) {
+  const ssize_t count = bytes.empty() ? 0 : ::write(to.get(), bytes.data(), bytes.size());
+  return bytes.substr(count < 0 ? 0 : static_cast<std::size_t>(count));
+}
+
+// Reads what is there now. Returns false at the end.
+bool read_some(const Descriptor& from, std::string& into) {
+  std::array<char, 1 << 16> buffer{};
+  const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
+  if (count > 0) into.append(buffer.data(), static_cast<std::size_t>(count));
+  return count != 0;
+}
+
+std::vector<RelayStream> one(RelayStream stream) {
+  std::vector<RelayStream> streams;
+  streams.push_back(std::move(stream));
+  return streams;
+}
+
+TEST(RelayTest, CarriesMuchDataInBothDirectionsOfASocket) {
+  Ends program = socket_ends();
+  Ends worker = socket_ends();
+  RelaysInTest relays(
+      one({.id = 5, .source = copy_of(program.second), .sink = std::move(program.second)}),
+      one({.id = 5, .source = copy_of(worker.second), .sink = std::move(worker.second)}));
+  const std::string call = random_bytes(9'000'001);
+  const std::string result = random_bytes(7'000'000);
+  std::string_view call_left = call;
+  std::string_view result_left = result;
+  std::string got_call;
+  std::string got_result;
+  relays.serve_until([&] {
+    call_left = write_some(program.first, call_left);
+    result_left = write_some(worker.first, result_left);
+    read_some(worker.first, got_call);
+    read_some(program.first, got_result);
+    return got_call.size() == call.size() && got_result.size() == result.size();
+  });
+  EXPECT_TRUE(got_call == call);
+  EXPECT_TRUE(got_result == result);
+  // The end of one direction leaves the other one open.
+  ::shutdown(program.first.get(), SHUT_WR);
+  relays.serve_until([&] { return !read_some(worker.first, got_call); });
+  write_some(worker.first, "last");
+  relays.serve_until([&] {
+    read_some(program.first, got_result);
+    return got_result.ends_with("last");
+  });
+  worker.first.reset();
+  relays.serve_until([&] { return !read_some(program.first, got_result); });
+  EXPECT_EQ(got_result.size(), result.size() + 4);
+}
+
+TEST(RelayTest, AStreamThatNobodyReadsIsBoundedAndDelaysNoOther) {
+  Ends blocked_source = pipe_ends();
+  Ends blocked_sink = pipe_ends();
+  Ends source = pipe_ends();
+  Ends sink = pipe_ends();
+  std::vector<RelayStream> driver_ends = one({.id = 1, .source = std::move(blocked_source.first)});
+  driver_ends.push_back({.id = 2, .source = std::move(source.first)});
+  std::vector<RelayStream> host_ends = one({.id = 1, .sink = std::move(blocked_sink.second)});
+  host_ends.push_back({.id = 2, .sink = std::move(sink.second)});
+  RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
+  const std::string much = random_bytes(8 << 20);
+  std::string_view blocked_left = much;
+  std::string_view left = much;
+  std::string got;
+  relays.serve_until([&] {
+    blocked_left = write_some(blocked_source.second, blocked_left);
+    left = write_some(source.second, left);
+    read_some(sink.first, got);
+    return got.size() == much.size();
+  });
+  EXPECT_TRUE(got == much);
+  const std::size_t taken = much.size() - blocked_left.size();
+  constexpr std::size_t kPipes = 2 << 16;
+  EXPECT_GE(taken, kRelayWindowBytes);
+  EXPECT_LE(taken, kRelayWindowBytes + kPipes);
+  // When somebody reads, the rest comes, too.
+  std::string late;
+  relays.serve_until([&] {
+    blocked_left = write_some(blocked_source.second, blocked_left);
+    read_some(blocked_sink.first, late);
+    return late.size() == much.size();
+  });
+  EXPECT_TRUE(late == much);
+}
+
+TEST(RelayTest, AReaderThatGoesDoesNotBlockTheSender) {
+  Ends source = pipe_ends();
+  Ends sink = pipe_ends();
+  RelaysInTest relays(one({.id = 1, .source = std::move(source.first)}),
+                      one({.id = 1, .sink = std::move(sink.second)}));
+  sink.first.reset();
+  const std::string much = random_bytes(5 << 20);
+  std::string_view left = much;
+  relays.serve_until([&] {
+    left = write_some(source.second, left);
+    return left.empty();
+  });
+}
+
+// The report is written last, but its descriptor becomes ready together with the large one.
+TEST(RelayTest, AReportComesAfterWhatWasThereBefore) {
+  Ends data = socket_ends();
+  Ends program = socket_ends();
+  Ends report = pipe_ends();
+  std::vector<RelayStream> host_ends =
+      one({.id = 2, .source = std::move(report.first), .follows_others = true});
+  host_ends.push_back({.id = 3, .source = std::move(data.second)});
+  const std::string result = random_bytes(150'000);
+  std::string got;
+  std::optional<std::size_t> got_before_report;
+  std::vector<RelayStream> driver_ends =
+      one({.id = 2,
+           .taker =
+               [&](std::string_view text) {
+                 EXPECT_EQ(text, "ended 0 code 0\n");
+                 while (read_some(program.first, got) && got.size() < result.size()) {
+                 }
+                 got_before_report = got.size();
+               },
+           .follows_others = true});
+  driver_ends.push_back({.id = 3, .sink = std::move(program.second)});
+  RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
+  std::string_view left = result;
+  for (int i = 0; i < 100 && !left.empty(); ++i) left = write_some(data.first, left);
+  ASSERT_TRUE(left.empty()) << "the socket is too small for this test";
+  write_some(report.second, "ended 0 code 0\n");
+  relays.serve_until([&] { return got_before_report.has_value(); });
+  EXPECT_EQ(*got_before_report, result.size());
+}
+
+TEST(RelayTest, TheEndOfAHostLeavesNothingBehind) {
+  Ends source = pipe_ends();
+  Ends sink = pipe_ends();
+  Ends input = pipe_ends();
+  Ends launcher_input = pipe_ends();
+  std::vector<RelayStream> driver_ends = one({.id = 1, .sink = std::move(sink.second)});
+  driver_ends.push_back({.id = 0, .source = std::move(input.first)});
+  std::vector<RelayStream> host_ends = one({.id = 1, .source = std::move(source.first)});
+  host_ends.push_back({.id = 0, .sink = std::move(launcher_input.second)});
+  RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
+  write_some(source.second, "the last words");
+  // Another process may still hold the descriptor, so its end does not come.
+  relays.host->end_sources();
+  relays.serve_until([&] { return relays.host->has_sent_everything(); });
+  relays.host.reset();
+  relays.driver->peer_process_ended();
+  std::string got;
+  while (read_some(sink.first, got) && !relays.driver->has_written_everything()) {
+  }
+  EXPECT_EQ(got, "the last words");
+  EXPECT_TRUE(relays.driver->has_written_everything());
+  EXPECT_FALSE(read_some(sink.first, got)) << "the sink has ended";
+  EXPECT_TRUE(relays.driver->failure().ok());
+}
+
+TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {
+  Ends launcher_input = pipe_ends();
+  Ends input = pipe_ends();
+  RelaysInTest relays(one({.id = 0, .source = std::move(input.first)}),
+                      one({.id = 0, .sink = std::move(launcher_input.second)}));
+  relays.driver.reset();
+  relays.host->serve();
+  EXPECT_TRUE(relays.host->peer_is_gone());
+  std::string got;
+  EXPECT_FALSE(read_some(launcher_input.first, got));
+}
+
+TEST(RelayTest, BytesThatAreNoFramesEndTheConnection) {
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  Ends sink = pipe_ends();
+  const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
+                                        one({.id = 1, .sink = std::move(sink.second)}));
+  write_some(up.second, "You have new mail.\n");
+  relay->serve();
+  EXPECT_TRUE(relay->peer_is_gone());
+  EXPECT_NE(relay->failure().message().find("You have new mail."), std::string::npos);
+  std::string got;
+  EXPECT_FALSE(read_some(sink.first, got));
+}
+
+TEST(RelayTest, APeerThatSendsMoreThanAllowedIsNotServed) {
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  Ends sink = pipe_ends();
+  const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
+                                        one({.id = 1, .sink = std::move(sink.second)}));
+  std::string frames;
+  for (std::size_t sent = 0; sent < 2 * kRelayWindowBytes; sent += kRelayPayloadBytesMax)
+    append_data(frames, 1, std::string(kRelayPayloadBytesMax, 'x'));
+  std::string_view left = frames;
+  for (int i = 0; i < 1000 && !relay->peer_is_gone(); ++i) {
+    left = write_some(up.second, left);
+    relay->serve();
+  }
+  EXPECT_NE(relay->failure().message().find("stream 1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,189 @@
+#include "driver/relayed_launcher.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/poller.h"
+#include "base/process_end.h"
+#include "base/try.h"
+#include "driver/caller_streams.h"
+#include "driver/relay.h"
+#include "launcher/signal_setup.h"
+#include "workers/worker_process.h"
+
+namespace farandole {
+namespace {
+
+struct Pair {
+  Descriptor ours;
+  Descriptor theirs;
+};
+
+Status no_descriptor(const char* call) {
+  return Status::stop(format_text("{}: {} ({})", call, std::strerror(errno), descriptor_advice()));
+}
+
+Result<Pair> pipe_from_launcher() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return no_descriptor("pipe2");
+  return Pair{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+Result<Pair> pipe_to_launcher() {
+  FARANDOLE_TRY_ASSIGN(Pair pair, pipe_from_launcher());
+  std::swap(pair.ours, pair.theirs);
+  return pair;
+}
+
+Result<Pair> socket_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return no_descriptor("socketpair");
+  return Pair{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+Result<Descriptor> duplicate(int descriptor) {
+  Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!copy.valid()) return no_descriptor("fcntl");
+  return copy;
+}
+
+// All descriptors between us and the launcher.
+class Ends {
+ public:
+  Status make(const RelayedParts& parts, int workers) {
+    FARANDOLE_TRY_ASSIGN(Pair input, pipe_to_launcher());
+    FARANDOLE_TRY_ASSIGN(Pair output, pipe_from_launcher());
+    FARANDOLE_TRY_ASSIGN(Pair report, pipe_from_launcher());
+    caller_.report = report.theirs.get();
+    input_ = std::move(input.theirs);
+    output_ = std::move(output.theirs);
+    theirs_.push_back(std::move(report.theirs));
+    ours_.push_back({.id = kInputStream, .sink = std::move(input.ours)});
+    ours_.push_back({.id = kOutputStream, .source = std::move(output.ours)});
+    ours_.push_back(
+        {.id = kReportStream, .source = std::move(report.ours), .follows_others = true});
+    for (int worker = 0; worker < workers; ++worker) {
+      if (parts.has_channels) FARANDOLE_TRY(add_channel(worker));
+      for (const std::uint32_t stream : {0U, 1U}) {
+        if (parts.has_streams)
+          FARANDOLE_TRY(add_stream(output_stream(worker, stream), caller_.streams));
+        if (parts.has_copies)
+          FARANDOLE_TRY(add_stream(copy_stream(worker, stream), caller_.copies));
+      }
+    }
+    return {};
+  }
+
+  std::vector<RelayStream> take_ours() {
+    theirs_.clear();
+    input_.reset();
+    output_.reset();
+    return std::move(ours_);
+  }
+  // In the child: keeps only the launcher's ends, and returns them.
+  const CallerDescriptors& become_launcher() {
+    ours_.clear();
+    ::dup2(input_.get(), STDIN_FILENO);
+    ::dup2(output_.get(), STDOUT_FILENO);
+    input_.reset();
+    output_.reset();
+    return caller_;
+  }
+
+ private:
+  Status add_channel(int worker) {
+    FARANDOLE_TRY_ASSIGN(Pair channel, socket_pair());
+    FARANDOLE_TRY_ASSIGN(Descriptor source, duplicate(channel.ours.get()));
+    ours_.push_back({.id = channel_stream(worker),
+                     .source = std::move(source),
+                     .sink = std::move(channel.ours)});
+    caller_.channels.push_back(channel.theirs.get());
+    theirs_.push_back(std::move(channel.theirs));
+    return {};
+  }
+  Status add_stream(std::uint32_t id, std::vector<int>& descriptors) {
+    FARANDOLE_TRY_ASSIGN(Pair pipe, pipe_from_launcher());
+    ours_.push_back({.id = id, .source = std::move(pipe.ours)});
+    descriptors.push_back(pipe.theirs.get());
+    theirs_.push_back(std::move(pipe.theirs));
+    return {};
+  }
+
+  Descriptor input_;  // the launcher's standard input
+  Descriptor output_;
+  std::vector<Descriptor> theirs_;
+  std::vector<RelayStream> ours_;
+  CallerDescriptors caller_;
+};
+
+int fail(const Status& why) {
+  std::fprintf(stderr, "farandole: %s\n", why.message().c_str());
+  return 1;
+}
+
+Result<Relay> relay_to_driver(std::vector<RelayStream> streams) {
+  FARANDOLE_TRY_ASSIGN(Descriptor from_driver, duplicate(STDIN_FILENO));
+  FARANDOLE_TRY_ASSIGN(Descriptor to_driver, duplicate(STDOUT_FILENO));
+  return Relay::create(std::move(from_driver), std::move(to_driver), std::move(streams));
+}
+
+// Relays until the launcher has ended and the driver has got everything.
+Result<ProcessEnd> relay_until_end(Relay& relay, pid_t launcher) {
+  const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0)));
+  FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
+  if (!pidfd.valid() || !poller.add(pidfd.get(), Poller::Interest::kReading, 0) ||
+      !poller.add(relay.descriptor(), Poller::Interest::kReading, 1))
+    return no_descriptor("cannot watch the launcher");
+  std::optional<ProcessEnd> end;
+  while (!end || !(relay.has_sent_everything() || relay.peer_is_gone())) {
+    poller.wait(std::nullopt);
+    relay.serve();
+    if (end) continue;
+    end = reap(launcher);
+    if (!end) continue;
+    poller.remove(pidfd.get());
+    relay.end_sources();
+  }
+  return *end;
+}
+
+}  // namespace
+
+int run_relayed_launcher(const RelayedParts& parts, int workers,
+                         const std::function<int(const CallerDescriptors&)>& launch) {
+  const OriginalState state = save_and_adjust_state();
+  Ends ends;
+  if (const Status made = ends.make(parts, workers); !made.ok()) return fail(made);
+  const pid_t launcher = ::fork();
+  if (launcher < 0) return fail(no_descriptor("cannot start the launcher: fork"));
+  if (launcher == 0) {
+    ::setrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
+    ::_exit(launch(ends.become_launcher()));
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  // If we fail, our ends close, and the launcher ends the job as if the driver were gone.
+  auto relay = relay_to_driver(ends.take_ours());
+  if (!relay.ok()) return fail(relay.status());
+  const auto end = relay_until_end(*relay, launcher);
+  if (!end.ok()) return fail(end.status());
+  if (!relay->failure().ok()) return fail(relay->failure());
+  return end->exit_code();
+}
+
+}  // namespace farandole

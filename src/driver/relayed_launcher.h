@@ -1,0 +1,20 @@
+// The process between ssh and the launcher of a host, if a program calls functions on the workers.
+// The launcher runs in a child process, with descriptors such as it would get from that program on
+// its own host. This process carries their bytes to the driver and back.
+#pragma once
+
+#include <functional>
+
+#include "driver/launcher_order.h"
+#include "launcher/job_options.h"
+
+namespace farandole {
+
+// Calls `launch` in a child process and returns the exit code that it returned, or 128 + the signal
+// that killed the child. Our standard input and output are the connection to the driver. If it
+// ends, the launcher's standard input ends, and so the launcher ends the job. Blocks until the
+// child has ended and the driver has got everything. The calling process must be single-threaded.
+int run_relayed_launcher(const RelayedParts& parts, int workers,
+                         const std::function<int(const CallerDescriptors&)>& launch);
+
+}  // namespace farandole
