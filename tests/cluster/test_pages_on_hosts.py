@@ -1,4 +1,5 @@
-"""The page "Running jobs" is correct: its commands for several hosts start such jobs.
+"""The pages "Running jobs" and "Start ranks by another launcher" are correct: their commands for
+several hosts start such jobs.
 
 The hosts are network namespaces: host0, on which the commands are typed, host1 and host2. ssh,
 Slurm, mpirun and mpiexec are real.
@@ -31,11 +32,18 @@ from unpacked_packages import words_to_enter
 WORKERS = 8
 WORKER = Path(__file__).with_name("small_worker.py")
 TRAIN = f"import runpy, sys; sys.argv[1:] = ['short']; runpy.run_path('{WORKER}', None, '__main__')"
+PAGES = ("docs/running.md", "docs/howto/launchers.md")
 RUN_HERE = [
     block
-    for block in blocks_of(ROOT / "docs/running.md")
+    for page in PAGES
+    for block in blocks_of(ROOT / page)
     if block.runner == f"tests/cluster/{Path(__file__).name}"
 ]
+# The words with which a line of each block begins, by page.
+WORDS = {
+    PAGES[0]: ("farandole run -H", "# on host0", "srun", "mpirun", "mpiexec"),
+    PAGES[1]: ("FARANDOLE_SECRET=job.secret srun", "# on host0", "mpirun", "mpiexec"),
+}
 # mpirun does not like to run as root, and the hosts have interfaces that do not reach the others.
 FOR_MPIRUN = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -44,8 +52,12 @@ FOR_MPIRUN = {
 }
 
 
-def block_with(word: str) -> Block:
-    (found,) = (block for block in RUN_HERE if re.search(rf"^{word}", block.code, re.MULTILINE))
+def block_with(page: str, word: str) -> Block:
+    (found,) = (
+        block
+        for block in RUN_HERE
+        if block.page == page and re.search(rf"^{word}", block.code, re.MULTILINE)
+    )
     return found
 
 
@@ -80,6 +92,7 @@ def path_with_commands(folder: Path) -> str:
     (programs := folder / "bin").mkdir(exist_ok=True)
     targets = {"farandole": command(), "python": sys.executable}
     targets |= {"mpirun": f"/usr/bin/{MPIRUN}", "mpiexec": f"/usr/bin/{MPIEXEC}"}
+    targets["torchrun"] = f"{sys.executable} -m torch.distributed.run"
     for name, target in targets.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {target} "$@"\n')
         (programs / name).chmod(0o755)
@@ -129,31 +142,44 @@ def check_end(*processes: subprocess.Popen[str]) -> None:
 
 
 def test_each_block_has_a_test() -> None:
-    words = ("farandole run -H", "# on host0", "srun", "mpirun", "mpiexec")
-    assert sorted(block_with(word).line for word in words) == [block.line for block in RUN_HERE]
+    found = [block_with(page, word) for page, words in WORDS.items() for word in words]
+    assert sorted(block.place for block in found) == sorted(block.place for block in RUN_HERE)
 
 
-@pytest.mark.parametrize("word", ["farandole run -H", "mpirun", "mpiexec"])
-def test_one_command_for_all_hosts(shells: Shells, word: str) -> None:
-    check_end(shells.start(0, block_with(word).code))
+@pytest.mark.parametrize(
+    ("page", "word"),
+    [
+        (page, word)
+        for page, words in WORDS.items()
+        for word in words
+        if word in ("farandole run -H", "mpirun", "mpiexec")
+    ],
+)
+def test_one_command_for_all_hosts(shells: Shells, page: str, word: str) -> None:
+    check_end(shells.start(0, block_with(page, word).code))
 
 
-def test_a_command_on_each_host(shells: Shells) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_on_each_host(shells: Shells, page: str) -> None:
     first, on_host0, on_host1 = re.split(
-        r"^# on host[01]:\n", block_with("# on host0").code, flags=re.M
+        r"^# on host[01]:\n", block_with(page, "# on host0").code, flags=re.M
     )
     check_copied = shells.start(0, first)
     _, errors = check_copied.communicate(timeout=HANG_SECONDS)
     assert check_copied.returncode == 0, errors
-    check_end(shells.start(1, on_host1), shells.start(0, on_host0))
+    exports = "".join(re.findall(r"^export .*\n", first, flags=re.M))
+    check_end(shells.start(1, exports + on_host1), shells.start(0, exports + on_host0))
 
 
-def test_srun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_srun(tmp_path: Path, page: str) -> None:
     if reason := why_no_slurm():
         pytest.skip(reason)
     (tmp_path / "train.py").write_text(TRAIN)
     path = path_with_commands(tmp_path)
+    code = block_with(page, r"(FARANDOLE_SECRET=\S+ )?srun").code
     with Hosts(2) as hosts, SlurmCluster(hosts, tmp_path / "slurm") as slurm:
-        words = slurm.command("salloc", "-N2", "sh", "-ec", block_with("srun").code)
+        # The hosts have fewer cores than the ranks that srun starts.
+        words = slurm.command("salloc", "-N2", "--overcommit", "sh", "-ec", code)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         check_end(subprocess.Popen(words, cwd=tmp_path, env=environment(path), text=True, **pipes))
