@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint64_t kPortFirst = 20000;
+constexpr std::uint64_t kPortFirst = kPortOfOwnHosts;
 constexpr std::uint64_t kPorts = 10000;
 
 }  // namespace
@@ -26,6 +26,8 @@ std::optional<std::string> endpoint_of(const Environment& environment,
   const auto number = [&](const char* name) {
     return leading_number(variable_text(environment, name));
   };
+  if (const auto address = variable_text(environment, variables.address); !address.empty())
+    return std::string(address);
   std::string host(variable_text(environment, variables.host));
   if (host.empty()) host = first_of_host_list(variable_text(environment, variables.host_list));
   if (host.empty()) return std::nullopt;
@@ -33,8 +35,12 @@ std::optional<std::string> endpoint_of(const Environment& environment,
   if (const auto job = number(variables.job); job && !port)
     port = kPortFirst + (*job * 31 + number(variables.part).value_or(0)) % kPorts;
   if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", *port);
+  return endpoint_text(host, *port);
+}
+
+std::string endpoint_text(std::string_view host, std::uint64_t port) {
+  const bool is_v6 = host.find(':') != std::string_view::npos;
+  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
 std::string first_of_host_list(std::string_view list) {

@@ -15,6 +15,7 @@ namespace farandole {
 struct EndpointVariables {
   const char* host_list = "";  // the hosts, as Slurm writes them; the first one counts
   const char* host = "";       // or that host alone
+  const char* address = "";    // or that host with a port
   const char* port = "";       // a port there
   // Numbers that differ between jobs, and between the parts or attempts of a job. Without a port,
   // they give a port from 20000 to 29999, so that jobs take different ports.
@@ -27,9 +28,18 @@ inline constexpr EndpointVariables kEndpointOfSlurm{.host_list = "SLURM_STEP_NOD
                                                     .job = "SLURM_JOB_ID",
                                                     .part = "SLURM_STEP_ID"};
 
+// Azure ML and Azure Batch start mpirun themselves.
+inline constexpr EndpointVariables kEndpointOfAzure{.address = "AZ_BATCH_MASTER_NODE"};
+
 // Returns "host:port", or empty if the variables do not give it. `environment` answers like getenv.
 std::optional<std::string> endpoint_of(const Environment& environment,
                                        const EndpointVariables& variables);
+
+// The port of jobs that have their hosts for themselves.
+inline constexpr std::uint16_t kPortOfOwnHosts = 20000;
+
+// Returns "host:port", with brackets around an IPv6 address.
+std::string endpoint_text(std::string_view host, std::uint64_t port);
 
 // The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
 std::string first_of_host_list(std::string_view list);

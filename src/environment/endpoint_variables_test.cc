@@ -13,14 +13,19 @@ std::optional<std::string> endpoint(const std::map<std::string, std::string>& va
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   };
-  return endpoint_of(
-      environment,
-      {.host_list = "LIST", .host = "HOST", .port = "PORT", .job = "JOB", .part = "PART"});
+  return endpoint_of(environment, {.host_list = "LIST",
+                                   .host = "HOST",
+                                   .address = "ADDRESS",
+                                   .port = "PORT",
+                                   .job = "JOB",
+                                   .part = "PART"});
 }
 
 TEST(EndpointVariables, GiveAHostAndAPort) {
   EXPECT_EQ(endpoint({{"HOST", "hen"}, {"PORT", "4711"}}), "hen:4711");
   EXPECT_EQ(endpoint({{"HOST", "fd00::1"}, {"PORT", "4711"}}), "[fd00::1]:4711");
+  EXPECT_EQ(endpoint({{"ADDRESS", "10.0.0.4:6000"}, {"HOST", "hen"}, {"PORT", "4711"}}),
+            "10.0.0.4:6000");
   EXPECT_EQ(endpoint({{"LIST", "tux[003-005],hen"}, {"PORT", "12000-12001"}}), "tux003:12000");
 }
 

@@ -34,6 +34,8 @@ struct Launcher {
   bool is_imitated = false;
 };
 
+constexpr const char* kPmiRank = "PMI_RANK";
+
 // The first launcher whose rank and size variables are set is taken. srun may start the other
 // launchers, but they hardly ever start srun, so srun comes last.
 constexpr std::array<Launcher, 6> kLaunchers = {{
@@ -54,9 +56,10 @@ constexpr std::array<Launcher, 6> kLaunchers = {{
      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
      .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
      .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
-     .job_of_host = "PMIX_SERVER_TMPDIR"},
+     .job_of_host = "PMIX_SERVER_TMPDIR",
+     .endpoint = kEndpointOfAzure},
     {.name = "MPICH's mpiexec",
-     .rank = "PMI_RANK",
+     .rank = kPmiRank,
      .size = "PMI_SIZE",
      .local_rank = "MPI_LOCALRANKID",
      .local_size = "MPI_LOCALNRANKS",
@@ -86,19 +89,11 @@ constexpr std::array<Launcher, 6> kLaunchers = {{
      .endpoint = kEndpointOfSlurm},
 }};
 
-// With some values of its option --mpi, srun sets the variables of PMI, too.
-bool is_pmi_of_srun(const Environment& environment, const Launcher& launcher) {
-  const auto is_same = [&](const char* name, const char* of_slurm) {
-    return variable_text(environment, name) == variable_text(environment, of_slurm);
-  };
-  return launcher.rank == std::string_view("PMI_RANK") && is_same(launcher.rank, "SLURM_PROCID") &&
-         is_same(launcher.size, "SLURM_STEP_NUM_TASKS");
-}
-
 bool has_started_this_process(const Environment& environment, const Launcher& launcher) {
   if (variable_text(environment, launcher.rank).empty() ||
-      variable_text(environment, launcher.size).empty() || is_pmi_of_srun(environment, launcher))
+      variable_text(environment, launcher.size).empty())
     return false;
+  if (launcher.rank == kPmiRank && has_pmi_of_srun(environment)) return false;
   return !launcher.is_imitated ||
          variable_text(environment, kTorchrunJobVariable) != kOwnTorchrunJob;
 }
@@ -225,6 +220,13 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
 }
 
 }  // namespace
+
+bool has_pmi_of_srun(const Environment& environment) {
+  const auto is_same = [&](const char* name, const char* of_slurm) {
+    return variable_text(environment, name) == variable_text(environment, of_slurm);
+  };
+  return is_same(kPmiRank, "SLURM_PROCID") && is_same("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
 
 Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {

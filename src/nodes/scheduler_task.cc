@@ -6,7 +6,9 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "base/visible_text.h"
+#include "environment/cluster_variables.h"
 #include "environment/endpoint_variables.h"
+#include "environment/foreign_launcher.h"
 
 namespace farandole {
 namespace {
@@ -30,7 +32,8 @@ constexpr std::array<Row, 9> kRows{{
     {.scheduler = "Open MPI's mpirun",
      .node = "OMPI_COMM_WORLD_RANK",
      .nodes = "OMPI_COMM_WORLD_SIZE",
-     .nodes_on_host = "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .nodes_on_host = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .endpoint = kEndpointOfAzure},
     {.scheduler = "MPICH's mpiexec",
      .node = "PMI_RANK",
      .nodes = "PMI_SIZE",
@@ -57,13 +60,14 @@ Result<int> number_of(const Environment& environment, const Row& row, const char
                   escape_controls(std::string(text)), row.scheduler));
 }
 
-// With some values of its option --mpi, srun sets the variables of PMI, too.
-bool is_pmi_of_srun(const Environment& environment, const Row& row) {
-  const auto is_same = [&](const char* name, const char* of_slurm) {
-    return variable_text(environment, name) == variable_text(environment, of_slurm);
-  };
-  return row.node == std::string_view("PMI_RANK") && is_same(row.node, "SLURM_PROCID") &&
-         is_same(row.nodes, "SLURM_STEP_NUM_TASKS");
+// Clouds that describe a job in JSON. Each job has its hosts for itself.
+Result<std::optional<SchedulerTask>> find_task_in_cluster(const Environment& environment) {
+  FARANDOLE_TRY_ASSIGN(const auto found, find_cluster_task(environment));
+  if (!found) return std::optional<SchedulerTask>();
+  return std::optional(SchedulerTask{.scheduler = found->scheduler,
+                                     .node = found->node,
+                                     .nodes = found->nodes,
+                                     .join = endpoint_text(found->first_host, kPortOfOwnHosts)});
 }
 
 }  // namespace
@@ -72,7 +76,7 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
   for (const Row& row : kRows) {
     if (variable_text(environment, row.node).empty()) continue;
     if (*row.nodes != '\0' && variable_text(environment, row.nodes).empty()) continue;
-    if (is_pmi_of_srun(environment, row)) continue;
+    if (row.node == std::string_view("PMI_RANK") && has_pmi_of_srun(environment)) continue;
     SchedulerTask task{.scheduler = row.scheduler};
     FARANDOLE_TRY_ASSIGN(task.node, number_of(environment, row, row.node, 0));
     FARANDOLE_TRY_ASSIGN(const int nodes, number_of(environment, row, row.nodes, 0));
@@ -85,7 +89,7 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
     task.join = endpoint_of(environment, row.endpoint);
     return std::optional(std::move(task));
   }
-  return std::optional<SchedulerTask>();
+  return find_task_in_cluster(environment);
 }
 
 Result<CompletedWords> complete_node_words(NodeWords words,

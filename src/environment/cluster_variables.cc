@@ -1,0 +1,133 @@
+#include "environment/cluster_variables.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+
+namespace farandole {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, 3> kFirstTypes{"chief", "master", "workerpool0"};
+constexpr std::string_view kWorkers = "worker";  // also begins the names of further pools
+
+struct ClusterVariable {
+  const char* name;
+  std::string_view scheduler;
+};
+constexpr std::array<ClusterVariable, 2> kClusterVariables{
+    {{"CLUSTER_SPEC", "Vertex AI"}, {"TF_CONFIG", "a job with TF_CONFIG"}}};
+
+Status wrong_value(std::string_view variable, std::string_view text, std::string_view expected) {
+  return Status::fix_call(format_text("{} is \"{}\", but it must have {}; correct it or unset it",
+                                      variable, escape_controls(std::string(text)), expected));
+}
+
+bool is_first_type(std::string_view type) { return std::ranges::count(kFirstTypes, type) > 0; }
+
+// In the order of their numbers. Types are sorted by name, so that workerpool1 follows workerpool0.
+std::vector<std::string> counting_types(const Json& cluster) {
+  std::vector<std::string> types;
+  for (const auto& [type, hosts] : cluster.items())
+    if (is_first_type(type) || std::string_view(type).starts_with(kWorkers)) types.push_back(type);
+  std::ranges::stable_sort(types, [](const std::string& a, const std::string& b) {
+    return is_first_type(a) && !is_first_type(b);
+  });
+  return types;
+}
+
+bool is_list_of_texts(const Json& value) {
+  return value.is_array() && std::ranges::all_of(value, [](const Json& item) {
+           return item.is_string() && !item.get_ref<const std::string&>().empty();
+         });
+}
+
+// "fd00::1" for "[fd00::1]:2222", "hen" for "hen:2222" and "hen".
+std::string without_port(std::string address) {
+  const auto colon = address.rfind(':');
+  const bool is_bracketed = address.front() == '[';
+  if (colon != std::string::npos && (is_bracketed || address.find(':') == colon))
+    address.resize(colon);
+  if (is_bracketed && address.back() == ']') address = address.substr(1, address.size() - 2);
+  return address;
+}
+
+bool has_cluster_and_task(const Json& value) {
+  if (!value.is_object() || !value.contains("cluster") || !value.contains("task")) return false;
+  const Json& task = value["task"];
+  const Json& cluster = value["cluster"];
+  return cluster.is_object() && std::ranges::all_of(cluster, is_list_of_texts) &&
+         task.is_object() && task.contains("type") && task["type"].is_string() &&
+         task.contains("index");
+}
+
+// TensorFlow accepts the index as a number and as a text.
+std::optional<std::size_t> index_of(const Json& index) {
+  if (index.is_number_unsigned()) return index.get<std::size_t>();
+  if (!index.is_string()) return std::nullopt;
+  const auto& text = index.get_ref<const std::string&>();
+  const bool is_number = !text.empty() && text.size() < 8 &&
+                         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  return is_number ? std::optional<std::size_t>(std::stoul(text)) : std::nullopt;
+}
+
+Result<std::optional<ClusterTask>> task_in_cluster(const ClusterVariable& variable,
+                                                   std::string_view text) {
+  const Json value = Json::parse(text, nullptr, false);
+  if (!has_cluster_and_task(value)) {
+    return wrong_value(variable.name, text,
+                       "a cluster with lists of addresses, and a task with its type and index");
+  }
+  const std::string type = value["task"]["type"];
+  const auto index = index_of(value["task"]["index"]);
+  const Json& cluster = value["cluster"];
+  if (!index || !cluster.contains(type) || *index >= cluster[type].size())
+    return wrong_value(variable.name, text, "a task that is in the cluster");
+  ClusterTask task{.scheduler = variable.scheduler};
+  std::vector<std::string> addresses;
+  bool counts = false;
+  for (const std::string& other : counting_types(cluster)) {
+    if (other == type) {
+      task.node = static_cast<int>(addresses.size() + *index);
+      counts = true;
+    }
+    for (const Json& address : cluster[other]) addresses.push_back(address);
+  }
+  if (!counts) return std::optional<ClusterTask>();
+  task.nodes = static_cast<int>(addresses.size());
+  task.first_host = without_port(addresses.front());
+  return std::optional(std::move(task));
+}
+
+Result<std::optional<ClusterTask>> task_of_sagemaker(std::string_view hosts,
+                                                     std::string_view current) {
+  const Json value = Json::parse(hosts, nullptr, false);
+  if (!is_list_of_texts(value)) return wrong_value("SM_HOSTS", hosts, "a list of host names");
+  const auto found = std::ranges::find(value, Json(current));
+  if (found == value.end())
+    return wrong_value("SM_CURRENT_HOST", current, "one of the names in SM_HOSTS");
+  return std::optional(ClusterTask{.scheduler = "SageMaker",
+                                   .node = static_cast<int>(found - value.begin()),
+                                   .nodes = static_cast<int>(value.size()),
+                                   .first_host = value.front()});
+}
+
+}  // namespace
+
+Result<std::optional<ClusterTask>> find_cluster_task(const Environment& environment) {
+  const std::string_view hosts = variable_text(environment, "SM_HOSTS");
+  const std::string_view current = variable_text(environment, "SM_CURRENT_HOST");
+  if (!hosts.empty() && !current.empty()) return task_of_sagemaker(hosts, current);
+  for (const ClusterVariable& variable : kClusterVariables)
+    if (const auto text = variable_text(environment, variable.name); !text.empty())
+      return task_in_cluster(variable, text);
+  return std::optional<ClusterTask>();
+}
+
+}  // namespace farandole
