@@ -166,8 +166,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<BoundContext>(module, "ProcessContext")
       .def(nb::init<>())
       .def(
-          "close",
-          [](BoundContext& self) { self.context = make_process_context(); },
+          "close", [](BoundContext& self) { self.context = make_process_context(); },
           nb::call_guard<nb::gil_scoped_release>());
   engine
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
