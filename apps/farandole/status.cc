@@ -106,10 +106,11 @@ hosts the ranks there. Node 0 knows what ranks on other hosts did a few seconds 
 If ranks are bound to cores (`farandole run --bind-to`), a column shows the hardware threads of each
 rank, with the numbers that Linux gives them, such as 0-3.
 
---json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has rank,
-host, pid, state, cores (as in the table), seconds (in this state), reason, call (operation, name,
-group, dtype, elements), waits_for, calls, bytes, waited_seconds and in_job_seconds. An unknown value is null. A state is
-outside (has not called init()), init, computes, waits, runs, joined, stopped, left or ended.
+--json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has
+rank, host, pid, state, cores (as in the table), seconds (in this state), reason, call (operation,
+name, group, dtype, elements), waits_for, calls, bytes, waited_seconds and in_job_seconds. An
+unknown value is null. A state is outside (has not called init()), init, computes, waits, runs,
+joined, stopped, left or ended.
 
 The exit code is 0 if there is a job to show, otherwise 1. The command sends no message to the jobs:
 it reads the memory of their launchers, which the kernel allows to the same user.

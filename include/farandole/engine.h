@@ -41,8 +41,7 @@ struct EngineOptions : Knobs {
   // A text by which the ranks find each other; the same on all ranks. Each engine of a process
   // needs a new text, which no other job on these hosts may use. There are two cases:
   // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
-  // be
-  //   empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
+  //   be empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
   //   the only rank of its host. If there is a text and a job_store, the ranks may be on several
   //   hosts, and the keys in that Store begin with the text, which may have 100 bytes. If there is
   //   also a secret_file, rank 0 serves the Store, until its process context is destroyed.

@@ -508,8 +508,9 @@ class ErrorTexts:
             yield (
                 lambda: next(rendezvous.rendezvous_handler("farandole://")),
                 "farandole:// keeps torch's store in the memory of rank 0, which ranks on other "
-                "hosts cannot open: call init_process_group() without init_method, because "
-                "`farandole run` sets what torch needs",
+                "hosts cannot open: call init_process_group() without init_method, with RANK, "
+                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment; `farandole run` and "
+                "torchrun set them",
             )
         handler = rendezvous.rendezvous_handler("farandole://")
         next(handler)

@@ -23,8 +23,8 @@ struct WatchedWorker {
   FlightReport report;
   std::string end;     // how it ended, such as "exited with code 0"; empty while it is alive
   int stopped_by = 0;  // the signal that stopped it; 0 if it runs
-  std::string
-      cores{};  // the hardware threads to which it is bound, such as "0-3"; empty: not bound
+  // The hardware threads to which it is bound, such as "0-3"; empty: it is not bound.
+  std::string cores{};
 };
 
 // All functions are pure. They accept any contents of the flight records, because a faulty worker

@@ -1,5 +1,5 @@
-// What the driver relays between the program that has started the job and the
-// launchers on the hosts, and how these streams are numbered.
+// What the driver relays between the program that has started the job and the launchers on the
+// hosts, and how these streams are numbered.
 #pragma once
 
 #include <cstdint>

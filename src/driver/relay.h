@@ -1,5 +1,5 @@
-// Relay: carries the bytes of many descriptors over one connection to another Relay, and back. It
-// is for the time in which ssh is the only connection between two hosts.
+// Relay: carries the bytes of many descriptors over one connection to another Relay, and back. The
+// driver uses it because ssh is its only connection to another host.
 //
 // Each stream has its own flow control: at most kRelayWindowBytes of it are on the way or wait at
 // the other relay. So a stream that nobody reads delays no other stream, and memory is bounded.

@@ -55,8 +55,9 @@ Descriptor open_pidfd(pid_t pid) {
 }
 
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
-// Ctrl-C reaches it only once, through us. If the driver goes, clears `has_driver`, kills the
-// agent. `parent` is a pidfd, or nothing; if this process ends, the agent gets SIGTERM.
+// Ctrl-C reaches it only once, through us. If the driver ends, this clears `has_driver` and kills
+// the agent. `parent` is the pidfd of another process, or invalid; if that process ends, the agent
+// gets SIGTERM.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_driver,
                            Descriptor parent) {
   for (;;) {

@@ -51,7 +51,7 @@ enum class Failure : std::uint8_t {
   kNoAnswer,    // usually a firewall that drops packets
   kNoRoute,     // the host or its network is unknown, or a router or firewall says so
   kTurnedAway,  // connected, but to a process that is not the probe of that host
-  kStalled,     // connected, but larger messages do not arrive
+  kStalled,     // connected, but messages do not arrive, or only small ones do
   kOther,
 };
 inline constexpr int kFailures = 7;

@@ -12,7 +12,7 @@
 namespace farandole {
 
 struct Problem {
-  bool is_fatal = false;  // no job over these hosts can work
+  bool is_fatal = false;  // a job over these hosts would not work, or may hang
   std::string found;
   std::string advice;  // with the command that helps, if there is one
   friend bool operator==(const Problem&, const Problem&) = default;

@@ -59,8 +59,8 @@ Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& opt
   auto owner = StoreOwner::open(options.context, listening);
   if (!owner.ok()) {
     return Status::stop(format_text(
-        "rank 0 cannot serve the rendezvous of the job at {} (FARANDOLE_JOB_STORE): {}; does "
-        "another job use this port?",
+        "rank 0 cannot serve the rendezvous of the job at {} (FARANDOLE_JOB_STORE): {}; if another "
+        "program uses this port, set FARANDOLE_JOB_STORE to another one for all ranks",
         options.places, owner.status().message()));
   }
   FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, start_and_connect(*std::move(owner)));

@@ -145,7 +145,7 @@ TEST(HostedStore, ListensOnItsOwnHostOnly) {
               AllOf(HasSubstr(format_text("rank 0 cannot serve the rendezvous of the job at {} "
                                           "(FARANDOLE_JOB_STORE): ",
                                           place)),
-                    HasSubstr("does another job use this port?")));
+                    HasSubstr("set FARANDOLE_JOB_STORE to another one")));
 }
 
 TEST(HostedStore, WaitsForANameUntilTheLimit) {

@@ -40,11 +40,11 @@ struct CoreDivision {
 // kCore: the parts are equal, as large as possible, and within one socket. If there are fewer
 // workers than sockets, a part is an equal number of whole sockets. If there are more workers than
 // cores, each worker gets one core, and the numbers of workers of two cores differ by at most 1.
-// kSocket: the numbers of workers of the sockets are as their numbers of cores.
+// kSocket: each socket gets workers in proportion to its number of cores.
 CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quota, int workers,
                           BindTo bind_to);
 
-// Returns a text such as "2 on 8 cores, bound to cores of their own".
+// Returns a text such as "2 on 8 cores, each bound to cores of its own".
 std::string describe(const CoreDivision& division);
 // Returns how many sockets, cores and hardware threads there are, and which of them kCore would
 // give to two workers, for people who have not started a job yet.

@@ -86,9 +86,9 @@ def run(
             not the variables that the launcher sets, such as RANK.
         prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
         output_dir: A folder for files with the output of each rank.
-        start_timeout: Seconds that init() waits for other ranks, and that we wait for a host.
+        start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that fn needs. All hosts must have
-            it, or else the Python of this process, at the same path.
+            it at the same path. The default is the Python of this process.
 
     Raises:
         WorkerError: A worker has failed, or its result cannot be pickled. The error names the
@@ -218,9 +218,9 @@ def launch_workers(
         ssh_accept_new_hosts: Whether ssh accepts the keys of hosts that it does not know yet.
         env: Environment variables for the workers. They override the variables of this process, but
             not the variables that the launcher sets, such as RANK.
-        start_timeout: Seconds that init() waits for other ranks, and that we wait for a host.
+        start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that the function needs. All hosts
-            must have it, or else the Python of this process, at the same path.
+            must have it at the same path. The default is the Python of this process.
 
     Raises:
         CallError: An argument is wrong.

@@ -35,8 +35,8 @@ def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     if lifecycle.local_size() < size:
         raise CallError(
             "farandole:// keeps torch's store in the memory of rank 0, which ranks on other hosts "
-            "cannot open: call init_process_group() without init_method, because `farandole run` "
-            "sets what torch needs"
+            "cannot open: call init_process_group() without init_method, with RANK, WORLD_SIZE, "
+            "MASTER_ADDR and MASTER_PORT in the environment; `farandole run` and torchrun set them"
         )
     path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
     yield dist.PrefixStore(prefix, dist.FileStore(path, size)), rank, size
