@@ -103,6 +103,8 @@ int list_hosts(const farandole::DriverPlan& plan) {
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
   farandole::RunOptions::Overrides overrides;
+  if (options.only_lists_hosts() && !options.has_hosts())
+    return reject_run("--list-hosts needs the hosts: give -H HOSTS or --hostfile FILE");
   if (options.has_hosts()) {
     auto plan = options.plan(after_dashes);
     if (!plan.ok()) return reject_run(plan.status().message());

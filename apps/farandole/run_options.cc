@@ -1,5 +1,7 @@
 #include "run_options.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -14,6 +16,7 @@
 #include "base/whole_number.h"
 #include "driver/working_folder.h"
 #include "foreign_flags.h"
+#include "launcher/signal_setup.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
 #include "workers/core_binding.h"
@@ -287,7 +290,9 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
-    job.ends_with_parent = job.nodes && NodeFlags::scheduler_has_started_us();
+    // nohup ignores SIGHUP, so that the job outlives the shell.
+    job.ends_with_parent =
+        job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));

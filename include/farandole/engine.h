@@ -32,6 +32,12 @@ namespace farandole {
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
+// Waits until the other ranks have left the job, if this process serves the job's Store (see
+// EngineOptions::serves_job_store). They need it for new groups. Call it when the program ends
+// without an error. `interrupted` is called about every 100 ms; if it returns true, the wait ends
+// with kRetry.
+Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>& interrupted);
+
 // The knobs, and the options that only a program can set. A knob that only a launcher or a frontend
 // uses has no effect here.
 struct EngineOptions : Knobs {
@@ -43,12 +49,15 @@ struct EngineOptions : Knobs {
   // - `farandole run` has not started the job, so there is no rendezvous_descriptor. The text may
   //   be empty if size is 1. It may also be empty if there is a job_store; then this rank counts as
   //   the only rank of its host. If there is a text and a job_store, the ranks may be on several
-  //   hosts, and the keys in that Store begin with the text, which may have 100 bytes. If there is
-  //   also a secret_file, rank 0 serves the Store, until its process context is destroyed.
+  //   hosts, and the keys in that Store begin with the text, which may have 100 bytes.
   // - There is a rendezvous_descriptor. The text is empty for the engine of the whole job. For an
   //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
   //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.
   std::string rendezvous_id;
+  // Whether this process serves the Store at job_store, until its process context is destroyed.
+  // Exactly one process of the job does so if `farandole run` has not started it. Other processes,
+  // and later engines of this one, connect to it.
+  bool serves_job_store = false;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
   std::vector<std::vector<int>> groups;

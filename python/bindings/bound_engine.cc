@@ -33,6 +33,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
+    // Rank 0 of some ranks may be another rank of the job. Then the launcher's variables decide.
+    if (!some_ranks_only) options->serves_job_store = topology[0] == 0;
     options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;
   } else if (!options->rendezvous_id.empty()) {
@@ -165,6 +167,19 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
   nb::class_<BoundContext>(module, "ProcessContext")
       .def(nb::init<>())
+      .def("wait_for_other_ranks",
+           [](BoundContext& self) {
+             const auto interrupted = [] {
+               const nb::gil_scoped_acquire locked;
+               return PyErr_CheckSignals() != 0;
+             };
+             {
+               const nb::gil_scoped_release released;
+               // An error means that a signal handler has raised an exception.
+               static_cast<void>(wait_for_other_ranks(*self.context, interrupted));
+             }
+             raise_if_interrupted();
+           })
       .def(
           "close", [](BoundContext& self) { self.context = make_process_context(); },
           nb::call_guard<nb::gil_scoped_release>());

@@ -87,6 +87,9 @@ class ProcessContext:
     So memory from allocate() stays shared when the process leaves its job and joins another."""
 
     def __init__(self) -> None: ...
+    def wait_for_other_ranks(self) -> None:
+        """Wait until the other ranks have left the job, if this process is rank 0 of a job over
+        several hosts that another launcher has started. They need it for new groups."""
     def close(self) -> None:
         """Give up what the context itself owns. If this process is rank 0 of a job over several
         hosts that another launcher has started, wait a few seconds at most until the other ranks

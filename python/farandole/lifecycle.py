@@ -328,13 +328,15 @@ def is_homogeneous() -> bool:
 
 def _leave_at_exit() -> None:
     try:
-        _leave_all()
+        if _leave_all() and not _process.is_child:
+            _process.context.wait_for_other_ranks()
     finally:
         if not _process.is_child:
-            _process.context.close()  # waits until other ranks have formed their groups
+            _process.context.close()
 
 
-def _leave_all() -> None:
+def _leave_all() -> bool:
+    """Leave the job, and say why. Return whether the program has ended without an error."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     reason = "its program ended"
     if error is not None:
@@ -342,14 +344,16 @@ def _leave_all() -> None:
     for engine in _process.engines_of_some_ranks:
         leave_some_ranks(engine, reason)
     if error is None:
-        return _leave(reason)
+        _leave(reason)
+        return True
     cause = (
         core.LeaveCause.GROUP_LOST if _was_caused_by_lost_rank(error) else core.LeaveCause.EXCEPTION
     )
     details = described(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
         core.report_end(reason, cause, details)  # the process is not in a job now
-    return _leave(reason, cause, details)
+    _leave(reason, cause, details)
+    return False
 
 
 def _was_caused_by_lost_rank(error: BaseException | None) -> bool:

@@ -15,7 +15,7 @@ from farandole.calls import run
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 
-NAME = "farandole.preemption"
+NAME = "preemption_notice"
 
 
 class PreemptionNotice:
@@ -60,8 +60,7 @@ class PreemptionNotice:
             ) from None
         self._group = process_set
         self._former: dict[int, Any] = {}
-        self._flag = array("B", [0])  # 1 if this rank has received a signal
-        self._answer = array("B", [0])
+        self._received = 0  # 1 if this rank has received a signal
 
     def __enter__(self) -> PreemptionNotice:
         if threading.current_thread() is not threading.main_thread():
@@ -70,7 +69,11 @@ class PreemptionNotice:
                 "block there"
             )
         for number in self._signals:
-            self._former[number] = signal.signal(number, self._notice)
+            try:
+                self._former[number] = signal.signal(number, self._notice)
+            except OSError as error:
+                self._restore()
+                raise CallError(f"{number.name} cannot be caught: {error}") from None
         return self
 
     def __exit__(
@@ -79,13 +82,16 @@ class PreemptionNotice:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
         for number, handler in self._former.items():
             # None: the handler was not installed from Python, so Python cannot install it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._former = {}
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
-        self._flag[0] = 1
+        self._received = 1
 
     def received(self) -> bool:
         """Return True on all ranks if one of them has received a signal before it made this call.
@@ -96,12 +102,11 @@ class PreemptionNotice:
         Raises:
             GroupLostError: A rank has left or died.
         """
+        # A copy, because a signal may come during the call. Then other ranks may already have read
+        # the value of this rank, and it must stay the same for all of them.
+        given, answer = array("B", [self._received]), array("B", [0])
+        addresses = given.buffer_info()[0], answer.buffer_info()[0]
+        view = core.BufferView(core.dtypes["uint8"], (1,), *addresses)
         operator, number = core.reduce_ops["max"], arguments.group_number(self._group)
-        view = core.BufferView(
-            core.dtypes["uint8"],
-            (1,),
-            self._flag.buffer_info()[0],
-            self._answer.buffer_info()[0],
-        )
-        run(core.allreduce(NAME, number, view, operator, 1.0, 1.0), (self._flag, self._answer))
-        return bool(self._answer[0])
+        run(core.allreduce(NAME, number, view, operator, 1.0, 1.0), (given, answer))
+        return bool(answer[0])

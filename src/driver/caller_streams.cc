@@ -3,23 +3,32 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
 
 namespace farandole {
 
-std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int first_rank,
-                                         int workers, std::function<void(std::string_view)> taker) {
+Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
+                                                 int workers,
+                                                 std::function<void(std::string_view)> taker) {
   std::vector<RelayStream> streams;
   streams.push_back({.id = kReportStream, .taker = std::move(taker), .follows_others = true});
   for (int worker = 0; worker < workers; ++worker) {
     const auto rank = static_cast<std::size_t>(first_rank) + static_cast<std::size_t>(worker);
     if (!caller.channels.empty()) {
       const int channel = caller.channels.at(rank);
-      streams.push_back({.id = channel_stream(worker),
-                         .source = Descriptor(::fcntl(channel, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)),
-                         .sink = Descriptor(channel)});
+      Descriptor source(::fcntl(channel, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+      if (!source.valid()) {
+        return Status::stop(format_text("cannot relay the channel of rank {}: fcntl: {} ({})", rank,
+                                        std::strerror(errno), descriptor_advice()));
+      }
+      streams.push_back(
+          {.id = channel_stream(worker), .source = std::move(source), .sink = Descriptor(channel)});
     }
     if (caller.streams.empty()) continue;
     for (const std::uint32_t stream : {0U, 1U})

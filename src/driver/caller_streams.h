@@ -29,8 +29,10 @@ constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
 }
 
 // The streams of the workers of a host, and the launcher's report, which `taker` gets. They own the
-// caller's descriptors of these workers, so call it once for each host.
-std::vector<RelayStream> streams_of_host(const CallerDescriptors& caller, int first_rank,
-                                         int workers, std::function<void(std::string_view)> taker);
+// caller's descriptors of these workers, so call it once for each host. Errors: kStop if there is
+// no free descriptor.
+Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
+                                                 int workers,
+                                                 std::function<void(std::string_view)> taker);
 
 }  // namespace farandole

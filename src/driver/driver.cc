@@ -199,6 +199,7 @@ class Driver {
   TimePoint last_signal_time_{};
   bool skips_waits_ = false;  // a second signal has come, so do not wait for a reader of our output
   bool inputs_closed_ = false;
+  bool has_told_cause_ = false;  // which rank has failed first
   std::optional<TimePoint> deadline_;
 };
 
@@ -396,9 +397,10 @@ Status Driver::begin_relay(std::size_t index) {
   if (::pipe2(output.data(), O_CLOEXEC) != 0)
     return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
   Descriptor from_launcher = output_.replace_stream(2 * index, Descriptor(output[0]));
-  std::vector<RelayStream> streams =
+  FARANDOLE_TRY_ASSIGN(
+      std::vector<RelayStream> streams,
       streams_of_host(plan_.caller, process.first_rank, process.host.slots,
-                      [this, index](std::string_view bytes) { take_report(index, bytes); });
+                      [this, index](std::string_view bytes) { take_report(index, bytes); }));
   if (!plan_.output_folder.empty()) add_copies(index, streams);
   streams.push_back({.id = kInputStream, .source = std::move(source)});
   streams.push_back({.id = kOutputStream, .sink = Descriptor(output[1])});
@@ -408,6 +410,7 @@ Status Driver::begin_relay(std::size_t index) {
   if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading,
                   tag(Source::kRelay, index)))
     return {};
+  process.relay.reset();  // closes the launcher's input, so that it ends
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
@@ -441,7 +444,10 @@ void Driver::take_report(std::size_t index, std::string_view bytes) {
   std::string& rest = processes_[index].report;
   rest += bytes;
   for (auto end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
-    report_.pass_on(std::string_view(rest).substr(0, end + 1));
+    const std::string_view line = std::string_view(rest).substr(0, end + 1);
+    // Several launchers may name a cause of their own. The first one to know it has seen it first.
+    const bool is_cause = line.starts_with(kCauseLine);
+    if (!is_cause || !std::exchange(has_told_cause_, true)) report_.pass_on(line);
     rest.erase(0, end + 1);
   }
 }

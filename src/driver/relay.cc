@@ -346,29 +346,34 @@ void Relay::release_held(Stream& stream) {
   }
 }
 
-void Relay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
+bool Relay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
                         std::uint64_t tag) {
-  if (wanted == is_watched) return;
-  is_watched = wanted;
-  if (wanted)
-    poller_.add(descriptor, what, tag);
-  else
-    poller_.remove(descriptor);
+  if (wanted == is_watched) return true;
+  if (!wanted) poller_.remove(descriptor);
+  is_watched = wanted && poller_.add(descriptor, what, tag);
+  return is_watched == wanted;
 }
 
 void Relay::watch() {
+  bool watches_all = true;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];
     if (stream.ends.source.valid())
-      set_watched(stream.ends.source.get(), stream.source_is_watched, may_read(stream),
-                  Poller::Interest::kReading, tag_of(Ready::kSource, i));
+      watches_all &=
+          set_watched(stream.ends.source.get(), stream.source_is_watched, may_read(stream),
+                      Poller::Interest::kReading, tag_of(Ready::kSource, i));
     if (stream.ends.sink.valid())
-      set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
-                  Poller::Interest::kWriting, tag_of(Ready::kSink, i));
+      watches_all &=
+          set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
+                      Poller::Interest::kWriting, tag_of(Ready::kSink, i));
   }
   if (!peer_is_gone_)
-    set_watched(to_peer_.get(), to_peer_is_watched_, out_.size() > 0, Poller::Interest::kWriting,
-                tag_of(Ready::kToPeer));
+    watches_all &= set_watched(to_peer_.get(), to_peer_is_watched_, out_.size() > 0,
+                               Poller::Interest::kWriting, tag_of(Ready::kToPeer));
+  if (watches_all) return;
+  lose_peer(
+      Status::stop("the streams of the workers cannot be watched; the limit is in "
+                   "/proc/sys/fs/epoll/max_user_watches"));
 }
 
 }  // namespace farandole

@@ -115,7 +115,8 @@ class Relay {
   bool is_sent(const Mark& mark) const;
   bool is_written(const Mark& mark) const;
   void release_held(Stream& stream);
-  void set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
+  // Returns false if the descriptor cannot be watched.
+  bool set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
                    std::uint64_t tag);
   void watch();
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -143,21 +144,31 @@ Result<Relay> relay_to_driver(std::vector<RelayStream> streams) {
   return Relay::create(std::move(from_driver), std::move(to_driver), std::move(streams));
 }
 
+// The launcher forwards signals to the workers, and gives them time to end.
+void pass_on_signals(const Descriptor& signals, pid_t launcher) {
+  signalfd_siginfo info{};
+  while (::read(signals.get(), &info, sizeof(info)) == sizeof(info))
+    if (info.ssi_signo != SIGCHLD) ::kill(launcher, static_cast<int>(info.ssi_signo));
+}
+
 // Relays until the launcher has ended and the driver has got everything.
-Result<ProcessEnd> relay_until_end(Relay& relay, pid_t launcher) {
+Result<ProcessEnd> relay_until_end(Relay& relay, pid_t launcher, const Descriptor& signals) {
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0)));
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   if (!pidfd.valid() || !poller.add(pidfd.get(), Poller::Interest::kReading, 0) ||
-      !poller.add(relay.descriptor(), Poller::Interest::kReading, 1))
+      !poller.add(relay.descriptor(), Poller::Interest::kReading, 1) ||
+      !poller.add(signals.get(), Poller::Interest::kReading, 2))
     return no_descriptor("cannot watch the launcher");
   std::optional<ProcessEnd> end;
   while (!end || !(relay.has_sent_everything() || relay.peer_is_gone())) {
     poller.wait(std::nullopt);
     relay.serve();
     if (end) continue;
+    pass_on_signals(signals, launcher);
     end = reap(launcher);
     if (!end) continue;
     poller.remove(pidfd.get());
+    poller.remove(signals.get());
     relay.end_sources();
   }
   return *end;
@@ -170,17 +181,21 @@ int run_relayed_launcher(const RelayedParts& parts, int workers,
   const OriginalState state = save_and_adjust_state();
   Ends ends;
   if (const Status made = ends.make(parts, workers); !made.ok()) return fail(made);
+  const sigset_t handled = handled_signals();
+  block_signals(handled);
   const pid_t launcher = ::fork();
   if (launcher < 0) return fail(no_descriptor("cannot start the launcher: fork"));
   if (launcher == 0) {
     ::setrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
+    ::sigprocmask(SIG_SETMASK, &state.signal_mask, nullptr);
     ::_exit(launch(ends.become_launcher()));
   }
-  ::signal(SIGPIPE, SIG_IGN);
   // If we fail, our ends close, and the launcher ends the job as if the driver were gone.
   auto relay = relay_to_driver(ends.take_ours());
   if (!relay.ok()) return fail(relay.status());
-  const auto end = relay_until_end(*relay, launcher);
+  const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals.valid()) return fail(no_descriptor("signalfd"));
+  const auto end = relay_until_end(*relay, launcher, signals);
   if (!end.ok()) return fail(end.status());
   if (!relay->failure().ok()) return fail(relay->failure());
   return end->exit_code();

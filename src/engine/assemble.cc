@@ -172,7 +172,6 @@ Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& opti
   return open_store_by_id(format_text("{} {}", name, options.rendezvous_id), members, limit);
 }
 
-// Without our launcher, rank 0 serves the Store.
 Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
                                               std::shared_ptr<const TlsContext> tls,
                                               const InterfaceChoice& interfaces) {
@@ -180,9 +179,8 @@ Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
   const RemoteStore::Options remote{
       .places = options.job_store, .context = std::move(tls), .self = {Role::kWorker, rank}};
   const WaitLimit limit = start_limit(options);
-  const bool is_server = rank == 0 && options.secret_descriptor < 0 && !options.secret_file.empty();
-  return is_server ? options.context->serve_job_store(remote, interfaces, limit)
-                   : options.context->job_store(remote, limit);
+  return options.serves_job_store ? options.context->serve_job_store(remote, interfaces, limit)
+                                  : options.context->job_store(remote, limit);
 }
 
 }  // namespace

@@ -328,6 +328,7 @@ class JobOfAnotherLauncher : public ::testing::Test {
     options.job_store = place_;
     options.secret_file = secret_file_;
     options.rendezvous_id = "id";
+    options.serves_job_store = rank == 0;
     options.context = make_process_context();
     return options;
   }

@@ -19,7 +19,10 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
                                 is_set(knob_named("FARANDOLE_SIZE"), environment);
   if (has_our_launcher) {
     const bool has_launcher_process = options.rendezvous_descriptor >= 0;
-    if (!has_launcher_process && !options.secret_file.empty()) options.rendezvous_id = "ranks";
+    if (!has_launcher_process && !options.secret_file.empty()) {
+      options.rendezvous_id = "ranks";
+      options.serves_job_store = options.topology.rank == 0;
+    }
     return options;
   }
   if (topology_is_known && options.secret_file.empty()) return options;
@@ -29,6 +32,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
     return options;
   }
   if (options.job_store.empty()) options.job_store = std::move(foreign->job_store);
+  options.serves_job_store = foreign->is_on_several_hosts && foreign->topology.rank == 0;
   if (topology_is_known) return options;
   if (foreign->is_on_several_hosts && options.job_store.empty()) {
     return Status::fix_call(format_text(

@@ -10,6 +10,13 @@ namespace {
 constexpr std::uint64_t kPortFirst = kPortOfOwnHosts;
 constexpr std::uint64_t kPorts = 10000;
 
+// The number of a job may be a port that another program of this job uses.
+std::uint64_t port_of_job(std::uint64_t job, std::uint64_t part) {
+  const std::uint64_t choice = job * 31 + part;
+  const std::uint64_t port = kPortFirst + choice % kPorts;
+  return port == job ? kPortFirst + (choice + 1) % kPorts : port;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> leading_number(std::string_view text) {
@@ -33,7 +40,7 @@ std::optional<std::string> endpoint_of(const Environment& environment,
   if (host.empty()) return std::nullopt;
   auto port = number(variables.port);
   if (const auto job = number(variables.job); job && !port)
-    port = kPortFirst + (*job * 31 + number(variables.part).value_or(0)) % kPorts;
+    port = port_of_job(*job, number(variables.part).value_or(0));
   if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
   return endpoint_text(host, *port);
 }

@@ -37,6 +37,10 @@ TEST(EndpointVariables, JobsHaveDifferentPorts) {
   EXPECT_EQ(port("17", "1"), "hen:20528");
   EXPECT_EQ(port("17", ""), "hen:20527");
   EXPECT_EQ(port("29500", "0"), "hen:24500");
+  // torch.distributed uses the port that is the number here.
+  for (int number = 20000; number < 30000; ++number)
+    for (const std::string part : {"0", "1", "10"})
+      ASSERT_NE(port(std::to_string(number), part), "hen:" + std::to_string(number));
 }
 
 TEST(EndpointVariables, MayBeIncomplete) {

@@ -140,7 +140,7 @@ Result<bool> is_on_several_hosts(const Environment& environment, const Launcher&
   if (hosts >= 0) return hosts > 1;
   if (has_local_size) return others_are_elsewhere;
   if (topology.local_rank >= 0 && topology.local_rank != topology.rank) return true;
-  return has_secret(environment);
+  return has_secret(environment) || !variable_text(environment, "FARANDOLE_JOB_STORE").empty();
 }
 
 // On one host, the local numbers are the global ones. In a list such as "2(x3),1", the first number
@@ -176,6 +176,19 @@ std::string peer_process(std::string_view descriptor) {
       ::getsockopt(static_cast<int>(*number), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
     return {};
   return format_text("\nprocess={}", peer.pid);
+}
+
+// The launchers of the hosts are started one by one, so a rank that was left over from an earlier
+// start could join this one, and their data would be mixed.
+Status check_run_id(const Environment& environment, const Launcher& launcher) {
+  if (!launcher.is_imitated) return {};
+  const std::string_view id = variable_text(environment, kTorchrunJobVariable);
+  if (!id.empty() && id != "none") return {};
+  return Status::fix_call(format_text(
+      "the ranks of this job are on several hosts, so they need an id by which they differ from "
+      "ranks of an earlier start: give torchrun `--rdzv-id ID` on each host, with a new ID for "
+      "each start; if you start the ranks by hand, set {}=ID",
+      kTorchrunJobVariable));
 }
 
 struct JobVariables {
@@ -241,6 +254,7 @@ Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environmen
     }
     if (job.is_on_several_hosts) {
       FARANDOLE_TRY(check_secret(environment, launcher, job));
+      FARANDOLE_TRY(check_run_id(environment, launcher));
       job.job_store = endpoint_of(environment, launcher.endpoint).value_or("");
     }
     correct_local_numbers(environment, launcher, job);

@@ -38,8 +38,8 @@ inline constexpr const char* kSecretFileVariable = "FARANDOLE_SECRET";
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
 // like getenv; an empty value counts as not set. If the launcher does not say on how many hosts the
 // ranks are, a value of FARANDOLE_SECRET means that there are several. Errors: kFixCall if the
-// numbers make no sense, if no variable distinguishes the job from other jobs of its host, or if
-// the job is on several hosts and has no FARANDOLE_SECRET.
+// numbers make no sense, if no variable distinguishes the job from other jobs, or if the job is on
+// several hosts and has no FARANDOLE_SECRET.
 Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment);
 
 }  // namespace farandole

@@ -44,7 +44,7 @@ const Variables kTorchrun = {{"RANK", "1"},
                              {"LOCAL_WORLD_SIZE", "4"},
                              {"MASTER_ADDR", "localhost"},
                              {"MASTER_PORT", "29500"},
-                             {"TORCHELASTIC_RUN_ID", "none"},
+                             {"TORCHELASTIC_RUN_ID", "7"},
                              {"TORCHELASTIC_RESTART_COUNT", "0"}};
 
 Variables with(Variables variables, const std::string& name, const std::string& value) {
@@ -255,14 +255,29 @@ TEST(ForeignLauncher, TheRestartsOfAJobOnHostsAreDifferentJobs) {
 }
 
 TEST(ForeignLauncher, WithoutLocalNumbersASecretMeansSeveralHosts) {
-  const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "hen"}};
+  const Variables by_hand = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "hen"}, {"TORCHELASTIC_RUN_ID", "7"}};
   EXPECT_FALSE(job_of(by_hand).is_on_several_hosts);
   EXPECT_EQ(job_of(by_hand).topology.local_size, 2);
   const ForeignJob job = job_of(with(by_hand, "FARANDOLE_SECRET", "job.secret"));
   EXPECT_TRUE(job.is_on_several_hosts);
   EXPECT_EQ(job.topology.local_size, -1);
+  EXPECT_THAT(error_of(with(by_hand, "FARANDOLE_JOB_STORE", "hen:4711")),
+              HasSubstr("the ranks need a secret"));
   // On one host, a secret changes nothing.
   EXPECT_FALSE(job_of(with(kTorchrun, "FARANDOLE_SECRET", "job.secret")).is_on_several_hosts);
+}
+
+TEST(ForeignLauncher, StartsOnSeveralHostsNeedAnIdOfTheirOwn) {
+  const Variables on_hosts =
+      with(with(kTorchrun, "LOCAL_WORLD_SIZE", "2"), "FARANDOLE_SECRET", "job.secret");
+  for (const std::string id : {"none", ""})
+    EXPECT_THAT(
+        error_of(with(on_hosts, "TORCHELASTIC_RUN_ID", id)),
+        HasSubstr("give torchrun `--rdzv-id ID` on each host, with a new ID for each start"));
+  EXPECT_NE(job_of(on_hosts).rendezvous_id,
+            job_of(with(on_hosts, "TORCHELASTIC_RUN_ID", "8")).rendezvous_id);
+  EXPECT_EQ(job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "none")).topology.size, 4);
 }
 
 TEST(ForeignLauncher, VariablesMustNotContradictEachOther) {

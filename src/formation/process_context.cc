@@ -83,6 +83,11 @@ Result<std::shared_ptr<Store>> ProcessContext::serve_job_store(const RemoteStore
   return store;
 }
 
+Status ProcessContext::wait_for_other_ranks(const std::function<bool()>& interrupted) {
+  const std::shared_ptr<Store> store = parts_.lock()->served_store;
+  return store ? farandole::wait_for_other_ranks(*store, interrupted) : Status();
+}
+
 std::shared_ptr<Store> ProcessContext::known_job_store(const std::string& places) {
   std::shared_ptr<Store> store;
   {
@@ -127,6 +132,10 @@ Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor) {
       "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is {}, which is not the launcher's memory ({}); only "
       "`farandole run` sets it, and a program that a worker starts must not join its job",
       descriptor, segment.status().message()));
+}
+
+Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>& interrupted) {
+  return context.wait_for_other_ranks(interrupted);
 }
 
 std::shared_ptr<ProcessContext> make_process_context() {

@@ -3,6 +3,7 @@
 // The others are destroyed with the last engine or tensor that uses them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,6 +48,9 @@ class ProcessContext {
   Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);
+  // If this process serves the job's Store, waits until the other ranks have left the job. Errors:
+  // kRetry (interrupted).
+  Status wait_for_other_ranks(const std::function<bool()>& interrupted);
   // Returns the secret of the job, ready for connections. The first call reads it from the
   // descriptor, for which it waits until the deadline, or from the file. Later calls return the
   // same. Errors: kFixCall (no descriptor and no file, or not 32 bytes), kStop.

@@ -17,7 +17,7 @@ void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
                          killed ? how.signal : how.code));
 }
 
-void CallerReport::first_cause(int rank) { write_line(format_text("cause {}\n", rank)); }
+void CallerReport::first_cause(int rank) { write_line(format_text("{}{}\n", kCauseLine, rank)); }
 
 void CallerReport::write_line(std::string_view line) {
   if (!wanted_) return;

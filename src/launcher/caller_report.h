@@ -14,6 +14,9 @@
 
 namespace farandole {
 
+// How the line begins that names the rank that failed first.
+inline constexpr std::string_view kCauseLine = "cause ";
+
 // Only one thread may use it. It never blocks. Lines that do not fit in the pipe are kept until
 // sink_writable() is called.
 class CallerReport {

@@ -3,14 +3,11 @@
 #include <sys/resource.h>
 
 namespace farandole {
-namespace {
 
 bool is_ignored(int signal) {
   struct sigaction action{};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
-
-}  // namespace
 
 sigset_t handled_signals() {
   sigset_t set;

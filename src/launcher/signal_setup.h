@@ -7,6 +7,9 @@
 
 namespace farandole {
 
+// Whether this process ignores a signal, as nohup makes it ignore SIGHUP.
+bool is_ignored(int signal);
+
 // The signals that a signalfd delivers to us: those that we pass on, and SIGCHLD. Signals that were
 // already ignored when we started (nohup) stay ignored.
 sigset_t handled_signals();

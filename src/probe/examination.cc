@@ -111,6 +111,7 @@ class Examiner {
   void read_from(HostProbe& probe, std::size_t stream);
   void take_line(HostProbe& probe, std::size_t stream, const std::string& line);
   void take_answer(HostProbe& probe, const ProbeAnswer& answer);
+  bool is_possible(const HostProbe& probe, const Attempt& attempt) const;
   void greeted(HostProbe& probe);
   void ask(HostProbe& probe, const ProbeOrder& order, std::size_t answers);
   void wait_for_answers(Duration time);
@@ -362,7 +363,8 @@ void Examiner::take_answer(HostProbe& probe, const ProbeAnswer& answer) {
         static_cast<double>(clock->wall_nanoseconds) / 1e9 - (probe.clock_asked + half_round_trip);
     if (!report.clock || half_round_trip < report.clock->error_seconds)
       report.clock = {.offset_seconds = offset, .error_seconds = half_round_trip};
-  } else if (const auto* attempt = std::get_if<Attempt>(&answer)) {
+  } else if (const auto* attempt = std::get_if<Attempt>(&answer);
+             attempt != nullptr && is_possible(probe, *attempt)) {
     const auto same = std::ranges::find_if(report.attempts, [&](const Attempt& other) {
       return other.to == attempt->to && other.address == attempt->address;
     });
@@ -371,10 +373,17 @@ void Examiner::take_answer(HostProbe& probe, const ProbeAnswer& answer) {
     else
       *same = *attempt;
   }
-  if (probe.state == State::kGreeted && probe.questions == 0) {
-    probe.state = State::kReady;
-    probe.answer_by = TimePoint::max();
-  }
+  if (probe.state != State::kGreeted || probe.questions > 0) return;
+  if (!report.facts)
+    return fail(probe, "its probe has said nothing about the host",
+                "install the same version of Farandole on all hosts");
+  probe.state = State::kReady;
+  probe.answer_by = TimePoint::max();
+}
+
+// A probe of another version may answer differently.
+bool Examiner::is_possible(const HostProbe& probe, const Attempt& attempt) const {
+  return attempt.to < probes_.size() && &probes_[attempt.to] != &probe;
 }
 
 void Examiner::process_ended(HostProbe& probe) {

@@ -44,7 +44,6 @@ namespace farandole {
 namespace {
 
 constexpr auto kSecretTime = std::chrono::seconds(60);
-constexpr auto kOrderTime = std::chrono::minutes(5);  // between two orders
 constexpr std::size_t kTrialsAtOnce = 8;
 constexpr std::size_t kHandshakesMax = 1024;  // one host may try many of our addresses at once
 
@@ -128,11 +127,11 @@ class Prober {
   std::deque<Target> targets_;
   bool measures_ = false;
   std::list<AddressTrial> trials_;
-  TimePoint order_by_ = time_now() + kOrderTime;
 };
 
+// The end of the input ends it, so orders need no time limit.
 int Prober::run() {
-  while (time_now() < order_by_) {
+  for (;;) {
     auto entries = descriptors();
     const auto until = has_work() ? time_now() : next_deadline();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - time_now());
@@ -145,7 +144,6 @@ int Prober::run() {
     start_trials();
     if (!advance_trials()) return 0;
   }
-  return 1;
 }
 
 std::vector<pollfd> Prober::descriptors() const {
@@ -174,7 +172,7 @@ bool Prober::has_work() const {
 }
 
 TimePoint Prober::next_deadline() const {
-  TimePoint next = order_by_;
+  TimePoint next = TimePoint::max();
   if (listener_) next = std::min(next, listener_->next_deadline());
   for (const Answerer& answerer : answerers_) next = std::min(next, answerer.end.deadline());
   for (const AddressTrial& trial : trials_) next = std::min(next, trial.deadline());
@@ -191,7 +189,6 @@ bool Prober::read_orders() {
        input_.push(std::string_view(bytes.data(), static_cast<std::size_t>(count)))) {
     const auto order = decode_probe_order(piece.text);
     if (!piece.finished || !order) continue;
-    order_by_ = time_now() + kOrderTime;
     if (!obey(*order)) return false;
   }
   return true;

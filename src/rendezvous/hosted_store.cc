@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "network/tcp/endpoint.h"
+#include "rendezvous/keys.h"
 #include "rendezvous/store_owner.h"
 #include "rendezvous/waiting.h"
 
@@ -16,6 +17,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kLookUpPause{200};
+constexpr std::chrono::seconds kBusyPortTime{10};
 
 Result<std::vector<SocketAddress>> look_up_until(const RemoteStore::Options& options,
                                                  const Endpoint& place, const WaitLimit& limit) {
@@ -45,6 +47,20 @@ Result<std::vector<SocketAddress>> addresses_of(const RemoteStore::Options& opti
   return choose_addresses(of_host, interfaces);
 }
 
+// If the last job was killed, children that it has forked may have its port for a moment.
+Result<std::unique_ptr<StoreOwner>> open_owner(const RemoteStore::Options& options,
+                                               const ListenOptions& listening,
+                                               const WaitLimit& limit) {
+  const TimePoint give_up =
+      std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kBusyPortTime);
+  for (;;) {
+    auto owner = StoreOwner::open(options.context, listening);
+    const bool was_interrupted = limit.interrupted && limit.interrupted();
+    if (owner.ok() || was_interrupted || std::chrono::steady_clock::now() >= give_up) return owner;
+    ::poll(nullptr, 0, static_cast<int>(kLookUpPause.count()));
+  }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& options,
@@ -53,10 +69,16 @@ Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& opt
   FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
   ListenOptions listening{.port_first = places.front().port, .port_last = places.front().port};
   for (const Endpoint& place : places) {
+    if (place.port != places.front().port) {
+      return Status::fix_call(format_text(
+          "FARANDOLE_JOB_STORE is \"{}\": rank 0 listens at one port only; give the same port for "
+          "each address",
+          options.places));
+    }
     FARANDOLE_TRY_ASSIGN(const auto own, addresses_of(options, place, interfaces, limit));
     listening.addresses.insert(listening.addresses.end(), own.begin(), own.end());
   }
-  auto owner = StoreOwner::open(options.context, listening);
+  auto owner = open_owner(options, listening, limit);
   if (!owner.ok()) {
     return Status::stop(format_text(
         "rank 0 cannot serve the rendezvous of the job at {} (FARANDOLE_JOB_STORE): {}; if another "
@@ -65,6 +87,10 @@ Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& opt
   }
   FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, start_and_connect(*std::move(owner)));
   return store;
+}
+
+Status wait_for_other_ranks(Store& store, const std::function<bool()>& interrupted) {
+  return store.wait(keys::others_have_left(), {TimePoint::max(), interrupted}).status();
 }
 
 }  // namespace farandole

@@ -115,6 +115,19 @@ TEST(HostedStore, LetsFormationsComeToTheirEnd) {
   EXPECT_EQ(other->set("key", {}).code(), StatusCode::kStop);
 }
 
+TEST(HostedStore, CanWaitUntilTheOtherRanksHaveLeft) {
+  const std::string place = free_place();
+  const auto own = hosted(place);
+  EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
+  auto other = connected(place, 1);
+  ASSERT_EQ(other->set("key", {}), Status());
+  int asked = 0;
+  const std::function<bool()> interrupted = [&] { return ++asked > 2; };
+  EXPECT_EQ(wait_for_other_ranks(*own, interrupted).code(), StatusCode::kRetry);
+  std::jthread leaving([&other] { other.reset(); });
+  EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
+}
+
 // The child must not close the parent's connections or wait for its thread.
 TEST(HostedStore, AForkedChildLeavesItAlone) {
   const std::string place = free_place();
@@ -134,6 +147,8 @@ TEST(HostedStore, AForkedChildLeavesItAlone) {
 
 TEST(HostedStore, ListensOnItsOwnHostOnly) {
   EXPECT_THAT(error_at("nowhere").message(), HasSubstr("FARANDOLE_JOB_STORE: \"nowhere\""));
+  EXPECT_THAT(error_at("127.0.0.1:4711,127.0.0.1:4712").message(),
+              HasSubstr("rank 0 listens at one port only"));
   const Status elsewhere = error_at("192.0.2.1:4711");
   EXPECT_EQ(elsewhere.code(), StatusCode::kFixCall);
   EXPECT_THAT(elsewhere.message(),
@@ -141,7 +156,7 @@ TEST(HostedStore, ListensOnItsOwnHostOnly) {
                         "this host"));
   const std::string place = free_place();
   const auto first = hosted(place);
-  EXPECT_THAT(error_at(place).message(),
+  EXPECT_THAT(error_at(place, {std::chrono::steady_clock::now(), kNotInterrupted}).message(),
               AllOf(HasSubstr(format_text("rank 0 cannot serve the rendezvous of the job at {} "
                                           "(FARANDOLE_JOB_STORE): ",
                                           place)),

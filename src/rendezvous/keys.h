@@ -40,6 +40,9 @@ inline std::string stall_warning() { return "stall_warning"; }
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
+// Only in a Store that a rank serves to the ranks of all hosts: exists while no other rank is
+// connected. The value has no bytes.
+inline std::string others_have_left() { return "others_have_left"; }
 // A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
 // A number: when the first timeline of a job on several hosts was started, in nanoseconds of the

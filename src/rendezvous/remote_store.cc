@@ -91,6 +91,7 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
   FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
   const TimePoint begin = std::chrono::steady_clock::now();
   const std::string what = format_text("the rendezvous of the job at {}", options.places);
+  Status last_error;
   for (auto pause = kRoundPauseMin;; pause = std::min(2 * pause, kRoundPauseMax)) {
     auto connection = try_once(options, places, limit);
     if (connection.ok()) {
@@ -102,13 +103,16 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
     if (limit.interrupted && limit.interrupted())
       return Status::retry(format_text("interrupted while connecting to {}", what));
     const TimePoint now = std::chrono::steady_clock::now();
+    // The last attempt has less time than the others, so the one before knows more.
+    if (now < limit.deadline || last_error.ok()) last_error = connection.status();
     if (now >= limit.deadline)
       return Status::rebuild_group(format_text(
-          "could not connect to {} in {} s: {}. Does the launcher run there, with the secret of "
-          "this job, and do firewalls allow the port? A slow start can be given more time with "
+          "could not connect to {} in {} s: {}. Does the launcher or rank 0 run there, with the "
+          "secret of this job, and do firewalls allow the port? A slow start can be given more "
+          "time with "
           "FARANDOLE_START_TIMEOUT (seconds)",
           what, std::chrono::duration_cast<std::chrono::seconds>(now - begin).count(),
-          connection.status().message()));
+          last_error.message()));
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit.deadline - now);
     ::poll(nullptr, 0, static_cast<int>(std::min(left, pause).count()));
   }

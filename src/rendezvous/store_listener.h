@@ -27,6 +27,7 @@ class StoreListener {
   // could not be accepted.
   std::vector<std::string> serve_ready();
 
+  void stop_listening() { listener_->stop_listening(); }
   // For a forked child; see TcpListener.
   void close_sockets() { listener_->close_sockets(); }
   const std::vector<SocketAddress>& addresses() const { return listener_->addresses(); }

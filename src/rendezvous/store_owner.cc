@@ -95,6 +95,7 @@ StoreOwner::~StoreOwner() {
     (void)server_.release();  // the thread, which does not exist here, may have been changing it
     return;
   }
+  if (host_listener_) host_listener_->stop_listening();
   if (!thread_) return;
   const std::uint64_t one = 1;
   while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
@@ -130,6 +131,7 @@ void StoreOwner::serve_once() {
   for (const std::string& line : server_->serve_ready())
     if (listener_ && failure_.empty()) failure_ = line + kTooEarly;
   report_failure();
+  if (host_listener_) publish_whether_alone();
   if (entries[2].revents == 0) return;
   stop_requested_ = true;
   leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
@@ -168,6 +170,17 @@ void StoreOwner::report_failure() {
   ByteWriter writer;
   writer.put_text(failure_);
   (void)server_->set(keys::complete(kEpoch), writer.take());
+}
+
+// One of the clients is this process itself.
+void StoreOwner::publish_whether_alone() {
+  const bool is_alone = server_->clients() <= 1;
+  if (is_alone == is_alone_) return;
+  is_alone_ = is_alone;
+  if (is_alone)
+    (void)server_->set(keys::others_have_left(), {});
+  else
+    server_->remove(keys::others_have_left());
 }
 
 // A client that has ended cannot take part any more in the formations in which it has set keys.

@@ -37,7 +37,9 @@ class StoreOwner {
   StoreOwner& operator=(const StoreOwner&) = delete;
 
   // Returns a client socket for this process itself. Errors: kStop.
-  Result<Descriptor> own_client() { return server_->add_client("the owner itself"); }
+  Result<Descriptor> own_client() {
+    return server_->add_client(host_listener_ ? "rank 0" : "the owner itself");
+  }
   // Starts the thread. Call own_client() first: only one thread at a time may use the server.
   // Errors: kStop.
   Status start();
@@ -50,6 +52,7 @@ class StoreOwner {
   void accept_all();
   Status accept_one();
   void report_failure();
+  void publish_whether_alone();
   void fail_formations_of(const std::string& client, const std::vector<std::string>& keys);
   bool in_formation() const;
   bool may_leave() const;
@@ -60,6 +63,7 @@ class StoreOwner {
   pid_t owner_pid_;
   std::string failure_;      // why the one formation fails; empty if it does not
   bool has_result_ = false;  // that formation has succeeded or failed
+  bool is_alone_ = false;    // no other rank of any host is connected
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts
   Descriptor stop_event_;

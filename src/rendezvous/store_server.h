@@ -40,6 +40,7 @@ class StoreServer {
   // Store::set and Store::add, and a read without a wait, for the serving process itself.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  void remove(const std::string& key) { (void)table_.remove_all({key}); }
   // The value of a key that has an i64; empty if there is no such value.
   std::optional<std::int64_t> number_at(const std::string& key) const;
   // The same for a text.

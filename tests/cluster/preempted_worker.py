@@ -1,8 +1,11 @@
-"""A training that ends after the step in which a rank has received SIGTERM, and says which step."""
+"""A training that ends after the step in which a rank has received SIGTERM, and says which step.
+`preempted_worker.py slow`: rank 1 is late in each step, so the others wait in received()."""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
 from array import array
 
 from small_worker import allreduce
@@ -17,6 +20,8 @@ def main() -> None:
     with farandole.PreemptionNotice() as notice:
         for step in range(STEPS):
             allreduce(array("d", [1.0]) * 10)
+            if sys.argv[1:] == ["slow"] and farandole.rank() == 1:
+                time.sleep(0.5)
             if step == 0:
                 os.write(1, f"trains as {os.getpid()}\n".encode())
             if notice.received():

@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from launched import Launched, command, run
+
+import farandole
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Hosts, why_impossible
@@ -22,12 +25,15 @@ def steps_in(*outputs: str) -> list[str]:
     return re.findall(r"ends after step (\d+)", "".join(outputs))
 
 
-def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step() -> None:
-    words = ("run", "-n", "3", sys.executable, WORKER)
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("mode", ["fast", "slow"])
+def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step(mode: str, rank: int) -> None:
+    words = ("run", "-n", "3", sys.executable, WORKER, mode)
     with Launched(*words, environment=ENVIRONMENT) as launched:
         launched.read_until("trains as", times=3)
-        pids = re.findall(r"trains as (\d+)", launched.output)
-        os.kill(int(pids[1]), signal.SIGTERM)
+        pids = dict(re.findall(r"^\[(\d)\] trains as (\d+)", launched.output, re.M))
+        time.sleep(0.2)  # in the mode slow, rank 0 then waits in received()
+        os.kill(int(pids[str(rank)]), signal.SIGTERM)
         assert launched.end() == 0, launched.errors
     steps = steps_in(launched.output)
     assert len(steps) == 3
@@ -43,6 +49,15 @@ def test_a_signal_to_the_launcher_lets_the_ranks_end_by_themselves() -> None:
     steps = steps_in(launched.output)
     assert len(steps) == 2
     assert len(set(steps)) == 1
+
+
+def test_signals_that_cannot_be_caught_are_an_error() -> None:
+    former = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(farandole.CallError, match="SIGKILL cannot be caught"):
+        farandole.PreemptionNotice([signal.SIGUSR1, signal.SIGKILL]).__enter__()
+    assert signal.getsignal(signal.SIGUSR1) is former
+    with pytest.raises(farandole.CallError, match=r"signals must be a list of signals, .* got 3"):
+        farandole.PreemptionNotice(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(bool(why_impossible()), reason=why_impossible())

@@ -216,6 +216,10 @@ void TcpListener::evict_one() {
   handshakes_.erase(std::ranges::find(handshakes_, most->first, &Handshake::source));
 }
 
+void TcpListener::stop_listening() {
+  for (const Descriptor& socket : sockets_) ::shutdown(socket.get(), SHUT_RDWR);
+}
+
 void TcpListener::set_acceptance(const AcceptedLinks& acceptance) {
   options_.acceptance = acceptance;
   counts_.rejected += handshakes_.size();

@@ -65,6 +65,10 @@ class TcpListener {
   // For a forked child: closes the listening sockets, so that they do not outlive the parent.
   void close_sockets() { sockets_.clear(); }
 
+  // Ends listening also for forked children, which have the sockets, too. So the port is free for
+  // the next job.
+  void stop_listening();
+
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;  // of the handshakes; TimePoint::max() without one
   const std::vector<SocketAddress>& addresses() const { return addresses_; }  // with the port
