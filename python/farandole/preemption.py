@@ -68,6 +68,8 @@ class PreemptionNotice:
                 "PreemptionNotice can catch signals in the main thread only: enter its `with` "
                 "block there"
             )
+        if self._former:
+            raise CallError("this PreemptionNotice is in use: make another one for another block")
         for number in self._signals:
             try:
                 self._former[number] = signal.signal(number, self._notice)

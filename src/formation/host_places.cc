@@ -54,10 +54,15 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
   writer.put_text(place);
   const Status published = store.set(keys::place(rank), writer.take());
   if (published.code() == StatusCode::kFixCall) {
-    return Status::fix_call(format_text(
+    const Status error = Status::fix_call(format_text(
         "two processes have rank {} of {}; give each its own rank, in RANK or the variable of the "
-        "launcher that you use",
+        "launcher that you use, and end the ranks of earlier starts",
         rank, size));
+    // Either of the two may be the wrong one, so no rank may go on.
+    ByteWriter reason;
+    reason.put_text(error.message());
+    (void)store.set(keys::complete(kEpoch), reason.take());
+    return error;
   }
   FARANDOLE_TRY(published);
   auto places = store.wait_for_all(place_keys(size), keys::complete(kEpoch), limit);

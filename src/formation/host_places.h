@@ -15,7 +15,8 @@ std::string own_place();
 
 // Publishes `place` as that of `rank`, waits for those of all ranks, and returns how many ranks are
 // at this place. Errors: kRebuildGroup with the missing ranks at the limit, or if a rank ends
-// meanwhile; those of the Store.
+// meanwhile; kFixCall if another process has this rank, which then fails on all ranks; those of the
+// Store.
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit);
 

@@ -56,6 +56,12 @@ def test_signals_that_cannot_be_caught_are_an_error() -> None:
     with pytest.raises(farandole.CallError, match="SIGKILL cannot be caught"):
         farandole.PreemptionNotice([signal.SIGUSR1, signal.SIGKILL]).__enter__()
     assert signal.getsignal(signal.SIGUSR1) is former
+    with (
+        farandole.PreemptionNotice([signal.SIGUSR1]) as notice,
+        pytest.raises(farandole.CallError, match="in use"),
+    ):
+        notice.__enter__()
+    assert signal.getsignal(signal.SIGUSR1) is former
     with pytest.raises(farandole.CallError, match=r"signals must be a list of signals, .* got 3"):
         farandole.PreemptionNotice(3)  # type: ignore[arg-type]
 
