@@ -31,14 +31,14 @@ Status wrong_value(std::string_view variable, std::string_view text, std::string
 
 bool is_first_type(std::string_view type) { return std::ranges::count(kFirstTypes, type) > 0; }
 
-// In the order of their numbers. Types are sorted by name, so that workerpool1 follows workerpool0.
+// In the order of their numbers. The names of a JSON object are sorted, so workerpool2 follows
+// workerpool1.
 std::vector<std::string> counting_types(const Json& cluster) {
   std::vector<std::string> types;
-  for (const auto& [type, hosts] : cluster.items())
-    if (is_first_type(type) || std::string_view(type).starts_with(kWorkers)) types.push_back(type);
-  std::ranges::stable_sort(types, [](const std::string& a, const std::string& b) {
-    return is_first_type(a) && !is_first_type(b);
-  });
+  for (const bool is_first : {true, false})
+    for (const auto& [type, hosts] : cluster.items())
+      if (is_first_type(type) == is_first && (is_first || type.starts_with(kWorkers)))
+        types.push_back(type);
   return types;
 }
 
