@@ -84,7 +84,7 @@ def test_a_missing_rank_is_named(port: int) -> None:
     assert "rank 0 waited 1 s for rank 1, in vain" in text
 
 
-def test_ranks_on_several_hosts_are_rejected() -> None:
+def test_ranks_on_several_hosts_need_a_secret() -> None:
     program = "import farandole; farandole.init()"
     variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     result = subprocess.run(
@@ -95,9 +95,10 @@ def test_ranks_on_several_hosts_are_rejected() -> None:
         env={**os.environ, **variables},
     )
     assert result.stderr.splitlines()[-1] == (
-        "farandole.errors.CallError: torchrun has started rank 0 of 4 as number 0 of 2 on this "
-        "host: only `farandole run --join` starts jobs over several hosts so far; use it, or start "
-        "all ranks on one host"
+        "farandole.errors.CallError: torchrun has started rank 0 of 4, and not all ranks are on "
+        "this host. Over several hosts, the ranks need a secret: make a file with `farandole "
+        "secret FILE`, which all hosts can read, and set FARANDOLE_SECRET=FILE for all ranks; or "
+        "start all ranks on one host"
     )
 
 
