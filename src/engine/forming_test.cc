@@ -372,5 +372,45 @@ TEST_F(JobOfAnotherLauncher, NamesTheMissingRanks) {
   EXPECT_THAT(status.message(), HasSubstr("ranks 1, 2 did not come to the rendezvous"));
 }
 
+// Sets variables of the environment, and removes them in the end.
+class Variables {
+ public:
+  void set(const std::string& name, const std::string& value) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+    names_.insert(name);
+  }
+  ~Variables() {
+    for (const auto& name : names_) ::unsetenv(name.c_str());
+  }
+
+ private:
+  std::set<std::string> names_;
+};
+
+TEST(OptionsOfTheEnvironment, SayWhereTheRanksOfAnotherLauncherMeet) {
+  Variables variables;
+  variables.set("OMPI_COMM_WORLD_RANK", "1");
+  variables.set("OMPI_COMM_WORLD_SIZE", "4");
+  variables.set("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+  variables.set("FARANDOLE_SECRET", "job.secret");
+  const auto unknown = EngineOptions::from_environment();
+  EXPECT_EQ(unknown.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(unknown.status().message(),
+              HasSubstr("rank 1 of 4 does not know where the ranks meet"));
+  variables.set("FARANDOLE_JOB_STORE", "hen:4711");
+  auto options = EngineOptions::from_environment().value();
+  EXPECT_EQ(options.job_store, "hen:4711");
+  EXPECT_EQ(options.topology.rank, 1);
+  EXPECT_FALSE(options.serves_job_store);
+  variables.set("OMPI_COMM_WORLD_RANK", "0");
+  EXPECT_TRUE(EngineOptions::from_environment().value().serves_job_store);
+  // On one host, there is no such Store.
+  variables.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  variables.set("PMIX_NAMESPACE", "7");
+  options = EngineOptions::from_environment().value();
+  EXPECT_EQ(options.job_store, "");
+  EXPECT_FALSE(options.serves_job_store);
+}
+
 }  // namespace
 }  // namespace farandole
