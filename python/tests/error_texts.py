@@ -12,7 +12,6 @@ import functools
 import os
 import resource
 import shutil
-import signal
 import sys
 import threading
 import warnings
@@ -22,6 +21,7 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
+import notice_errors
 import torch
 import torch.distributed as dist
 
@@ -167,7 +167,7 @@ class ErrorTexts:
         yield lambda: hvd.start_timeline(3), "file_path must be a path; got 3"
         zero = "file_path has a zero byte in it; got 'a\\x00b'"
         yield lambda: hvd.start_timeline("a\0b"), zero
-        yield from self.notices()
+        yield from notice_errors.cases()
         yield from self.jobs()
         lifecycle._process.forked = True
         yield (
@@ -175,27 +175,6 @@ class ErrorTexts:
             "init() was called in a forked child of a member; start a new process",
         )
         lifecycle._process.forked = False
-
-    def notices(self) -> Iterator[Case]:
-        yield (
-            lambda: hvd.PreemptionNotice(3),  # type: ignore[arg-type]
-            "signals must be a list of signals, such as [signal.SIGTERM, signal.SIGUSR1]; got 3",
-        )
-        yield (
-            hvd.PreemptionNotice([signal.SIGKILL]).__enter__,
-            "SIGKILL cannot be caught: [Errno 22] Invalid argument",
-        )
-        with hvd.PreemptionNotice([signal.SIGUSR1]) as notice:
-            yield (
-                notice.__enter__,
-                "this PreemptionNotice is in use: make another one for another block",
-            )
-        with mock.patch.object(threading, "current_thread", lambda: None):
-            yield (
-                notice.__enter__,
-                "PreemptionNotice can catch signals in the main thread only: enter its `with` "
-                "block there",
-            )
 
     def jobs(self) -> Iterator[Case]:
         run, launch = farandole.run, farandole.launch_workers
