@@ -188,7 +188,8 @@ ignore = 'trap "" TERM; ' if REST else ""
 script = ignore + "echo $FARANDOLE_RANK; while :; do sleep 1; done"
 workers = farandole.launch_workers(target=["sh", "-c", script], **PLACES)
 while not all(worker.stdout for worker in workers):
-    outcomes = farandole.await_workers(workers, timeout=0.01)
+    farandole.await_workers(workers, timeout=0.01)
+outcomes = farandole.await_workers(workers, timeout=0.01)
 print({type(outcome).__name__ for outcome in outcomes}, {worker.state for worker in workers})
 farandole.stop_workers(workers, grace_time=1)
 print([worker.stdout for worker in workers])
