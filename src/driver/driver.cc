@@ -49,16 +49,12 @@
 namespace farandole {
 namespace {
 
-// If all connections go through one jump host, its sshd begins to refuse them from 10 on
-// (MaxStartups).
-constexpr int kConnectingMax = 8;
 // What fits in a pipe of the usual size, beside the secret and the signals. A user may have only
 // few larger pipes (/proc/sys/fs/pipe-user-pages-soft).
 constexpr std::size_t kUsualOrderBytes = 60'000;
 constexpr int kLargePipeBytes = 1 << 20;
 static_assert(kOrderBytesMax + 4096 < kLargePipeBytes, "an order and all signals fit in the pipe");
 constexpr std::size_t kErrorLinesMax = 20;
-constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 // The launchers on the hosts have cut the lines of the workers.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After a host could not be started, the others have this time to show that they cannot, either.
@@ -234,7 +230,7 @@ int Driver::run() {
 }
 
 void Driver::start_more() {
-  while (next_ < processes_.size() && !deadline_ && connecting() < kConnectingMax) {
+  while (next_ < processes_.size() && !deadline_ && connecting() < kSshConnectionsAtOnce) {
     const std::size_t index = next_++;
     if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
   }

@@ -55,7 +55,7 @@ std::string hint_for_failed_start(const std::vector<std::string>& command, int e
     return "add the name to /etc/hosts of this host or to its DNS, or give an address instead";
   if (says("Connection refused") || says("timed out"))
     return "check that sshd runs on that host, and give its port with --ssh-port";
-  if ((exit_code != 255 && !lines.empty()) || command.size() < 2) return "";
+  if ((exit_code != kSshError && !lines.empty()) || command.size() < 2) return "";
   std::vector<std::string> tried{"ssh"};
   for (std::size_t i = 2; i + 1 < command.size(); ++i) {
     if (command[i] == "-o")

@@ -1,6 +1,7 @@
 // Builds the command that starts a program on another host over ssh. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,11 @@ struct SshOptions {
   std::string identity_file{};     // empty: as in that configuration
   bool accepts_new_hosts = false;  // whether ssh may accept the key of a host that it does not know
 };
+
+// How many connections are made at the same time. If all of them go through one jump host, its sshd
+// begins to refuse them from 10 on (MaxStartups).
+inline constexpr std::ptrdiff_t kSshConnectionsAtOnce = 8;
+inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 
 // Returns the program and its arguments. ssh asks no question, forwards nothing, and rejects a host
 // whose key is unknown or has changed. On the other host, a shell gets `words`, each quoted.

@@ -59,12 +59,6 @@ std::string own_host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-Bytes bytes_of_text(const std::string& text) {
-  ByteWriter writer;
-  writer.put_text(text);
-  return writer.take();
-}
-
 // The steps of one formation, in the order in which form() calls them.
 class FormationProtocol {
  public:
@@ -178,7 +172,7 @@ class FormationProtocol {
   // failed.
   Status complete() {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
-    if (attached == size()) (void)store_.set(keys::complete(epoch_), bytes_of_text(""));
+    if (attached == size()) (void)store_.set(keys::complete(epoch_), keys::text_value(""));
     auto verdict = store_.wait(keys::complete(epoch_), limit_);
     if (verdict.ok()) return read_result(*verdict);
     const Status own = timeout_error("the other ranks to map the shared memory", verdict.status());
@@ -196,9 +190,9 @@ class FormationProtocol {
   // same Store.
   void announce_failure(const Status& status) {
     const Bytes failure =
-        bytes_of_text(first_failure_.empty()
-                          ? format_text("rank {} could not start: {}", rank(), status.message())
-                          : first_failure_);
+        keys::text_value(first_failure_.empty()
+                             ? format_text("rank {} could not start: {}", rank(), status.message())
+                             : first_failure_);
     (void)store_.set(keys::complete(epoch_), failure);
     (void)local_store_.set(keys::complete(epoch_), failure);
   }

@@ -17,9 +17,6 @@
 namespace farandole {
 namespace {
 
-// This formation is the first one that uses these keys.
-constexpr std::int64_t kEpoch = 1;
-
 std::vector<std::string> place_keys(int size) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(keys::place(rank));
@@ -50,22 +47,20 @@ std::string own_place() {
 
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit) {
-  ByteWriter writer;
-  writer.put_text(place);
-  const Status published = store.set(keys::place(rank), writer.take());
+  // Other formations have other prefixes.
+  const std::string result = keys::complete(keys::kFirstEpoch);
+  const Status published = store.set(keys::place(rank), keys::text_value(place));
   if (published.code() == StatusCode::kFixCall) {
     const Status error = Status::fix_call(format_text(
         "two processes have rank {} of {}; give each its own rank, in RANK or the variable of the "
         "launcher that you use, and end the ranks of earlier starts",
         rank, size));
     // Either of the two may be the wrong one, so no rank may go on.
-    ByteWriter reason;
-    reason.put_text(error.message());
-    (void)store.set(keys::complete(kEpoch), reason.take());
+    (void)store.set(result, keys::text_value(error.message()));
     return error;
   }
   FARANDOLE_TRY(published);
-  auto places = store.wait_for_all(place_keys(size), keys::complete(kEpoch), limit);
+  auto places = store.wait_for_all(place_keys(size), result, limit);
   if (places.status().code() == StatusCode::kRetry && !(limit.interrupted && limit.interrupted())) {
     // Does not wait: our own place is there.
     const std::function<bool()> never;
@@ -75,7 +70,7 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
   }
   FARANDOLE_TRY(places.status());
   if (!std::ranges::all_of(*places, [](const auto& value) { return value.has_value(); })) {
-    FARANDOLE_TRY_ASSIGN(const Bytes reason, store.wait(keys::complete(kEpoch), limit));
+    FARANDOLE_TRY_ASSIGN(const Bytes reason, store.wait(result, limit));
     return Status::rebuild_group(ByteReader(reason).get_text());
   }
   return static_cast<int>(std::ranges::count_if(

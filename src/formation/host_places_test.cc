@@ -18,12 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Bytes text_value(const std::string& text) {
-  ByteWriter writer;
-  writer.put_text(text);
-  return writer.take();
-}
-
 TEST(HostPlaces, EachRankCountsTheRanksAtItsPlace) {
   const std::vector<std::string> places{"a", "b", "a", "a"};
   const std::vector<int> expected{3, 1, 3, 3};
@@ -40,7 +34,7 @@ TEST(HostPlaces, EachRankCountsTheRanksAtItsPlace) {
 
 TEST(HostPlaces, NamesTheMissingRanks) {
   MemoryStore store;
-  ASSERT_EQ(store.set(keys::place(1), text_value("b")), Status());
+  ASSERT_EQ(store.set(keys::place(1), keys::text_value("b")), Status());
   const auto now = std::chrono::steady_clock::now();
   const Status late = count_ranks_at("a", 0, 4, store, {now, kNotInterrupted}).status();
   EXPECT_EQ(late.code(), StatusCode::kRebuildGroup);
@@ -49,7 +43,7 @@ TEST(HostPlaces, NamesTheMissingRanks) {
 
 TEST(HostPlaces, EndsIfTheFormationFailsOrIsInterrupted) {
   MemoryStore store;
-  ASSERT_EQ(store.set(keys::complete(1), text_value("worker 1 has ended")), Status());
+  ASSERT_EQ(store.set(keys::complete(1), keys::text_value("worker 1 has ended")), Status());
   EXPECT_EQ(count_ranks_at("a", 0, 2, store, long_limit()).status(),
             Status::rebuild_group("worker 1 has ended"));
   MemoryStore other;
@@ -64,7 +58,7 @@ TEST(HostPlaces, EndsIfTheFormationFailsOrIsInterrupted) {
 
 TEST(HostPlaces, TwoProcessesCannotHaveOneRank) {
   MemoryStore store;
-  ASSERT_EQ(store.set(keys::place(1), text_value("b")), Status());
+  ASSERT_EQ(store.set(keys::place(1), keys::text_value("b")), Status());
   for (const int rank : {1, 0})  // rank 0 would wait for rank 2
     EXPECT_THAT(count_ranks_at("a", rank, 3, store, long_limit()).status().message(),
                 HasSubstr("two processes have rank 1 of 3"));

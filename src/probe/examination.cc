@@ -38,10 +38,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::ptrdiff_t kConnectingMax = 8;  // as in the driver: sshd may refuse more at once
 constexpr auto kFactsTime = std::chrono::seconds(20);
 constexpr auto kClockTime = std::chrono::seconds(10);
-constexpr int kSshError = 255;
 constexpr auto kAttemptTime = std::chrono::seconds(11);  // of a probe, with a measurement
 constexpr std::size_t kAttemptsAtOnce = 8;
 constexpr auto kEndTime = std::chrono::seconds(5);
@@ -146,7 +144,8 @@ Survey Examiner::run() {
 void Examiner::start_all() {
   const auto done = [this] {
     for (HostProbe& probe : probes_) {
-      if (probe.state != State::kWaiting || count(State::kConnecting) >= kConnectingMax) continue;
+      if (probe.state != State::kWaiting || count(State::kConnecting) >= kSshConnectionsAtOnce)
+        continue;
       if (const Status started = start(probe); !started.ok()) fail(probe, started.message(), "");
     }
     show(format_text("{} of {} hosts have answered", count(State::kReady), probes_.size()));

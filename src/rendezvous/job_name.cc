@@ -14,9 +14,9 @@ namespace farandole {
 
 Result<std::string> job_name(Store& store) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  ByteWriter writer;
-  writer.put_text(format_text("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
-  FARANDOLE_TRY_ASSIGN(const Bytes value, store.set_if_new(keys::job_name(), writer.take()));
+  const std::string name = format_text("{}.{}", now / std::chrono::nanoseconds(1), ::getpid());
+  FARANDOLE_TRY_ASSIGN(const Bytes value,
+                       store.set_if_new(keys::job_name(), keys::text_value(name)));
   return ByteReader(value).get_text();
 }
 

@@ -7,12 +7,24 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "farandole/status.h"
 
 namespace farandole::keys {
+
+// The epoch of the first formation. It is also that of the only one, in a Store or under a prefix
+// that serves one formation.
+inline constexpr std::int64_t kFirstEpoch = 1;
+
+// The value of a key that has a text.
+inline Bytes text_value(std::string_view text) {
+  ByteWriter writer;
+  writer.put_text(text);
+  return writer.take();
+}
 
 // Begins the keys of an engine that shares the Store with other engines.
 inline constexpr const char* kEnginePrefix = "engine/";

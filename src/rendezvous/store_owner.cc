@@ -23,8 +23,6 @@
 namespace farandole {
 namespace {
 
-// A prefix or a named store serves one formation, so its keys have a fixed epoch.
-constexpr std::int64_t kEpoch = 1;
 // How long the owner, when it leaves, waits for the ranks that have not yet read the key
 // `complete`. Ranks read this key at once, unless they are stopped.
 constexpr auto kLeaveLimit = std::chrono::seconds(5);
@@ -165,11 +163,9 @@ Status StoreOwner::accept_one() {
 // If the formation cannot complete any more, publishes the reason for all members, so that they
 // need not wait for the time-out.
 void StoreOwner::report_failure() {
-  has_result_ = has_result_ || server_->has_key_under(keys::complete(kEpoch));
+  has_result_ = has_result_ || server_->has_key_under(keys::complete(keys::kFirstEpoch));
   if (failure_.empty() || has_result_ || !in_formation()) return;
-  ByteWriter writer;
-  writer.put_text(failure_);
-  (void)server_->set(keys::complete(kEpoch), writer.take());
+  (void)server_->set(keys::complete(keys::kFirstEpoch), keys::text_value(failure_));
 }
 
 // One of the clients is this process itself.
@@ -186,16 +182,16 @@ void StoreOwner::publish_whether_alone() {
 // A client that has ended cannot take part any more in the formations in which it has set keys.
 void StoreOwner::fail_formations_of(const std::string& client,
                                     const std::vector<std::string>& keys) {
-  ByteWriter writer;
-  writer.put_text(client + " has ended" + kTooEarly);
-  const Bytes failure = writer.take();
+  const Bytes failure = keys::text_value(client + " has ended" + kTooEarly);
   for (const std::string& key : keys)
     if (const auto prefix = prefix_of(key); !prefix.empty())
-      (void)server_->set(prefix + keys::complete(kEpoch), failure);  // keeps an earlier result
+      (void)server_->set(prefix + keys::complete(keys::kFirstEpoch),
+                         failure);  // keeps an earlier result
 }
 
 bool StoreOwner::in_formation() const {
-  return server_->has_key_under(listener_ ? keys::in_epoch(kEpoch, "") : keys::kEnginePrefix);
+  return server_->has_key_under(listener_ ? keys::in_epoch(keys::kFirstEpoch, "")
+                                          : keys::kEnginePrefix);
 }
 
 bool StoreOwner::may_leave() const { return server_->clients() == 0 || !in_formation(); }
