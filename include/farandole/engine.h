@@ -176,7 +176,9 @@ enum class LeaveCause : std::uint8_t {
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
 // submit() with a limit, start_timeline() and stop_timeline() block. The engine has two threads
 // ("progress" and "watch"), which sleep when there is nothing to do, and a third one while a
-// timeline is on. A forked child cannot use the engine: see abandon_after_fork().
+// timeline is on. If another launcher than `farandole run` has started the job, one engine per host
+// also has a thread that looks for stalls at intervals (see Knobs::stall_warning). A forked child
+// cannot use the engine: see abandon_after_fork().
 class Engine {
  public:
   struct Parts;  // internal

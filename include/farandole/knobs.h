@@ -208,8 +208,8 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-warning",
-     .help = "Seconds that a call may wait for other ranks before the launcher says which ones "
-             "it waits for; 0 means never."},
+     .help = "Seconds that a call may wait for other ranks before a warning says which ones it "
+             "waits for; 0 means never."},
     {.field = knob_field<&Knobs::stall_limit>,
      .name = "FARANDOLE_STALL_LIMIT",
      .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",

@@ -15,8 +15,10 @@
 #include "farandole/engine.h"
 #include "formation/formation.h"
 #include "formation/host_network.h"
+#include "formation/job_stores.h"
 #include "formation/process_context.h"
 #include "rendezvous/local_store.h"
+#include "stalls/stall_warnings.h"
 #include "timeline/flight_record.h"
 #include "timeline/timeline.h"
 
@@ -35,6 +37,10 @@ struct Engine::Parts {
   Formation formation;
   std::unique_ptr<Channels> channels;  // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
+  // Null if a launcher of ours reports stalls, or another engine of this process, or the engine of
+  // another rank of this host.
+  std::unique_ptr<StallWarnings> stall_warnings;
+  std::shared_ptr<void> stall_warnings_reservation;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
   std::once_flag leave_once;
@@ -46,18 +52,5 @@ struct Engine::Parts {
 // as Engine::create().
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores stores,
                                          std::unique_ptr<HostNetwork> network = nullptr);
-
-// How a rank reaches the other ranks of its job.
-struct StoresAndNetwork {
-  Stores stores;
-  std::unique_ptr<HostNetwork> network;  // null without a job_store
-};
-
-// Opens the stores and the network that the options describe. The LocalStore belongs to the
-// launcher, or is found by the rendezvous id, or is a new MemoryStore if the rank is alone on its
-// host. Without a job_store, it is also the job's Store. If the launcher has a Store and there is a
-// rendezvous id, all keys in that Store get a prefix. `options.context` must be set. Errors: as
-// Engine::create().
-Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options);
 
 }  // namespace farandole

@@ -26,6 +26,7 @@
 #include "formation/shared_segment.h"
 #include "mailbox/mailbox.h"
 #include "rendezvous/keys.h"
+#include "timeline/flight_record.h"
 #include "transport/shm/heap_size.h"
 
 namespace farandole {
@@ -35,8 +36,11 @@ constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 3
 
 // How many descriptors a rank may have open at once: its own heap, a pidfd of every process of its
 // host, two for the watch and, for a short time, the heaps of all these ranks and a segment with
-// its duplicate. Adding a group later also opens a segment and its duplicate.
-int descriptors_needed(int local_size) { return 2 * local_size + 5; }
+// its duplicate. Adding a group later also opens a segment and its duplicate. If the ranks share
+// their flight records, they receive one more descriptor of each rank.
+int descriptors_needed(int local_size, bool shares_flight_records) {
+  return (shares_flight_records ? 3 : 2) * local_size + 5;
+}
 
 Result<Descriptor> open_own_process() {
   auto process =
@@ -121,8 +125,8 @@ class FormationProtocol {
 
   Status share_memory(Formation& formation) {
     const int local_size = formation.topology.local_size;
-    FARANDOLE_TRY(
-        check_descriptors(format_text("rank {}", rank()), descriptors_needed(local_size)));
+    FARANDOLE_TRY(check_descriptors(format_text("rank {}", rank()),
+                                    descriptors_needed(local_size, input_.flight_record)));
     formation.costs = costs_on(local_size, formation.cores);
     const std::size_t bytes =
         options_.heap_bytes == 0 ? heap_bytes(heap_limits(), local_size) : options_.heap_bytes;
@@ -132,6 +136,10 @@ class FormationProtocol {
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate_descriptor(formation.heap->descriptor()));
     own.descriptors.push_back(std::move(process));
     own.descriptors.push_back(std::move(heap));
+    if (input_.flight_record) {
+      FARANDOLE_TRY_ASSIGN(auto record, duplicate_descriptor(input_.flight_record->descriptor()));
+      own.descriptors.push_back(std::move(record));
+    }
     FARANDOLE_TRY(local_store_.share(shared(keys::memory(epoch_, rank())), std::move(own)));
     if (local_ranks_.front() == rank()) FARANDOLE_TRY(share_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
@@ -355,14 +363,20 @@ class FormationProtocol {
   }
 
   Result<Peer> attach_peer(int other, const Formation& formation, LocalValue memory) const {
-    if (memory.descriptors.size() != 2)
-      return Status::stop(
-          format_text("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
-                      "of Farandole?",
-                      other, memory.descriptors.size()));
+    const std::size_t expected = input_.flight_record ? 3 : 2;
+    if (memory.descriptors.size() != expected)
+      return Status::stop(format_text(
+          "rank {} sent {} descriptors instead of {}; do all ranks run the same version of "
+          "Farandole?",
+          other, memory.descriptors.size(), expected));
     FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(memory.descriptors[1]));
-    return Peer{other, formation.ranks[static_cast<std::size_t>(other)].pid,
-                std::move(memory.descriptors[0]), std::move(heap)};
+    Peer peer{other, formation.ranks[static_cast<std::size_t>(other)].pid,
+              std::move(memory.descriptors[0]), std::move(heap)};
+    if (input_.flight_record && local_ranks_.front() == rank()) {
+      FARANDOLE_TRY_ASSIGN(peer.flight_record,
+                           Segment::attach(memory.descriptors[2], FlightRecorder::bytes_needed()));
+    }
+    return peer;
   }
 
   Status attach_doorbells(Formation& formation, const LocalValue& value) const {

@@ -31,6 +31,8 @@ struct Peer {
   // opened by that process itself, so it never refers to a later process with the same pid
   Descriptor pidfd;
   std::unique_ptr<PeerHeap> heap;
+  // The peer's flight record, if the peer shares it and this rank is the lowest of the host.
+  std::shared_ptr<Segment> flight_record{};
 };
 
 // A group of which this rank is a member.
@@ -83,6 +85,9 @@ struct FormationInput {
   // Begins to listen for other hosts in this epoch. Returns RankInfo::addresses. May be empty, if
   // the job is on one host.
   std::function<Result<std::vector<std::string>>(std::int64_t epoch)> listen = {};
+  // The memory of the flight record, to be shared with the lowest rank of the host. Null if a
+  // launcher reads it. On all ranks, or on none.
+  const Segment* flight_record = nullptr;
 };
 
 // Blocks until all ranks have joined, for at most options.start_timeout. A rank that cannot take

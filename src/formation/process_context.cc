@@ -118,8 +118,15 @@ Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
   }
   FARANDOLE_TRY_ASSIGN(memory.segment,
                        Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()));
-  memory.segment->close_descriptor();
   return memory;
+}
+
+std::shared_ptr<void> ProcessContext::reserve_stall_warnings() {
+  auto parts = parts_.lock();
+  if (!parts->stall_warnings.expired()) return nullptr;
+  const auto token = std::make_shared<char>();
+  parts->stall_warnings = token;
+  return token;
 }
 
 Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor) {

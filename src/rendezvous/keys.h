@@ -32,6 +32,12 @@ inline std::string engine_prefix(const std::string& rendezvous_id) {
   return kEnginePrefix + rendezvous_id + "/";
 }
 
+// Begins the keys in which an engine's ranks report what they do. A server of the Store does not
+// wait for the end of such keys, as it does for those of a formation.
+inline std::string reports_prefix(const std::string& rendezvous_id) {
+  return "reports/" + rendezvous_id + "/";
+}
+
 inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
@@ -60,6 +66,13 @@ inline std::string job_name() { return "job_name"; }
 // A number: when the first timeline of a job on several hosts was started, in nanoseconds of the
 // clock of the host that keeps the Store.
 inline std::string timeline_zero() { return "timeline_zero"; }
+// What a rank does, for warnings about stalls: a number that grows with each report (u64), and a
+// worker report (diagnosis/worker_report.h).
+inline std::string report(std::int64_t epoch, int rank) {
+  return in_epoch(epoch, "report/" + std::to_string(rank));
+}
+// A key that exists while rank 0 reads the reports. The value has no bytes.
+inline std::string reports_wanted(std::int64_t epoch) { return in_epoch(epoch, "wanted"); }
 // A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
 // A text: empty if all ranks have mapped all segments, otherwise why the formation failed. The key

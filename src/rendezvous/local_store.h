@@ -58,6 +58,9 @@ struct Stores {
   // Whether no other formation uses the keys. Then the last rank that departs also removes the keys
   // that otherwise stay as long as the job.
   bool for_one_formation = false;
+  // Of a job over several hosts: where its engines publish what the ranks of their hosts do. Null
+  // if launchers do this.
+  std::shared_ptr<Store> reports = nullptr;
 
   // For a job on one host.
   static Stores on_one_host(std::shared_ptr<LocalStore> store) { return {store, store}; }

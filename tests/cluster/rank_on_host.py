@@ -1,11 +1,14 @@
 """A rank that another launcher than `farandole run` starts: joins the job several times, and says
-what it has found. `rank_on_host.py [die R]`: rank R then kills itself in a call of the others."""
+what it has found. `rank_on_host.py die R`: rank R kills itself in a call of the others.
+`rank_on_host.py late R FILE`: rank R makes its calls only when the file exists."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 from small_worker import short
 
@@ -28,6 +31,9 @@ def main(*arguments: str) -> None:
         say(f"life {life}: rank {rank} of {size}, local {local}, cross {cross}")
         if arguments == ("die", str(rank)):
             os.kill(os.getpid(), signal.SIGKILL)
+        if arguments[:2] == ("late", str(rank)):
+            while not Path(arguments[2]).exists():
+                time.sleep(0.05)
         short()
         farandole.shutdown()
 

@@ -166,6 +166,32 @@ def test_the_others_name_a_rank_that_dies(hosts: Hosts, secret: str, dead: int) 
         assert f"rank {dead} (pid {pid}) has died" in outputs[rank]
 
 
+@pytest.mark.parametrize("late", [1, 3])
+def test_rank_0_names_a_rank_that_is_late(
+    hosts: Hosts, secret: str, tmp_path: Path, late: int
+) -> None:
+    """Rank 1 is on the host of rank 0, rank 3 on the other host."""
+    go = tmp_path / "go"
+    ranks = Ranks(hosts, "mpirun", (2, 2))
+    ranks.start_all(
+        *(WORKER, "late", str(late), str(go)), FARANDOLE_SECRET=secret, FARANDOLE_STALL_WARNING="1"
+    )
+    output = ranks.processes[0].stdout
+    assert output is not None
+    pid = ranks.processes[late].pid
+    advice = f"to see where rank {late} is, run `py-spy dump --pid {pid}` on"
+    seen = ""
+    while advice not in seen:
+        line = output.readline()
+        assert line, seen
+        seen += line
+    go.touch()
+    codes, outputs = ranks.end()
+    assert codes == [0] * 4, outputs
+    assert re.search(rf"warning: stalled: .* waits for rank {late}$", seen, re.M), seen
+    assert all("stalled" not in text for text in outputs[1:]), outputs
+
+
 def test_ranks_need_the_secret(hosts: Hosts) -> None:
     ranks = Ranks(hosts, "torchrun", (2, 2))
     ranks.start(3, WORKER)

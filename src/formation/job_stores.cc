@@ -1,0 +1,137 @@
+#include "formation/job_stores.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/format.h"
+#include "base/try.h"
+#include "formation/host_places.h"
+#include "formation/process_context.h"
+#include "network/tcp/listen_knobs.h"
+#include "rendezvous/job_name.h"
+#include "rendezvous/keys.h"
+#include "rendezvous/memory_store.h"
+#include "rendezvous/named_store.h"
+#include "rendezvous/prefixed_store.h"
+
+namespace farandole {
+namespace {
+
+Status check_topology(const EngineOptions& options) {
+  const RankTopology& topology = options.topology;
+  if (topology.size < 1 || topology.rank < 0 || topology.rank >= topology.size)
+    return Status::fix_call(format_text(
+        "rank {} is outside a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
+        "`farandole run`",
+        topology.rank, topology.size));
+  if (topology.local_size >= 0 && topology.local_rank >= topology.local_size)
+    return Status::fix_call(format_text(
+        "local rank {} is outside its host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
+        "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
+        topology.local_rank, topology.local_size));
+  if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty() &&
+      options.job_store.empty())
+    return Status::fix_call(format_text(
+        "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
+        "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
+        topology.size, topology.size));
+  return {};
+}
+
+WaitLimit start_limit(const EngineOptions& options) {
+  return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
+}
+
+// `members` ranks of this host use the id.
+Result<std::shared_ptr<LocalStore>> open_store_by_id(const std::string& id, int members,
+                                                     const WaitLimit& limit) {
+  Digest digest;
+  digest.add(id);
+  // The name contains the user id, because all users of a host share these names.
+  return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()), members,
+                          limit);
+}
+
+bool has_launcher(const EngineOptions& options) { return options.rendezvous_descriptor >= 0; }
+
+Result<std::shared_ptr<LocalStore>> store_of_launcher(const EngineOptions& options) {
+  FARANDOLE_TRY_ASSIGN(auto store, options.context->launcher_store(options.rendezvous_descriptor));
+  if (options.rendezvous_id.empty()) return store;
+  // Other engines of the job may use the same Store at the same time.
+  return {std::make_shared<PrefixedLocalStore>(std::move(store),
+                                               keys::engine_prefix(options.rendezvous_id))};
+}
+
+// For a job on this host.
+Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options) {
+  if (has_launcher(options)) return store_of_launcher(options);
+  const bool is_alone = options.topology.size == 1 || options.rendezvous_id.empty();
+  if (is_alone) return {std::make_shared<MemoryStore>()};
+  return open_store_by_id(options.rendezvous_id, options.topology.size, start_limit(options));
+}
+
+// For a job over several hosts. Without our launcher, the ranks find out in the job's Store how
+// many of them are on this host.
+Result<std::shared_ptr<LocalStore>> choose_local_store(const EngineOptions& options, Store& store,
+                                                       const std::string& name) {
+  if (has_launcher(options)) return store_of_launcher(options);
+  if (options.rendezvous_id.empty()) return {std::make_shared<MemoryStore>()};
+  const WaitLimit limit = start_limit(options);
+  const RankTopology& topology = options.topology;
+  FARANDOLE_TRY_ASSIGN(const int members,
+                       count_ranks_at(own_place(), topology.rank, topology.size, store, limit));
+  if (members == 1) return {std::make_shared<MemoryStore>()};
+  return open_store_by_id(format_text("{} {}", name, options.rendezvous_id), members, limit);
+}
+
+Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
+                                              std::shared_ptr<const TlsContext> tls,
+                                              const InterfaceChoice& interfaces) {
+  const auto rank = static_cast<std::uint32_t>(options.topology.rank);
+  const RemoteStore::Options remote{
+      .places = options.job_store, .context = std::move(tls), .self = {Role::kWorker, rank}};
+  const WaitLimit limit = start_limit(options);
+  return options.serves_job_store ? options.context->serve_job_store(remote, interfaces, limit)
+                                  : options.context->job_store(remote, limit);
+}
+
+}  // namespace
+
+bool has_other_launcher(const EngineOptions& options) {
+  return !has_launcher(options) && !options.rendezvous_id.empty();
+}
+
+Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
+  FARANDOLE_TRY(check_topology(options));
+  StoresAndNetwork found;
+  found.stores.for_one_formation = !options.rendezvous_id.empty();
+  if (options.job_store.empty()) {
+    FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
+    found.stores.job = found.stores.local;
+    return found;
+  }
+  FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(options.ports));
+  HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
+                               .port_first = ports.first,
+                               .port_last = ports.last,
+                               .seals_data = !options.unsealed_data};
+  FARANDOLE_TRY_ASSIGN(const auto tls,
+                       options.context->tls(options, start_limit(options).deadline));
+  FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
+  FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
+  network.job = job_number(name, options.rendezvous_id);
+  if (has_other_launcher(options))
+    found.stores.reports = std::make_shared<PrefixedStore>(
+        found.stores.job, keys::reports_prefix(options.rendezvous_id));
+  if (!options.rendezvous_id.empty())
+    found.stores.job = std::make_shared<PrefixedStore>(std::move(found.stores.job),
+                                                       keys::engine_prefix(options.rendezvous_id));
+  FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options, *found.stores.job, name));
+  found.network = std::make_unique<HostNetwork>(tls, std::move(network));
+  return found;
+}
+
+}  // namespace farandole

@@ -1,0 +1,195 @@
+#include "stalls/stall_warnings.h"
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstddef>
+#include <new>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/process_end.h"
+#include "base/rank_names.h"
+#include "base/system_files.h"
+#include "base/thread_setup.h"
+#include "base/visible_text.h"
+#include "diagnosis/call_text.h"
+#include "diagnosis/worker_report.h"
+#include "rendezvous/keys.h"
+#include "timeline/flight_record.h"
+
+namespace farandole {
+namespace {
+
+const std::function<bool()> kNeverInterrupted;
+
+// Whether a signal has stopped the process. Unknown, hence false, if the process is not in our PID
+// namespace.
+bool is_stopped(const Descriptor& pidfd) {
+  const auto info = file_text(format_text("/proc/self/fdinfo/{}", pidfd.get()));
+  const auto pid = number_after(info.value_or(""), "Pid");
+  if (!pid || *pid <= 0) return false;
+  const std::string stat = file_text(format_text("/proc/{}/stat", *pid)).value_or("");
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < stat.size() && stat[name_end + 2] == 'T';
+}
+
+}  // namespace
+
+StallWarnings::StallWarnings(const Formation& formation, Store* reports, Duration warn_after,
+                             Show show)
+    : formation_(formation),
+      reports_(reports),
+      watch_(warn_after),
+      silence_time_(2 * warn_after),
+      show_(std::move(show)) {}
+
+StallWarnings::~StallWarnings() { stop(); }
+
+Status StallWarnings::start() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  remote_.assign(formation_.ranks.size(), {.number = 0, .received = now, .worker = {}});
+  try {
+    thread_ = std::thread(&StallWarnings::run, this);
+  } catch (const std::system_error& error) {
+    return Status::stop(format_text(
+        "cannot start the thread that warns about stalls ({}); raise `ulimit -u` or the pids limit "
+        "of the container, or turn the warnings off with FARANDOLE_STALL_WARNING=0",
+        error.what()));
+  }
+  return {};
+}
+
+void StallWarnings::stop() {
+  if (!thread_.joinable()) return;
+  *stop_requested_.lock() = true;
+  stop_requested_.notify_all();
+  thread_.join();
+}
+
+void StallWarnings::run() {
+  begin_own_thread("farandole-stall");
+  for (;;) {
+    const TimePoint next = std::chrono::steady_clock::now() + watch_.interval();
+    if (stop_requested_.lock().wait_until(next, [](bool requested) { return requested; })) break;
+    try {
+      check(std::chrono::steady_clock::now());
+    } catch (const std::bad_alloc&) {
+      continue;  // the next check may have memory again
+    }
+  }
+  if (reports_ != nullptr && !is_judge()) (void)reports_->remove_all(report_keys(true));
+}
+
+void StallWarnings::check(TimePoint now) {
+  if (!is_judge()) return publish(now);
+  if (reports_ == nullptr || read_reports(now)) return judge(now);
+  warn_about_silence(now);
+}
+
+std::vector<WatchedWorker> StallWarnings::own_workers() const {
+  std::vector<WatchedWorker> workers;
+  for (const Peer& peer : formation_.peers) {
+    const RankInfo& info = formation_.ranks[static_cast<std::size_t>(peer.rank)];
+    const bool has_gone = has_ended(peer.pidfd);
+    workers.push_back({.host = info.host_name,
+                       .pid = static_cast<pid_t>(peer.pid),
+                       .report = read_flight_record(peer.flight_record->data()),
+                       .end = has_gone ? "its process is gone" : "",
+                       .stopped_by = !has_gone && is_stopped(peer.pidfd) ? SIGSTOP : 0});
+  }
+  return workers;
+}
+
+// A Store that fails ends the job, too, so its errors are not reported here.
+void StallWarnings::publish(TimePoint now) {
+  const std::vector<std::string> keys = report_keys(true);
+  if (!reports_->remove_all(keys).ok()) return;
+  ++reports_published_;
+  std::size_t next = 0;
+  for (const WatchedWorker& worker : own_workers()) {
+    ByteWriter writer;
+    writer.put(reports_published_);
+    const Bytes report = encode_worker(worker, now);
+    writer.put_text({reinterpret_cast<const char*>(report.data()), report.size()});
+    (void)reports_->set(keys[next++], writer.take());
+  }
+}
+
+bool StallWarnings::read_reports(TimePoint now) {
+  const std::vector<std::string> keys = report_keys(false);
+  const std::string wanted = keys::reports_wanted(formation_.epoch);
+  (void)reports_->set_if_new(wanted, {});  // a key that exists, so that the wait ends at once
+  const auto values = reports_->wait_for_all(keys, wanted, {TimePoint{}, kNeverInterrupted});
+  bool complete = true;
+  std::size_t next = 0;
+  for (const RankInfo& rank : formation_.ranks) {
+    if (rank.host == formation_.host_of(0)) continue;
+    RemoteWorker& remote = remote_[static_cast<std::size_t>(&rank - formation_.ranks.data())];
+    const std::size_t index = next++;
+    if (values.ok() && (*values)[index]) {
+      ByteReader reader(*(*values)[index]);
+      const auto number = reader.get<std::uint64_t>();
+      const std::string report = reader.get_text();
+      auto worker = decode_worker(std::as_bytes(std::span(report)), now);
+      if (number != remote.number && worker) remote = {number, now, std::move(worker)};
+    }
+    complete = complete && remote.worker && now - remote.received < silence_time_;
+  }
+  return complete;
+}
+
+void StallWarnings::warn_about_silence(TimePoint now) {
+  std::vector<int> silent;
+  for (std::size_t rank = 0; rank < remote_.size(); ++rank) {
+    const bool is_here = formation_.ranks[rank].host == formation_.host_of(0);
+    if (!is_here && now - remote_[rank].received >= silence_time_)
+      silent.push_back(static_cast<int>(rank));
+  }
+  if (silent.empty() || std::exchange(silence_reported_, true)) return;
+  const std::string& host = formation_.ranks[static_cast<std::size_t>(silent.front())].host_name;
+  show_(format_text(
+      "{} ({}) {} not reported for {}, so nobody can say who waits for whom; is the host "
+      "overloaded, or the process of its lowest rank stopped?",
+      name_ranks(silent), escape_controls(host), silent.size() == 1 ? "has" : "have",
+      describe(silence_time_)));
+}
+
+void StallWarnings::judge(TimePoint now) {
+  silence_reported_ = false;
+  std::vector<WatchedWorker> workers = own_workers();
+  if (reports_ != nullptr) {
+    std::vector<WatchedWorker> all(remote_.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      if (remote_[rank].worker) all[rank] = *remote_[rank].worker;
+    for (std::size_t i = 0; i < workers.size(); ++i)
+      all[static_cast<std::size_t>(formation_.peers[i].rank)] = std::move(workers[i]);
+    workers = std::move(all);
+  }
+  const auto report = watch_.tick(workers, now);
+  for (const std::string& line : report.lines) show_(line);
+  for (const int rank : report.unexplained_ranks)
+    advise(rank, workers[static_cast<std::size_t>(rank)]);
+}
+
+// Only a parent process may always look at another process, so this thread does not start py-spy.
+void StallWarnings::advise(int rank, const WatchedWorker& worker) const {
+  show_(format_text("  to see where rank {} is, run `py-spy dump --pid {}` on {}", rank, worker.pid,
+                    escape_controls(worker.host)));
+}
+
+std::vector<std::string> StallWarnings::report_keys(bool of_this_host) const {
+  std::vector<std::string> keys;
+  for (std::size_t rank = 0; rank < formation_.ranks.size(); ++rank) {
+    const bool is_here =
+        formation_.ranks[rank].host == formation_.host_of(formation_.topology.rank);
+    if (is_here == of_this_host)
+      keys.push_back(keys::report(formation_.epoch, static_cast<int>(rank)));
+  }
+  return keys;
+}
+
+}  // namespace farandole

@@ -1,0 +1,75 @@
+// StallWarnings: warns about stalls in a job that another launcher than `farandole run` has
+// started. The engine of the lowest rank of each host reads the flight records of all ranks of its
+// host. The engine of rank 0 judges. The other engines publish what they have read in the job's
+// Store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/guarded.h"
+#include "base/time_point.h"
+#include "diagnosis/job_snapshot.h"
+#include "diagnosis/stall_watch.h"
+#include "farandole/status.h"
+#include "formation/formation.h"
+#include "rendezvous/store.h"
+
+namespace farandole {
+
+class StallWarnings {
+ public:
+  // Shows one line to the user.
+  using Show = std::function<void(const std::string& line)>;
+
+  // This rank must be the lowest of its host, and have the flight records of all ranks of the host.
+  // `warn_after` is more than zero. `reports` is null if all ranks are on this host. The formation
+  // and the Store must outlive this object.
+  StallWarnings(const Formation& formation, Store* reports, Duration warn_after, Show show);
+  ~StallWarnings();  // calls stop()
+  StallWarnings(const StallWarnings&) = delete;
+  StallWarnings& operator=(const StallWarnings&) = delete;
+
+  // Starts the thread "farandole-stall". Errors: kStop.
+  Status start();
+  // Ends the thread; idempotent.
+  void stop();
+
+ private:
+  struct RemoteWorker {
+    std::uint64_t number = 0;  // of its last report
+    TimePoint received{};      // when this rank first saw that report
+    std::optional<WatchedWorker> worker;
+  };
+
+  void run();
+  void check(TimePoint now);
+  void judge(TimePoint now);
+  std::vector<WatchedWorker> own_workers() const;
+  void publish(TimePoint now);
+  // Returns false while the last report of a rank is missing or old.
+  bool read_reports(TimePoint now);
+  void warn_about_silence(TimePoint now);
+  void advise(int rank, const WatchedWorker& worker) const;
+  std::vector<std::string> report_keys(bool of_this_host) const;
+  bool is_judge() const { return formation_.topology.rank == 0; }
+
+  const Formation& formation_;
+  Store* const reports_;
+  StallWatch watch_;
+  // An engine publishes at each interval of the watch, unless its process is stopped or its host is
+  // overloaded. Reports that are older than this are not used.
+  const Duration silence_time_;
+  const Show show_;
+  std::uint64_t reports_published_ = 0;
+  std::vector<RemoteWorker> remote_;  // by rank; used by rank 0 for the ranks of other hosts
+  bool silence_reported_ = false;
+  Guarded<bool> stop_requested_{false};
+  std::thread thread_;
+};
+
+}  // namespace farandole
