@@ -35,7 +35,7 @@ target_include_directories(farandole_public SYSTEM INTERFACE
 
 # The headers that most files include are precompiled once for the rooms and once for the tests
 # (docs/decisions/0034). GCC requires the same flags in every file that uses a precompiled header;
-# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset lint uses
+# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset fuzz uses
 # no precompiled headers, so it finds a missing #include.
 set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 if(FARANDOLE_DEVELOPER)

@@ -655,8 +655,10 @@ int Agent::finish(int exit_code) {
   return exit_code_after_lost_output(exit_code);
 }
 
-// Waits until all nodes have ended, so that each launcher knows how the job ended. Node 0 serves
-// the job's Store meanwhile. If this node has failed, the wait is bounded.
+// Waits until all nodes have ended, so that each launcher knows how the job ended, and returns the
+// exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
+// others that exit code: mpirun returns the one that it sees first. If this node has failed, the
+// wait is bounded.
 int Agent::exit_code_with_other_nodes(int exit_code) {
   if (!nodes_ || !nodes_->link().start_message()) return exit_code;
   NodeLink& link = nodes_->link();
@@ -687,7 +689,10 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
                                     : "the other nodes have not ended"));
     exit_code = skip_waits_ ? 128 + last_signal_ : 1;
   }
-  return exit_code_of_first_failure(exit_code);
+  if (layout_.node != 0) return link.job_exit_code().value_or(exit_code);
+  exit_code = exit_code_of_first_failure(exit_code);
+  if (link.outcome()) link.tell(Over{static_cast<std::uint32_t>(exit_code)});
+  return exit_code;
 }
 
 // If another node has failed first, node 0 shows what that node says about it, and returns that

@@ -27,6 +27,7 @@ class NodeLinkInTest final : public NodeLink {
   bool is_connected(int node) const override { return !gone.contains(node); }
   bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return true; }
+  std::optional<int> job_exit_code() const override { return std::nullopt; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 

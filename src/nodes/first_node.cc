@@ -203,7 +203,6 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
       fail(node,
            {.why = format_text("{} is gone: {}", roll_.name(node), channel.status().message())},
            &news);
-    end_if_over();
   }
   events_.remove(channel.descriptor());
   guests_.erase(guest);
@@ -233,7 +232,6 @@ void FirstNode::end(int node, const Ended& ended, NodeNews& news) {
   NodeEnd& known = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : known.report) line = escape_controls(line);
   if (exit_code != 0) fail(node, failure_of_end(node, exit_code), &news);
-  end_if_over();
 }
 
 void FirstNode::begin_if_complete() {
@@ -308,12 +306,6 @@ void FirstNode::report_failing(const NodeFailure& failure) { fail(0, named(0, fa
 void FirstNode::report_end(int exit_code, const std::vector<std::string>& /*report*/) {
   roll_.end(0, exit_code);
   if (exit_code != 0) fail(0, failure_of_end(0, exit_code), nullptr);
-  end_if_over();
-}
-
-void FirstNode::end_if_over() {
-  const auto outcome = roll_.outcome();
-  if (outcome && !std::exchange(over_sent_, true)) send_to_nodes(Over{*outcome});
 }
 
 TimePoint FirstNode::deadline() const {

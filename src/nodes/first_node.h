@@ -35,6 +35,7 @@ class FirstNode final : public NodeLink {
   bool is_connected(int node) const override;
   bool has_lost_node_0() const override { return false; }
   std::optional<bool> outcome() const override { return roll_.outcome(); }
+  std::optional<int> job_exit_code() const override { return std::nullopt; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
 
@@ -69,7 +70,6 @@ class FirstNode final : public NodeLink {
   void begin_if_complete();
   void tell_who_is_missing(NodeNews& news);
   void send_to_nodes(const NodeMessage& message, int except = -1);
-  void end_if_over();
   Status give_up(Status why);
   std::string last_rejection_text() const;
   std::string timeout_text() const;
@@ -89,7 +89,6 @@ class FirstNode final : public NodeLink {
   bool told_rejection_ = false;
   std::vector<bool> failing_;  // by node: whether the others know that it fails
   std::optional<Start> start_;
-  bool over_sent_ = false;
 };
 
 }  // namespace farandole

@@ -135,9 +135,12 @@ TEST_F(NodeLinks, EndTogether) {
   EXPECT_EQ(zero.exits.front(), (WorkerExit{1, "rank 1 has exited"}));
   EXPECT_FALSE(zero.link->outcome().has_value());
   zero.link->report_end(0, {});
-  run_until([&] { return one.link->outcome().has_value(); });
   EXPECT_EQ(zero.link->outcome(), true);
+  EXPECT_FALSE(one.link->outcome().has_value());
+  zero.link->tell(Over{0});
+  run_until([&] { return one.link->outcome().has_value(); });
   EXPECT_EQ(one.link->outcome(), true);
+  EXPECT_EQ(one.link->job_exit_code(), 0);
   EXPECT_TRUE(zero.failures.empty());
 }
 
@@ -147,6 +150,8 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   Launcher& two = other(2, 3);
   run_until_started();
   for (const Launcher& launcher : launchers_) launcher.link->report_end(0, {});
+  run_until([&] { return zero.link->outcome().has_value(); });
+  zero.link->tell(Over{0});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   zero.link->tell(TimelineWanted{8, "job", "{}"});
   zero.link->tell_node(2, TimelineWanted{1, "", ""});
@@ -195,6 +200,9 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   run_until([&] { return !two.failures.empty() && !zero.failures.empty(); });
   zero.link->report_end(0, {});
   two.link->report_end(1, {});
+  run_until([&] { return zero.link->outcome().has_value(); });
+  EXPECT_EQ(zero.link->outcome(), false);
+  zero.link->tell(Over{3});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   EXPECT_THAT(zero.failures,
               ElementsAre("node 1 (host1): rank 1 exited with code 3", HasSubstr("node 2")));
@@ -202,7 +210,10 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   EXPECT_EQ(two.last_failure->node, 1U);
   EXPECT_EQ(two.last_failure->failure.rank, 1U);
   EXPECT_EQ(two.last_failure->failure.blamed_rank, 0U);
-  EXPECT_EQ(one.link->outcome(), false);
+  for (const Launcher* launcher : {&one, &two}) {
+    EXPECT_EQ(launcher->link->outcome(), false);
+    EXPECT_EQ(launcher->link->job_exit_code(), 3);
+  }
   ASSERT_EQ(zero.ends.size(), 2U);
   EXPECT_EQ(zero.ends.front().node, 1);
   EXPECT_EQ(zero.ends.front().exit_code, 3);

@@ -27,7 +27,7 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   else if constexpr (std::is_same_v<Message, Ended>)
     visit(message.exit_code), visit(message.report);
   else if constexpr (std::is_same_v<Message, Over>)
-    visit(message.succeeded);
+    visit(message.exit_code);
   else if constexpr (std::is_same_v<Message, WorkerReport>)
     visit(message.rank), visit(message.report);
   else if constexpr (std::is_same_v<Message, StacksWanted>)

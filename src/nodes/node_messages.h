@@ -73,9 +73,10 @@ struct Ended {
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 
-// 0 →: all nodes have ended, and whether each had exit code 0.
+// 0 →: all nodes have ended. The exit code is that of the job: that of the first failure, or 0 if
+// all have succeeded.
 struct Over {
-  bool succeeded = false;
+  std::uint32_t exit_code = 0;
   friend bool operator==(const Over&, const Over&) = default;
 };
 

@@ -16,7 +16,7 @@ std::vector<NodeMessage> all_messages() {
           Failing{1, {"why", std::nullopt, std::nullopt}},
           Failing{1, {"why", 3, 0}},
           Ended{137, {"one", "two"}},
-          Over{true},
+          Over{3},
           WorkersWanted{},
           WorkerReport{3, std::string("a\0b", 3)},
           StacksWanted{{5, 6}},

@@ -167,7 +167,10 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
                  std::holds_alternative<StacksWanted>(message) ||
                  std::holds_alternative<TimelineWanted>(message)))
     news.questions.push_back(message);
-  if (const auto* over = std::get_if<Over>(&message)) outcome_ = over->succeeded;
+  if (const auto* over = std::get_if<Over>(&message)) {
+    job_exit_code_ = static_cast<int>(over->exit_code & 0xFFU);
+    outcome_ = job_exit_code_ == 0;
+  }
   return {};
 }
 

@@ -33,6 +33,7 @@ class OtherNode final : public NodeLink {
   bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
   bool has_lost_node_0() const override { return lost_node_0_; }
   std::optional<bool> outcome() const override { return outcome_; }
+  std::optional<int> job_exit_code() const override { return job_exit_code_; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
 
@@ -64,6 +65,7 @@ class OtherNode final : public NodeLink {
   std::vector<std::uint32_t> missing_;
   std::optional<Start> start_;
   std::optional<bool> outcome_;
+  std::optional<int> job_exit_code_;
   bool lost_node_0_ = false;
   std::uint64_t next_id_ = 0;
 };

@@ -9,11 +9,12 @@
 #include "base/format.h"
 
 namespace farandole::sim {
-namespace {
 
 std::string text_of(const StepNumber& step_number) {
   return format_text("{}.{}", step_number.generation, step_number.sequence);
 }
+
+namespace {
 
 // Returns a text such as "ranks 0, 1, 3-5", independently of the code under test.
 std::string text_of(const std::vector<int>& ranks) {

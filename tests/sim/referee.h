@@ -19,6 +19,9 @@
 
 namespace farandole::sim {
 
+// "generation.sequence"
+std::string text_of(const StepNumber& step_number);
+
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
 // A decision that a member enters, and the numbers of its calls. A joined member has no calls in

@@ -12,17 +12,17 @@
 namespace farandole::sim {
 namespace {
 
-std::string shown(const std::string& name) { return shortened(name, 30); }
+std::string shown_name(const std::string& name) { return shortened(name, 30); }
 
 struct ItemText {
   std::string operator()(const AnnounceInFull& item) const {
-    return format_text("announces `{}`", shown(item.signature.name));
+    return format_text("announces `{}`", shown_name(item.signature.name));
   }
   std::string operator()(const AnnounceById& item) const {
     return format_text("announces id {}", item.id);
   }
   std::string operator()(const AnnounceAgain& item) const {
-    return format_text("announces `{}` again", shown(item.signature.name));
+    return format_text("announces `{}` again", shown_name(item.signature.name));
   }
   std::string operator()(const AnnounceJoin& /*item*/) const { return "joins"; }
   std::string operator()(const Raise& item) const {
@@ -38,14 +38,14 @@ struct ItemText {
                                          : format_text("{:04x} entered", item.identity & 0xffffU));
   }
   std::string operator()(const Define& item) const {
-    return format_text("id {} is `{}`", item.id, shown(item.signature.name));
+    return format_text("id {} is `{}`", item.id, shown_name(item.signature.name));
   }
   std::string operator()(const Forget& item) const { return format_text("forget id {}", item.id); }
   std::string operator()(const Issue& item) const {
     return format_text("{}.{} is id {}", item.generation, item.sequence, item.id);
   }
   std::string operator()(const Reject& item) const {
-    return format_text("reject `{}`", shown(item.name));
+    return format_text("reject `{}`", shown_name(item.name));
   }
   std::string operator()(const ReleaseAll& item) const {
     return format_text("release all, rank {} was the last to join", item.last_rank);

@@ -16,10 +16,6 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 
 TimePoint time_point_of(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
-std::string text_of(const StepNumber& step_number) {
-  return format_text("{}.{}", step_number.generation, step_number.sequence);
-}
-
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)

@@ -13,10 +13,6 @@ StepIdentity identity_of(const StepNumber& step_number, std::uint64_t id) {
   return {step_number.generation, step_number.sequence, id};
 }
 
-std::string text_of(const StepNumber& step_number) {
-  return format_text("{}.{}", step_number.generation, step_number.sequence);
-}
-
 }  // namespace
 
 void SimulatedWorker::open_part(Membership& membership) {
