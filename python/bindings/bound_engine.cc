@@ -40,6 +40,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
+  options->some_ranks_only = some_ranks_only;
   if (some_ranks_only) {  // the launcher reads and shows only what the engine of the whole job does
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();

@@ -47,9 +47,8 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
 
 Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) {
   const auto warn_after = stall_warning_of(options);
-  if (!has_other_launcher(options) || warn_after.count() == 0) return {};
-  parts.stall_warnings_reservation = options.context->reserve_stall_warnings();
-  if (!parts.stall_warnings_reservation || parts.formation.topology.local_rank != 0) return {};
+  if (!has_other_launcher(options) || options.some_ranks_only || warn_after.count() == 0) return {};
+  if (parts.formation.topology.local_rank != 0) return {};
   Store* const reports = parts.formation.hosts() > 1 ? parts.stores.reports.get() : nullptr;
   parts.stall_warnings = std::make_unique<StallWarnings>(
       parts.formation, reports, warn_after,

@@ -37,10 +37,8 @@ struct Engine::Parts {
   Formation formation;
   std::unique_ptr<Channels> channels;  // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
-  // Null if a launcher of ours reports stalls, or another engine of this process, or the engine of
-  // another rank of this host.
+  // Null if a launcher of ours reports stalls, or the engine of another rank of this host.
   std::unique_ptr<StallWarnings> stall_warnings;
-  std::shared_ptr<void> stall_warnings_reservation;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
   std::once_flag leave_once;

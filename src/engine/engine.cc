@@ -206,7 +206,6 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   std::call_once(parts_->leave_once, [&] {
     parts_->watch->stop();  // later deaths of other ranks must not change how this rank ends
     if (parts_->stall_warnings) parts_->stall_warnings->stop();
-    parts_->stall_warnings_reservation.reset();
     parts_->progress->stop(reason);
     parts_->recorder->record_left(reason, cause, traceback, parts_->clock->now());
     parts_->flight_memory.reservation.reset();  // the next engine of this process may write there

@@ -121,14 +121,6 @@ Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
   return memory;
 }
 
-std::shared_ptr<void> ProcessContext::reserve_stall_warnings() {
-  auto parts = parts_.lock();
-  if (!parts->stall_warnings.expired()) return nullptr;
-  const auto token = std::make_shared<char>();
-  parts->stall_warnings = token;
-  return token;
-}
-
 Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor) {
   Descriptor borrowed(descriptor);
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);

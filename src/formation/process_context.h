@@ -58,9 +58,6 @@ class ProcessContext {
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
-  // Returns a token for the only engine of this process that may warn about stalls. While it
-  // exists, further calls return null.
-  std::shared_ptr<void> reserve_stall_warnings();
 
  private:
   // The Store that this process serves at these places, or to which it has a connection; else null.
@@ -71,7 +68,6 @@ class ProcessContext {
     std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
     std::map<std::string, std::weak_ptr<Store>> job_stores;  // by RemoteStore::Options::places
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
-    std::weak_ptr<void> stall_warnings;                      // see reserve_stall_warnings()
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
     std::shared_ptr<Store> served_store;                     // also owned by engines
     std::string served_places;
