@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "current_engine.h"
 #include "errors.h"
 
 namespace nb = nanobind;
@@ -74,6 +75,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   raise_if_failed(engine.status());
   engine_ = *std::move(engine);
   topology_ = engine_->topology();
+  is_of_whole_job_ = !some_ranks_only;
+  if (is_of_whole_job_) begin_current_engine(engine_);
 }
 
 std::shared_ptr<Engine> BoundEngine::running_engine() const {
@@ -114,6 +117,7 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
                            const std::string& traceback) {
   if (forked_ || !engine_) return;
   leaving_ = true;
+  if (is_of_whole_job_) end_current_engine();
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;

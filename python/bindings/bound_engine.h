@@ -106,6 +106,7 @@ class BoundEngine {
   // Owned by this object until shutdown() is done, and by the calls that are running.
   std::shared_ptr<Engine> engine_;
   bool leaving_ = false;  // shutdown() has begun
+  bool is_of_whole_job_ = false;
   std::atomic<int> threads_inside_ = 0;
   RankTopology topology_;
   std::map<std::string, std::string> settings_;

@@ -9,7 +9,6 @@
 namespace nb = nanobind;
 
 namespace farandole::python {
-namespace {
 
 const char* class_of(StatusCode code) {
   switch (code) {
@@ -21,6 +20,8 @@ const char* class_of(StatusCode code) {
       return "FarandoleError";
   }
 }
+
+namespace {
 
 // Replaces invalid UTF-8, because messages contain the user's names, which may be cut inside a
 // character.

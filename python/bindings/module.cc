@@ -7,6 +7,7 @@
 #include "memory.h"
 #include "tables.h"
 #include "tensor_reader.h"
+#include "xla_calls.h"
 
 namespace nb = nanobind;
 
@@ -20,4 +21,5 @@ NB_MODULE(core, module) {
   farandole::python::bind_memory(engine);
   farandole::python::bind_tables(module);
   farandole::python::bind_tensor_reader(module);
+  farandole::python::bind_xla_calls(module);
 }

@@ -23,6 +23,12 @@ void bind_tables(nb::module_& module) {
   }
   module.attr("devices") = devices;
 
+  nb::dict operations;
+  for (const OperationRow& row : kOperations) {
+    operations[std::string(row.name).c_str()] = static_cast<int>(row.operation);
+  }
+  module.attr("operations") = operations;
+
   nb::dict reduce_ops;
   for (int code = 0; const std::string_view name : kReduceOpNames) {
     reduce_ops[std::string(name).c_str()] = code++;

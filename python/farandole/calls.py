@@ -77,6 +77,7 @@ def join(device: int = -1) -> int:
         The rank that made the most calls before its join, the same on all ranks. If several ranks
         made equally many calls, the highest of these ranks.
     """
+    lifecycle.wait_for_frameworks()
     call = core.join("", arguments.group_number(global_process_set))
     last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
     global_process_set.begin_period_after_join()

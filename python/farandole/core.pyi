@@ -8,6 +8,8 @@ version: str
 dtypes: dict[str, int]
 reduce_ops: dict[str, int]
 devices: dict[str, int]
+operations: dict[str, int]
+xla_call: Any  # a capsule for jax.ffi.register_ffi_target()
 
 class LeaveCause(Enum):
     """Why a rank leaves its job. ORDERLY: the program has ended or has called shutdown().
@@ -70,6 +72,9 @@ def invalid_call(name: str, group: int, call_error: str, /) -> Call:
     `call_error`, and all members get this error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
+def job_number() -> int:
+    """Return how many jobs this process has joined."""
+
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class TensorReader:

@@ -33,9 +33,24 @@ class _Process:
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
+    # Wait for calls that a framework makes in its own threads. See wait_for_frameworks().
+    framework_waits: tuple[Callable[[], object], ...] = ()
 
 
 _process = _Process()
+
+
+def add_framework_wait(wait: Callable[[], object]) -> None:
+    """Let wait_for_frameworks() call this function, too."""
+    _process.framework_waits += (wait,)
+
+
+def wait_for_frameworks() -> None:
+    """Wait until all calls are done that programs of a framework make in its own threads. Whatever
+    this process does next, such as leaving the job, comes after these calls on all ranks."""
+    if not _process.forked:
+        for wait in _process.framework_waits:
+            wait()
 
 
 def init(
@@ -243,6 +258,7 @@ def remove_process_set(process_set: Group) -> bool:
     number = checked(process_set).process_set_id
     if process_set is global_process_set or number is None:
         return False
+    wait_for_frameworks()
     current.remove_group(number)
     removed = [group for group in _process.groups if group.process_set_id == number]
     for group in removed:
@@ -253,6 +269,7 @@ def remove_process_set(process_set: Group) -> bool:
 
 def shutdown() -> None:
     """Leave the job. Calls of other ranks that need this one fail. init() may be called again."""
+    wait_for_frameworks()
     _leave("it called shutdown()")
 
 
@@ -344,6 +361,7 @@ def _leave_all() -> bool:
     for engine in _process.engines_of_some_ranks:
         leave_some_ranks(engine, reason)
     if error is None:
+        wait_for_frameworks()
         _leave(reason)
         return True
     cause = (

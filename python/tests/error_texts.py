@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
+import jax_errors
 import notice_errors
 import torch
 import torch.distributed as dist
@@ -122,7 +123,7 @@ class ErrorTexts:
         hvd.init()
         for cases in (self.groups, self.calls, self.tensors, self.sparse, self.batch_norm):
             self.expect(cases())
-        for cases in (self.other_parameters, self.objects, self.state):
+        for cases in (self.other_parameters, self.objects, self.state, jax_errors.cases):
             self.expect(cases())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):

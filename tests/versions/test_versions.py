@@ -1,4 +1,4 @@
-"""Farandole with each version of torch: version_checks.py in a job of two ranks.
+"""Farandole with each version of torch, and with three of JAX, in jobs of two ranks.
 
 A test installs its version in build/versions, once. For each minor version, the newest patch
 release is tested.
@@ -21,6 +21,7 @@ from version_checks import VersionChecks
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = """2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0
     2.14.1""".split()
+JAX_VERSIONS = "0.6.2 0.8.1 0.10.2".split()
 CHECKS = sorted(name for name in dir(VersionChecks) if name.startswith("check_"))
 
 
@@ -65,3 +66,32 @@ def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
 
 def first_not_passed(passed: list[str]) -> str:
     return CHECKS[len(passed)] if len(passed) < len(CHECKS) else ""
+
+
+def install_jax(version: str) -> Path:
+    """Return a folder with this version of JAX. Its dependencies are those of .venv's JAX."""
+    folder = ROOT / "build/versions" / f"jax-{version}"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder)
+        subprocess.run([*pip, f"jax=={version}", f"jaxlib=={version}"], check=True)
+        (folder / "complete").touch()
+    return folder
+
+
+# The oldest version is that of the other tests.
+@pytest.mark.parametrize(
+    "version",
+    JAX_VERSIONS,
+    ids=lambda version: f"{'ends-' * (version == JAX_VERSIONS[-1])}{version}",
+)
+def test_jax(version: str) -> None:
+    environment = {
+        "PYTHONPATH": str(install_jax(version)),
+        "WANTED_JAX": version,
+        "JAX_PLATFORMS": "cpu",
+    }
+    suite = "jax_compiled:JaxCompiledChecks"
+    job = run(2, sys.executable, WORKER, suite, environment=environment)
+    assert job.code == 0, job.text
+    assert job.text.count("all checks passed") == 2, job.text

@@ -1,0 +1,24 @@
+// The engine of the job that this process has joined, for glue that frameworks call in their own
+// threads, without the GIL. farandole/lifecycle.py decides which engine that is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "farandole/engine.h"
+
+namespace farandole::python {
+
+struct CurrentEngine {
+  std::shared_ptr<Engine> engine;  // null outside a job
+  // How many jobs this process has joined. A program that was compiled in an earlier job has the
+  // numbers of that job's groups.
+  std::int64_t number = 0;
+};
+
+// Any thread may call these functions.
+CurrentEngine current_engine();
+void begin_current_engine(std::shared_ptr<Engine> engine);
+void end_current_engine();
+
+}  // namespace farandole::python

@@ -1,0 +1,218 @@
+#include "xla_calls.h"
+
+#include <xla/ffi/api/ffi.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "current_engine.h"
+#include "errors.h"
+#include "farandole/engine.h"
+
+namespace nb = nanobind;
+namespace ffi = xla::ffi;
+
+namespace farandole::python {
+namespace {
+
+std::optional<DType> dtype_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::PRED:
+      return DType::kBool;
+    case ffi::S8:
+      return DType::kInt8;
+    case ffi::U8:
+      return DType::kUInt8;
+    case ffi::S16:
+      return DType::kInt16;
+    case ffi::U16:
+      return DType::kUInt16;
+    case ffi::S32:
+      return DType::kInt32;
+    case ffi::S64:
+      return DType::kInt64;
+    case ffi::F16:
+      return DType::kFloat16;
+    case ffi::BF16:
+      return DType::kBFloat16;
+    case ffi::F32:
+      return DType::kFloat32;
+    case ffi::F64:
+      return DType::kFloat64;
+    default:
+      return std::nullopt;
+  }
+}
+
+ffi::Error error_of(const Status& status) {
+  return {ffi::ErrorCode::kAborted, std::string(class_of(status.code())) + ": " + status.message()};
+}
+
+// The calls of one handler. The completions of all its calls share it, and the last one destroys
+// it.
+class PendingCalls {
+ public:
+  // `engine` must outlive the calls; an engine outlives its completions.
+  PendingCalls(Engine& engine, std::vector<ffi::AnyBuffer> results)
+      : engine_(engine), results_(std::move(results)), missing_(results_.size()) {
+    for (std::size_t i = 0; i < results_.size(); ++i) contexts_.push_back({this, i});
+  }
+
+  ffi::Future future() const { return ffi::Future(promise_); }
+  Completion completion(std::size_t index) { return {&PendingCalls::call_done, &contexts_[index]}; }
+
+ private:
+  struct Context {
+    PendingCalls* calls;
+    std::size_t index;
+  };
+
+  static void call_done(void* context, Handle handle) noexcept {
+    const auto [calls, index] = *static_cast<Context*>(context);
+    calls->finish(index, handle);
+  }
+
+  void finish(std::size_t index, Handle handle) {
+    const Outcome outcome = engine_.take(handle);
+    const Status status = outcome.status.ok() ? copy_received(outcome, index) : outcome.status;
+    if (!status.ok()) {
+      const std::lock_guard lock(failure_mutex_);
+      if (failure_.ok()) failure_ = status;
+    }
+    if (--missing_ > 0) return;
+    const std::unique_ptr<PendingCalls> last_owner(this);
+    if (failure_.ok())
+      promise_.SetAvailable();
+    else
+      promise_.SetError(error_of(failure_));
+  }
+
+  // The results of some operations are in memory of the engine, because the members may send
+  // different numbers of rows. A compiled program expects equal numbers.
+  Status copy_received(const Outcome& outcome, std::size_t index) const {
+    if (!outcome.received) return {};
+    const ffi::AnyBuffer& result = results_[index];
+    const auto members = static_cast<std::int64_t>(outcome.received_rows.size());
+    for (const std::int64_t rows : outcome.received_rows)
+      if (rows * members != result.dimensions().front())
+        return Status::fix_call(
+            "a member has sent " + std::to_string(rows) +
+            " rows, but the compiled program expects " +
+            std::to_string(result.dimensions().front() / members) +
+            ": inside jit, all members must send equally many rows; make the call outside of jit");
+    std::memcpy(result.untyped_data(), outcome.received.get(), result.size_bytes());
+    return {};
+  }
+
+  Engine& engine_;
+  const std::vector<ffi::AnyBuffer> results_;
+  std::vector<Context> contexts_;
+  std::atomic<std::size_t> missing_;
+  std::mutex failure_mutex_;
+  Status failure_;
+  ffi::Promise promise_;
+};
+
+// The attributes of a call, which primitive.py always sets.
+class Attributes {
+ public:
+  explicit Attributes(const ffi::Dictionary& dictionary) : dictionary_(dictionary) {}
+  template <class Value>
+  Value get(const char* name) const {
+    return *dictionary_.get<Value>(name);
+  }
+  std::int64_t number(const char* name) const { return get<std::int64_t>(name); }
+
+ private:
+  const ffi::Dictionary& dictionary_;
+};
+
+// The arrays without the tokens, which only order the calls.
+template <class Buffers>
+std::vector<ffi::AnyBuffer> arrays_of(const Buffers& buffers) {
+  std::vector<ffi::AnyBuffer> arrays;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    ffi::AnyBuffer array = [&] {
+      if constexpr (std::is_same_v<Buffers, ffi::RemainingArgs>)
+        return *buffers.template get<ffi::AnyBuffer>(i);
+      else
+        return **buffers.template get<ffi::AnyBuffer>(i);
+    }();
+    if (array.element_type() != ffi::TOKEN) arrays.push_back(array);
+  }
+  return arrays;
+}
+
+Result<Submission> submission_of(const Attributes& attributes, const ffi::AnyBuffer& input,
+                                 const ffi::AnyBuffer& output) {
+  const auto dtype = dtype_of(input.element_type());
+  if (!dtype) return Status::fix_call("an array of this dtype cannot be sent");
+  Submission submission;
+  submission.operation = static_cast<Operation>(attributes.number("operation"));
+  submission.group = static_cast<GroupId>(attributes.number("group"));
+  submission.dtype = *dtype;
+  submission.shape.assign(input.dimensions().begin(), input.dimensions().end());
+  submission.input = input.untyped_data();
+  submission.output = output.untyped_data();
+  submission.reduce_op = static_cast<ReduceOp>(attributes.number("reduce_op"));
+  submission.prescale = attributes.get<double>("prescale");
+  submission.postscale = attributes.get<double>("postscale");
+  submission.root_rank = static_cast<int>(attributes.number("root_rank"));
+  return submission;
+}
+
+ffi::Future failed(const Status& status) {
+  ffi::Promise promise;
+  promise.SetError(error_of(status));
+  return ffi::Future(promise);
+}
+
+ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
+                 const ffi::Dictionary& dictionary) {
+  const Attributes attributes(dictionary);
+  const auto [engine, number] = current_engine();
+  if (!engine)
+    return failed(Status::fix_call("a compiled program makes a call outside a job: call init()"));
+  if (attributes.number("job") != number)
+    return failed(Status::fix_call(
+        "this program was compiled before the last init(), for the ranks and groups of that time: "
+        "call jax.clear_caches() after init()"));
+  const auto inputs = arrays_of(operands);
+  auto outputs = arrays_of(results);
+  const std::size_t count = inputs.size();
+  auto pending = std::make_unique<PendingCalls>(*engine, outputs);
+  std::vector<Submission> batch;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto submission = submission_of(attributes, inputs[i], outputs[i]);
+    if (!submission.ok()) return failed(submission.status());
+    submission->name = attributes.get<std::string_view>("name");
+    if (count > 1) submission->name += "." + std::to_string(i);
+    submission->completion = pending->completion(i);
+    batch.push_back(*std::move(submission));
+  }
+  ffi::Future future = pending->future();
+  const auto handles = engine->submit_batch(batch);
+  if (!handles.ok()) return failed(handles.status());
+  (void)pending.release();  // the completions own it
+  return future;
+}
+
+XLA_FFI_DEFINE_HANDLER(kHandler, call, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+
+}  // namespace
+
+void bind_xla_calls(nb::module_& module) {
+  module.attr("xla_call") = nb::capsule(reinterpret_cast<const void*>(kHandler));
+  module.def("job_number", [] { return current_engine().number; });
+}
+
+}  // namespace farandole::python

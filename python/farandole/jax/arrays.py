@@ -1,0 +1,104 @@
+"""The interface of JAX arrays that the shared modules use: see farandole.arrays.Arrays.
+
+Arrays in host memory are read as NumPy arrays, without a copy. Results of the engine become JAX
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from farandole import core
+from farandole.errors import CallError
+
+plain_types: tuple[type, ...] = (np.ndarray,)
+
+
+def is_array(value: object) -> bool:
+    return isinstance(value, (jax.Array, np.ndarray, np.generic))
+
+
+def check(array: Any) -> None:
+    if not is_array(array):
+        raise CallError(f"a jax.Array is needed, not a {type(array).__name__}")
+    if array.dtype.name not in core.dtypes:
+        known = ", ".join(core.dtypes)
+        raise CallError(f"{array.dtype} cannot be reduced or sent; these can: {known}")
+
+
+def check_device(array: Any) -> None:
+    if isinstance(array, jax.Array):
+        platforms = {device.platform for device in array.devices()}
+        if platforms != {"cpu"}:
+            raise CallError(
+                f"the array is on {', '.join(sorted(platforms))}, but calls need arrays on the "
+                "CPU: set JAX_PLATFORMS=cpu"
+            )
+
+
+def dtype_and_shape(array: Any) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def contiguous_on_host(array: Any) -> Any:
+    check_device(array)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def view_of(array: Any, source: Any, target: Any | None) -> core.BufferView:
+    output = 0 if target is None else target.ctypes.data
+    code = core.dtypes[source.dtype.name]
+    return core.BufferView(code, source.shape, source.ctypes.data, output)
+
+
+def received(memory: core.SharedArray) -> Any:
+    return jax.dlpack.from_dlpack(memory)
+
+
+def on_device_of(array: Any, result: Any) -> Any:
+    return jnp.asarray(result)
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Any:
+    return np.empty(shape, dtype)
+
+
+def empty_like(array: Any) -> Any:
+    return np.empty_like(array)
+
+
+def zeros(shape: Sequence[int], like: Any) -> Any:
+    return jnp.zeros(shape, like.dtype)
+
+
+def concatenate(arrays: Sequence[Any]) -> Any:
+    return jnp.concatenate(arrays)
+
+
+def flat(array: Any) -> Any:
+    return array.reshape(-1)
+
+
+def item_bytes(array: Any) -> int:
+    return int(array.dtype.itemsize)
+
+
+def why_unreadable(array: Any) -> str:
+    if isinstance(array, jax.core.Tracer):
+        return "traced, inside jit or another transformation"
+    if isinstance(array, jax.Array) and array.is_deleted():
+        return "deleted, because it was donated"
+    return ""
+
+
+def bytes_of(array: Any) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def largest_difference(one: Any, other: Any) -> float:
+    return float(np.abs(np.asarray(one, float) - np.asarray(other, float)).max())

@@ -1,0 +1,46 @@
+"""Compressors that send arrays in a smaller dtype: fewer bytes and less precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from farandole.compression import Compressor, NoneCompressor
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class _Cast(Compressor):
+    """Send floating-point arrays in a smaller dtype, and all others as they are."""
+
+    sent_dtype: Any
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        is_float = jnp.issubdtype(tensor.dtype, jnp.floating)
+        return (tensor.astype(cls.sent_dtype) if is_float else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        return tensor.astype(ctx)
+
+
+class FP16Compressor(_Cast):
+    """Send float16: half the bytes of float32, three decimal digits, and numbers up to 65,504."""
+
+    sent_dtype = jnp.float16
+
+
+class BF16Compressor(_Cast):
+    """Send bfloat16: half the bytes of float32, two decimal digits, and the range of float32."""
+
+    sent_dtype = jnp.bfloat16
+
+
+class Compression:
+    """The built-in compressors, for the argument `compression` of calls."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,60 @@
+"""Give all ranks the same parameters, and check that they have them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+
+from farandole import parameter_check
+from farandole.group import Group, global_process_set
+from farandole.jax import arrays as jax_arrays
+from farandole.jax.operations import broadcast
+from farandole.jax.primitive import wait_for_programs
+
+Tree = TypeVar("Tree")
+
+_ADVICE = (
+    "Give all ranks the same values: params = hvd.broadcast_parameters(params, root_rank=0) after "
+    "the model is built and after a checkpoint is loaded"
+)
+
+
+def broadcast_parameters(
+    params: Tree, root_rank: int = 0, process_set: Group = global_process_set
+) -> Tree:
+    """Return root_rank's values of a pytree, such as parameters or the state of an optimizer.
+
+    The call blocks until all members have made it. All members give a pytree of the same structure,
+    with the same shapes and dtypes.
+
+    Args:
+        params: The pytree. Its leaves are arrays or numbers.
+        root_rank: The rank of the world whose values all members get.
+        process_set: The group; by default all ranks.
+
+    Raises:
+        CallError: The members give different shapes or dtypes, or a leaf is not an array.
+        GroupLostError: A member has left or died.
+    """
+    return broadcast(params, root_rank, "parameters", process_set)
+
+
+def check_parameters(
+    params: Any, name: str | None = None, *, process_set: Group = global_process_set
+) -> None:
+    """Raise CallError on all ranks, with the same text, if their parameters differ.
+
+    The text names the first parameter that differs, and the ranks. The call blocks until all
+    members have made it. If the parameters are equal, the ranks exchange only 32 bytes. The
+    comparison is bit by bit.
+
+    Args:
+        params: A pytree of arrays. They are compared by their paths in the pytree.
+        name: The name of the call. With None, the call gets a number.
+        process_set: The group.
+    """
+    wait_for_programs()
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    named = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+    parameter_check.check(jax_arrays, named, process_set, name, advice=_ADVICE)

@@ -1,0 +1,237 @@
+"""The JAX primitive by which compiled programs make calls.
+
+One primitive serves all operations. It has an ordered effect, so XLA runs all calls of a process
+one after another, in the order in which the program makes them. This holds inside one compiled
+program and between several (docs/decisions/0065). Only this module uses parts of JAX that are not
+public: `jax._src.effects`, `jax._src.core.abstract_token` and `mlir.TokenSet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import core as jax_core
+from jax._src import effects
+from jax._src.interpreters import mlir
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching
+
+from farandole import arguments, core, lifecycle, operations
+from farandole.errors import CallError
+from farandole.jax import arrays as jax_arrays
+from farandole.operations import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Operation,
+    Reducescatter,
+    array_only,
+)
+from farandole.reduce_op import Average, AverageOfPresent, Sum
+
+_TARGET = "farandole_call"
+_NAMES: dict[type[Operation], str] = {
+    Allgather: "allgather",
+    Allreduce: "allreduce",
+    Alltoall: "alltoall",
+    Broadcast: "broadcast",
+    Reducescatter: "reducescatter",
+}
+
+
+class TracedCall(NamedTuple):
+    """An operation with its arguments, which JAX can compare, and the name of the call."""
+
+    kind: type[Operation]
+    arguments: tuple[Any, ...]
+    name: str
+    job: int  # core.job_number() when the call was traced
+
+    @classmethod
+    def of(cls, operation: Operation, name: str) -> TracedCall:
+        if isinstance(operation, (Allreduce, Reducescatter)):
+            given: tuple[Any, ...] = (
+                operation.group,
+                operation.op,
+                operation.prescale,
+                operation.postscale,
+            )
+        elif isinstance(operation, Broadcast):
+            given = (operation.group, arguments.rank_number(operation.root_rank))
+        elif isinstance(operation, Alltoall):
+            given = (operation.group, None)  # inside jit, all members get equally many rows
+        else:
+            given = (operation.group,)
+        name = name or f"jax.{_NAMES[type(operation)]}"
+        return cls(type(operation), given, name, core.job_number())
+
+    def operation(self) -> Operation:
+        return self.kind(*self.arguments)
+
+    def attributes(self) -> dict[str, Any]:
+        operation = self.operation()
+        return {
+            "name": self.name,
+            "job": np.int64(self.job),
+            "operation": np.int64(core.operations[_NAMES[self.kind]]),
+            "group": np.int64(arguments.group_number(operation.group)),
+            "reduce_op": np.int64(getattr(operation, "op", Sum)),
+            "root_rank": np.int64(getattr(operation, "root_rank", 0)),
+            "prescale": np.float64(getattr(operation, "prescale", 1)),
+            "postscale": np.float64(getattr(operation, "postscale", 1)),
+        }
+
+
+class _CallEffect(effects.Effect):
+    def __str__(self) -> str:
+        return "farandole call"
+
+
+_EFFECT = _CallEffect()
+for _allowed in (
+    effects.lowerable_effects,
+    effects.ordered_effects,
+    effects.control_flow_allowed_effects,
+    effects.remat_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+):
+    _allowed.add_type(_CallEffect)
+
+_primitive = Primitive("farandole_call")
+_primitive.multiple_results = True
+
+
+def bind(call: TracedCall, inputs: Sequence[Any]) -> list[Any]:
+    return list(_primitive.bind(*inputs, call=call))
+
+
+def wait_for_programs() -> None:
+    """Wait until the calls of all compiled programs that are running are done."""
+    jax.effects_barrier()
+
+
+def run_now(operation: Operation, inputs: Sequence[Any], name: str | None) -> list[Any]:
+    """Run the calls on this thread, after the calls of all compiled programs that are running."""
+    wait_for_programs()
+    batch = [operation] * len(inputs)
+    return operations.start_batch(jax_arrays, batch, inputs, name, array_only, waits=True).wait()
+
+
+@_primitive.def_impl
+def _run(*inputs: Any, call: TracedCall) -> list[Any]:
+    # Outside of jit, the input of a derivative may still be a number of Python.
+    return run_now(call.operation(), [jnp.asarray(array) for array in inputs], call.name)
+
+
+@_primitive.def_effectful_abstract_eval
+def _results(*inputs: Any, call: TracedCall) -> tuple[list[Any], set[effects.Effect]]:
+    operation = call.operation()
+    results = [
+        jax_core.ShapedArray(_result_shape(operation, array.shape), array.dtype) for array in inputs
+    ]
+    return results, {_EFFECT}
+
+
+def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
+    arguments.group_number(operation.group)
+    if isinstance(operation, (Allreduce, Broadcast)):
+        return shape
+    name, members = _NAMES[type(operation)], operation.group.size()
+    if not shape:
+        raise CallError(f"{name} needs an array with at least one dimension; this one has none")
+    if isinstance(operation, Allgather):
+        return (members * shape[0], *shape[1:])
+    if isinstance(operation, Alltoall):
+        if shape[0] % members:
+            raise CallError(
+                "inside jit, the first dimension of an alltoall must be a multiple of the number "
+                f"of members, {members}; it is {shape[0]}"
+            )
+        return shape
+    return (core.scattered_rows(shape[0], members, operation.group.rank()), *shape[1:])
+
+
+_compile = jax.ffi.ffi_lowering(_TARGET, has_side_effect=True)
+
+
+def _lower(ctx: mlir.LoweringRuleContext, *inputs: Any, call: TracedCall) -> Sequence[Any]:
+    token = ctx.tokens_in.get(_EFFECT)
+    with_token = ctx.replace(
+        avals_in=[*ctx.avals_in, jax_core.abstract_token],
+        avals_out=[*ctx.avals_out, jax_core.abstract_token],
+    )
+    *results, token = _compile(with_token, *inputs, token, **call.attributes())
+    ctx.set_tokens_out(mlir.TokenSet({_EFFECT: token}))
+    return results
+
+
+def _derivative(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedCall) -> Any:
+    """All operations but some reductions are linear, so the derivative is the operation itself."""
+    outputs = bind(call, inputs)
+    places = [i for i, output in enumerate(outputs) if jnp.issubdtype(output.dtype, jnp.inexact)]
+    result: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
+    if all(type(tangents[i]) is ad.Zero for i in places):
+        return outputs, result
+    op = getattr(call.operation(), "op", Sum)
+    if op not in (Sum, Average, AverageOfPresent):
+        raise CallError(
+            f"{_NAMES[call.kind]} with op {op.name} has no gradient; Sum and Average have one"
+        )
+    moving = [ad.instantiate_zeros(tangents[i]) for i in places]
+    for i, tangent in zip(places, bind(_gradient_of(call), moving), strict=True):
+        result[i] = tangent
+    return outputs, result
+
+
+def _transposed(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> list[Any]:
+    """Return the gradients of the inputs, by the rules that all frontends share."""
+    operation = call.operation()
+    steps = []
+    for cotangent, tangent in zip(cotangents, inputs, strict=True):
+        gradient, shape = ad.instantiate_zeros(cotangent), tangent.aval.shape
+        rows = [shape[0] // _parts(operation)] * operation.group.size() if shape else []
+        steps.append(operation.backward(jax_arrays, gradient, shape, rows))
+    backward = TracedCall.of(steps[0].operation, call.name)
+    results = bind(backward, [step.array for step in steps])
+    return [
+        step.finish(result) if ad.is_undefined_primal(tangent) else None  # None: a constant
+        for step, result, tangent in zip(steps, results, inputs, strict=True)
+    ]
+
+
+def _parts(operation: Operation) -> int:
+    return operation.group.size() if isinstance(operation, Alltoall) else 1
+
+
+def _gradient_of(call: TracedCall) -> TracedCall:
+    return call._replace(name=arguments.gradient_name(call.name) or "")
+
+
+def _batched(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
+    """One call for all examples of vmap. The rows of the operations stay the first dimension."""
+    size = next(
+        array.shape[dim] for array, dim in zip(inputs, dims, strict=True) if dim is not None
+    )
+    place = 0 if call.kind in (Allreduce, Broadcast) else 1
+    moved = [
+        jnp.moveaxis(array, dim, place)
+        if dim is not None
+        else jnp.broadcast_to(
+            jnp.expand_dims(array, place), (*array.shape[:place], size, *array.shape[place:])
+        )
+        for array, dim in zip(inputs, dims, strict=True)
+    ]
+    return bind(call, moved), [place] * len(moved)
+
+
+lifecycle.add_framework_wait(wait_for_programs)
+jax.ffi.register_ffi_target(_TARGET, core.xla_call, platform="cpu")
+mlir.register_lowering(_primitive, _lower, platform="cpu")
+ad.primitive_jvps[_primitive] = _derivative
+ad.primitive_transposes[_primitive] = _transposed
+batching.primitive_batchers[_primitive] = _batched

@@ -1,0 +1,266 @@
+"""Calls inside jit, scan, cond, vmap, grad and checkpoint, compared with NumPy.
+
+The ranks of a job compile their programs with different options of XLA. With ONE_CORE=1 in the
+environment, each rank has one core, so XLA has one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+if os.environ.get("ONE_CORE") == "1":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+if int(os.environ.get("FARANDOLE_RANK", "0")) % 2:
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_backend_optimization_level=0"
+    )
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import reference
+from jax_frontend import JaxFrontend
+from reference import Array, Shape, input_of
+from suite import Suite
+
+import farandole.jax as hvd
+
+Run = Callable[[jax.Array], jax.Array]
+TURNS = 3
+
+
+@dataclass
+class Step:
+    """One call of a random program, on one input, and what surrounds it."""
+
+    operation: str
+    op: str
+    group: Any
+    shape: Shape
+    dtype: str
+    surroundings: str
+    root: int
+
+    def call(self, x: jax.Array) -> jax.Array:
+        options: dict[str, Any] = {"process_set": self.group}
+        if self.operation in ("allreduce", "reducescatter"):
+            options["op"] = getattr(hvd, self.op)
+        if self.operation == "broadcast":
+            options["root_rank"] = self.root
+        return getattr(hvd, self.operation)(x, **options)
+
+    def run(self, x: jax.Array) -> jax.Array:
+        if self.surroundings == "jit":
+            return INNER_PROGRAMS.setdefault(repr(self), jax.jit(self.call))(x)
+        if self.surroundings == "scan":
+            return jax.lax.scan(lambda carry, _: (carry, self.call(carry)), x, None, length=2)[1][1]
+        if self.surroundings == "cond":
+            return jax.lax.cond(x.size >= 0, self.call, self.call, x)
+        if self.surroundings == "vmap":
+            return jax.vmap(self.call)(jnp.stack([x, x]))[1]
+        return self.call(x)
+
+    def wanted(self, inputs: Sequence[Array], member: int) -> Array:
+        if self.operation == "allreduce":
+            return reference.allreduce(inputs, self.op, self.dtype)
+        if self.operation == "reducescatter":
+            return reference.reducescatter(inputs, self.op, self.dtype, member)
+        if self.operation == "broadcast":
+            return inputs[self.group.ranks.index(self.root)]
+        if self.operation == "allgather":
+            return np.concatenate(inputs)
+        rows = len(inputs[0]) // len(inputs)
+        return np.concatenate([array[member * rows : (member + 1) * rows] for array in inputs])
+
+
+assert os.environ.get("WANTED_JAX", jax.__version__) == jax.__version__
+
+INNER_PROGRAMS: dict[str, Run] = {}  # jit functions that several programs use, as users have them
+
+
+class JaxCompiledChecks(Suite):
+    def __init__(self) -> None:
+        super().__init__(JaxFrontend())
+
+    def random_step(self, dice: random.Random) -> Step:
+        """The dice must be the same on all ranks."""
+        groups = [hvd.global_process_set, *self.groups]
+        group = dice.choice(groups)
+        operation = dice.choice(
+            ["allreduce", "allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]
+        )
+        rows = dice.choice([1, 2, 3]) * len(group.ranks)
+        return Step(
+            operation,
+            dice.choice(["Sum", "Min", "Max"] if dice.random() < 0.5 else ["Sum"]),
+            group,
+            dice.choice([(rows,), (rows, 3), (rows, 2, 2), (rows * 5000,)]),
+            dice.choice(["float32", "int32", "float64", "bfloat16"]),
+            dice.choice(["", "", "jit", "scan", "cond", "vmap"]),
+            dice.choice(group.ranks),
+        )
+
+    def check_random_programs(self) -> None:
+        """Each rank runs several programs, and each program several times, without waiting."""
+        for seed in range(int(os.environ.get("JAX_PROGRAMS", "12"))):
+            dice, own_dice = random.Random(seed), random.Random((seed, self.rank).__hash__())
+            steps = [self.random_step(dice) for _ in range(dice.randint(1, 9))]
+            mine = [(i, step) for i, step in enumerate(steps) if self.rank in step.group.ranks]
+            repeated = dice.random() < 0.5
+
+            def program(*inputs: Any, mine: Any = mine, repeated: bool = repeated) -> Any:
+                results = [step.run(x) for (_, step), x in zip(mine, inputs, strict=True)]
+                if repeated:  # calls of the same functions again, on the same inputs
+                    results += [step.run(x) for (_, step), x in zip(mine, inputs, strict=True)]
+                return results
+
+            compiled = jax.jit(program)
+            results = []
+            for turn in range(TURNS):
+                inputs = [
+                    self.tensor(step.shape, step.dtype, seed=100 * turn + i) for i, step in mine
+                ]
+                time.sleep(own_dice.uniform(0, 0.002))
+                results.append(compiled(*inputs))
+            for turn, found in enumerate(results):
+                for number, result in enumerate(found):
+                    i, step = mine[number % len(mine)]
+                    inputs_of_all = [
+                        input_of(rank, step.shape, step.dtype, 100 * turn + i)
+                        for rank in step.group.ranks
+                    ]
+                    wanted = step.wanted(inputs_of_all, step.group.rank())
+                    self.expect(result, wanted, step.dtype)
+
+    def check_one_function_twice_in_a_program(self) -> None:
+        """The calls of a jit function that is used twice are one piece of code for XLA."""
+        average = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+        both = jax.jit(lambda a, b: (average(a), average(b)))
+        for _ in range(20):
+            first, second = both(jnp.full(5000, 1.0), jnp.full(5000, 10.0))
+            assert (first == self.size).all() and (second == 10 * self.size).all()
+
+    def check_programs_that_run_at_the_same_time(self) -> None:
+        average = jax.jit(hvd.allreduce)
+        results = [average(jnp.full(50_000, float(i + self.rank))) for i in range(40)]
+        eager = hvd.allreduce(jnp.float32(self.rank))  # after the calls of the programs
+        mean = (self.size - 1) / 2
+        for i, result in enumerate(results):
+            assert (result == i + mean).all()
+        assert eager == mean
+
+    def weights(self, rank: int, rows: int) -> Array:
+        return np.arange(rows) * (rank + 1.0)
+
+    def check_gradients(self) -> None:
+        """The gradient of the sum of weights · result, by the rules that all frontends share."""
+        size, rank, rows = self.size, self.rank, 2 * self.size
+        of_all = [self.weights(r, rows) for r in range(size)]
+        mean, total = np.mean(of_all, 0), np.sum(of_all, 0)
+        part = slice(2 * rank, 2 * rank + 2)
+        scattered = np.concatenate([self.weights(r, 2) for r in range(size)])
+        gathered = np.mean([self.weights(r, size * rows) for r in range(size)], 0)
+        cases: list[tuple[Run, int, Array]] = [
+            (hvd.allreduce, rows, mean),
+            (lambda x: hvd.allreduce(x, op=hvd.Sum), rows, total),
+            (lambda x: hvd.allreduce(x, prescale_factor=0.5, postscale_factor=4.0), rows, 2 * mean),
+            (lambda x: hvd.broadcast(x, 0), rows, mean if rank == 0 else 0 * mean),
+            (hvd.reducescatter, 2, scattered),
+            (lambda x: hvd.reducescatter(x, op=hvd.Sum), 2, scattered * size),
+            (hvd.allgather, size * rows, gathered[rows * rank : rows * (rank + 1)]),
+            (hvd.alltoall, rows, np.concatenate([array[part] for array in of_all])),
+        ]
+        for call, count, wanted in cases:
+            weights = self.weights(rank, count)
+
+            def loss(x: jax.Array, call: Run = call, weights: Array = weights) -> jax.Array:
+                return (call(x) * weights).sum()
+
+            for transform in (
+                jax.grad(loss),
+                jax.jit(jax.grad(loss)),
+                jax.jit(jax.grad(jax.checkpoint(loss))),
+            ):
+                found = transform(jnp.ones(rows))
+                np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+    def check_gradient_of_one_array_of_a_batch(self) -> None:
+        def loss(x: jax.Array) -> jax.Array:
+            tree = {"x": x, "constant": jnp.ones(3), "number": jnp.arange(2)}
+            return (hvd.allreduce(tree, op=hvd.Sum)["x"] * (self.rank + 1)).sum()
+
+        for transform in (jax.grad(loss), jax.jit(jax.grad(loss))):
+            found = transform(jnp.ones(2))
+            assert (found == self.size * (self.size + 1) / 2).all(), found
+
+    def check_forward_derivatives(self) -> None:
+        tangent = jnp.arange(6.0) * (self.rank + 1)
+        for call in (hvd.allreduce, hvd.allgather, lambda x: hvd.broadcast(x, 0)):
+            value, moved = jax.jit(lambda x, t, call=call: jax.jvp(call, (x,), (t,)))(
+                jnp.ones(6), tangent
+            )
+            assert (value == 1).all()
+            assert jnp.array_equal(moved, call(tangent))
+
+    def check_gradient_through_a_loop(self) -> None:
+        def loss(x: jax.Array) -> jax.Array:
+            halved = jax.lax.scan(lambda c, _: (hvd.allreduce(c) / 2, None), x, None, length=3)[0]
+            return (halved * (self.rank + 1)).sum()
+
+        found = jax.jit(jax.grad(loss))(jnp.ones(4))
+        np.testing.assert_allclose(found, np.full(4, (self.size + 1) / 2 / 8), rtol=1e-12)
+
+    def check_a_pytree_is_one_batch(self) -> None:
+        tree = {"w": jnp.full((3, 2), 1.0 * self.rank), "b": [jnp.full(4, self.rank, jnp.int32), 3]}
+        for call in (hvd.allreduce, jax.jit(hvd.allreduce)):
+            mean = call(tree, op=hvd.Max) if call is hvd.allreduce else call(tree)
+            assert jax.tree.structure(mean) == jax.tree.structure(tree)
+            assert mean["b"][0].dtype == jnp.int32 and mean["b"][1] == 3
+        assert hvd.allreduce({}) == {}
+
+    def check_compression(self) -> None:
+        values = jnp.full(5, 1.0 + self.rank)
+        for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+            found = jax.jit(lambda x, c=compression: hvd.allreduce(x, compression=c))(values)
+            assert found.dtype == values.dtype
+            assert (found == (self.size + 1) / 2).all()
+
+    def check_donated_arguments(self) -> None:
+        step = jax.jit(lambda x: hvd.allreduce(x) + 1, donate_argnums=0)
+        x = jnp.zeros(1000)
+        for _ in range(10):
+            x = step(x)
+        assert (x == 10).all()
+
+    def check_errors_of_compiled_calls(self) -> None:
+        """All ranks get the error, and later calls work."""
+        if self.size == 1:
+            return
+        reduce, gather = jax.jit(hvd.allreduce), jax.jit(hvd.allgather)
+        for call, text in ((reduce, "the shape differs"), (gather, "must send equally many rows")):
+            try:
+                jax.block_until_ready(call(jnp.ones(3 + self.rank)))
+            except jax.errors.JaxRuntimeError as error:
+                assert "ABORTED: CallError: " in str(error) and text in str(error), str(error)
+            else:
+                raise AssertionError("no error")
+            assert (reduce(jnp.ones(3)) == 1).all()
+
+    def check_programs_of_an_earlier_job(self) -> None:
+        double = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+        assert (double(jnp.ones(2)) == self.size).all()
+        hvd.shutdown()
+        self.init()
+        try:
+            jax.block_until_ready(double(jnp.ones(2)))
+        except jax.errors.JaxRuntimeError as error:
+            assert "call jax.clear_caches() after init()" in str(error)
+        else:
+            raise AssertionError("no error")
+        jax.clear_caches()
+        assert (double(jnp.ones(2)) == self.size).all()

@@ -1,0 +1,63 @@
+"""The errors of the JAX frontend: calls, each with the whole text of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import farandole.jax as hvd
+from farandole import core
+
+
+def cases() -> Iterator[tuple[Callable[[], object], str]]:
+    yield from _arrays()
+    yield from _traced_calls()
+    yield (
+        lambda: hvd.DistributedOptimizer(3),
+        "optimizer must be an optax.GradientTransformation, such as optax.sgd(0.1); got a int",
+    )
+
+
+def _arrays() -> Iterator[tuple[Callable[[], object], str]]:
+    known = ", ".join(core.dtypes)
+    yield lambda: hvd.allreduce("a"), "a jax.Array is needed, not a str"
+    yield (
+        lambda: hvd.allreduce(np.ones(2, complex)),
+        f"complex128 cannot be reduced or sent; these can: {known}",
+    )
+    elsewhere = mock.Mock(spec=jax.Array, dtype=np.dtype("float32"), shape=(2,))
+    elsewhere.devices = lambda: [mock.Mock(platform="tpu")]
+    yield (
+        lambda: hvd.allreduce(elsewhere),
+        "the array is on tpu, but calls need arrays on the CPU: set JAX_PLATFORMS=cpu",
+    )
+
+
+def _traced_calls() -> Iterator[tuple[Callable[[], object], str]]:
+    yield (
+        lambda: jax.jit(hvd.broadcast, static_argnums=1)(jnp.ones(2, "complex64"), 0),
+        f"complex64 cannot be reduced or sent; these can: {', '.join(core.dtypes)}",
+    )
+    yield (
+        lambda: jax.jit(hvd.allgather)(1.0),
+        "allgather needs an array with at least one dimension; this one has none",
+    )
+    yield (
+        lambda: jax.jit(hvd.alltoall)(jnp.ones(3)),
+        "inside jit, the first dimension of an alltoall must be a multiple of the number of "
+        "members, 2; it is 3",
+    )
+    yield (
+        lambda: jax.jit(lambda x: hvd.alltoall(x, [1, 1]))(jnp.ones(2)),
+        "alltoall with splits cannot be used inside jit or another transformation, because the "
+        "shape of its result depends on the other ranks: leave out splits, and give all members "
+        "the same number of rows",
+    )
+    yield (
+        lambda: jax.grad(lambda x: hvd.allreduce(x, op=hvd.Max))(1.0),
+        "allreduce with op Max has no gradient; Sum and Average have one",
+    )

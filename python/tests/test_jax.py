@@ -1,0 +1,47 @@
+"""The JAX frontend in jobs of one to four workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from job import run_checks
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_jax(size: int) -> None:
+    run_checks(
+        size,
+        "jax_frontend:JaxConformance",
+        "jax_compiled:JaxCompiledChecks",
+        "jax_training:JaxTrainingChecks",
+    )
+
+
+def test_compiled_calls_with_one_core_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE_CORE", "1")
+    run_checks(3, "jax_compiled:JaxCompiledChecks")
+
+
+def test_a_missing_jax() -> None:
+    program = "import sys; sys.modules['jax'] = None; import farandole.jax"
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert result.stderr.splitlines()[-1] == (
+        "ImportError: farandole.jax needs JAX, which is not installed here: run `pip install jax`"
+    )
+
+
+def test_a_jax_that_is_too_old() -> None:
+    program = "import jax; jax.version.__version_info__ = (0, 5, 3); import farandole.jax"
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert "farandole.jax needs JAX 0.6.2 or newer" in result.stderr.splitlines()[-1]
