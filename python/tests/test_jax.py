@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from job import run_checks
+from job import run, run_checks
+
+PAGE = Path(__file__).parents[2] / "docs/jax.md"
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +31,18 @@ def test_jax(size: int) -> None:
 def test_compiled_calls_with_one_core_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE_CORE", "1")
     run_checks(3, "jax_compiled:JaxCompiledChecks")
+
+
+def test_the_programs_of_the_page(tmp_path: Path) -> None:
+    programs = re.findall(r"^```python\n(.+?)^```", PAGE.read_text(), re.M | re.S)
+    assert len(programs) > 1
+    for number, program in enumerate(programs):
+        file = tmp_path / f"program_{number}.py"
+        file.write_text(program)
+        job = run(2, sys.executable, file)
+        assert job.code == 0, job.text
+        for line in re.findall(r"# prints (.+)$", program, re.M):
+            assert f"[0] {line}\n" in job.text, job.text
 
 
 def test_a_missing_jax() -> None:

@@ -45,6 +45,13 @@ def test_fashion_mnist_with_four_workers() -> None:
     check_end(job.text, 4)
 
 
+def test_fashion_mnist_with_jax() -> None:
+    program = EXAMPLES.parent / "jax/fashion_mnist.py"
+    job = run(2, sys.executable, program, *ARGUMENTS, environment={"JAX_PLATFORMS": "cpu"})
+    assert job.code == 0, job.text
+    check_end(job.text, 2)
+
+
 def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
     """A training that was ended and resumed has the same bits as one that was never ended."""
 
