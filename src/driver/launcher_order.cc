@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/format.h"
-
 namespace farandole {
 namespace {
 
@@ -82,10 +80,6 @@ std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> by
   if (!reader.ok() || !reader.at_end() || order.program.empty() || order.node >= order.nodes)
     return std::nullopt;
   return order;
-}
-
-std::string greeting(std::string_view version) {
-  return format_text("farandole agent {}", version);
 }
 
 }  // namespace farandole
