@@ -21,7 +21,7 @@ TEST(OwnHost, ItsNamesAndAddressesMeanThisHost) {
 }
 
 TEST(OwnHost, OtherHostsAreNot) {
-  for (const char* other : {"192.0.2.1", "2001:db8::1", "other-host.example", "localhost.other"})
+  for (const char* other : {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
     EXPECT_FALSE(is_own_host({.name = other, .user = ""})) << other;
 }
 

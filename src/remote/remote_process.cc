@@ -1,6 +1,7 @@
 #include "remote/remote_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,7 +93,10 @@ void RemoteProcess::signal(int number) const {
 }
 
 Status RemoteProcess::send_secret(const JobSecret& secret) const {
-  return secret.write_to(input_.get());
+  const Status sent = secret.write_to(input_.get());
+  pollfd entry{input_.get(), POLLOUT, 0};
+  const bool nobody_reads = ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLERR) != 0;
+  return nobody_reads ? Status() : sent;
 }
 
 Status RemoteProcess::send(std::string_view bytes) {

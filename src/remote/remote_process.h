@@ -68,7 +68,8 @@ class RemoteProcess {
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
 
-  // Errors: kStop. Call it before send().
+  // Call it before send(). If nobody reads the input any more, the end of the process will say why.
+  // Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
   // What does not fit in the pipe follows when the poller reports `input` and input_writable() is
   // called. Does nothing if the input is closed. Errors: kStop if the input cannot be watched.
