@@ -59,6 +59,12 @@ ProcessEnd wait_for(pid_t program) {
   }
 }
 
+// A launcher waits for those of the other hosts, until it gets a signal or the driver is gone.
+int wait_for_others() {
+  char byte = 0;
+  return ::read(STDIN_FILENO, &byte, 1) == 1 ? 128 + byte : 1;
+}
+
 int launch(const LauncherSession& session, const CallerDescriptors& caller) {
   const LauncherOrder& order = session.order();
   const auto options = session.node_options();
@@ -66,8 +72,8 @@ int launch(const LauncherSession& session, const CallerDescriptors& caller) {
   const bool is_first = order.node == 0;
   if (is_first) write_text(STDOUT_FILENO, "listens 127.0.0.1:4000 nonsense [::1]:4000\n");
   if (const char* code = std::getenv("AGENT_FAILS_WITH")) return std::atoi(code);
-  if (is_first && std::getenv("AGENT_NEVER_BEGINS") == nullptr)
-    write_text(STDOUT_FILENO, "begins\n");
+  if (std::getenv("AGENT_WAITS_FOR_OTHERS") != nullptr) return wait_for_others();
+  if (is_first) write_text(STDOUT_FILENO, "begins\n");
   const ProcessEnd end = wait_for(start_program(order, caller));
   if (caller.report >= 0)
     write_text(caller.report, "ended " + std::to_string(order.node) + " code " +

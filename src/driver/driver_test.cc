@@ -79,6 +79,11 @@ class DriverTest : public ::testing::Test {
     return end();
   }
 
+  // Runs a job that never begins, because a host is missing.
+  EndedJob run_without_all_hosts() {
+    return run("echo never", [] { ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1); });
+  }
+
   void wait_for_output(const std::string& text) const {
     while (text_of(STDOUT_FILENO).find(text) == std::string::npos)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -122,6 +127,7 @@ TEST_F(DriverTest, OtherHostsGetTheVariables) {
 
 TEST_F(DriverTest, TooManyVariablesAreAnError) {
   const EndedJob job = run("echo never", [] {
+    ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1);
     for (int i = 0; i < 10; ++i)
       ::setenv(("FARANDOLE_TEST_" + std::to_string(i)).c_str(), std::string(100'000, 'x').c_str(),
                1);
@@ -142,7 +148,7 @@ TEST_F(DriverTest, AllHostsThatCannotBeReachedAreNamed) {
   plan_.hosts = {{.name = "jay", .user = ""}, {.name = "owl", .user = ""}};
   ssh_.fail("jay", "ssh: Could not resolve hostname jay");
   ssh_.fail("owl", "ssh: connect to host owl port 22: Connection refused");
-  const EndedJob job = run("echo never");
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.output, "");
   EXPECT_THAT(job.errors,
@@ -154,7 +160,7 @@ TEST_F(DriverTest, AllHostsThatCannotBeReachedAreNamed) {
 
 TEST_F(DriverTest, AHostThatEndsWithoutAMessageIsNamed) {
   ssh_.answer("owl", "exit 255");
-  const EndedJob job = run("echo never");
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.output, "");
   EXPECT_EQ(job.errors,
@@ -164,7 +170,7 @@ TEST_F(DriverTest, AHostThatEndsWithoutAMessageIsNamed) {
 
 TEST_F(DriverTest, AnotherVersionIsRejected) {
   ssh_.answer("owl", "echo farandole agent 0.0.1; echo old >&2; exec cat >&2");
-  const EndedJob job = run("echo never");
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors,
               HasSubstr("cannot start the job on owl: its version is \"0.0.1\", but here it is "
@@ -174,7 +180,7 @@ TEST_F(DriverTest, AnotherVersionIsRejected) {
 TEST_F(DriverTest, ASilentHostIsGivenUp) {
   plan_.start_timeout = std::chrono::seconds(1);
   ssh_.answer("owl", "echo 'a question?'; exec sleep 1000");
-  const EndedJob job = run("echo never");
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.errors,
             "farandole: cannot start the job on owl: a question?; there is no answer after 1 s "
@@ -184,7 +190,7 @@ TEST_F(DriverTest, ASilentHostIsGivenUp) {
 TEST_F(DriverTest, AProgramThatIsMissingOnThisHostIsNamed) {
   plan_.program = "/does/not/exist";
   ssh_.answer("owl", "exit 127");
-  const EndedJob job = run("echo never");
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors, HasSubstr("cannot start the job on localhost: "));
   EXPECT_THAT(job.errors, HasSubstr("/does/not/exist"));
@@ -200,7 +206,7 @@ TEST_F(DriverTest, AMissingWorkingDirectoryIsNamed) {
 
 TEST_F(DriverTest, ALauncherThatEndsBeforeTheJobBeginsIsNamed) {
   ssh_.answer("owl", "export AGENT_FAILS_WITH=5");
-  const EndedJob job = run("sleep 1000", [] { ::setenv("AGENT_NEVER_BEGINS", "1", 1); });
+  const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 5);
   EXPECT_THAT(job.errors,
               HasSubstr("cannot start the job on owl: the launcher has exited with code 5\n"));
@@ -262,7 +268,10 @@ TEST_F(DriverTest, SignalsOfUsersAreOnlyPassedOn) {
 TEST_F(DriverTest, ASignalBeforeTheJobHasBegunEndsIt) {
   ssh_.answer("owl", "touch connected; exec sleep 1000");
   const std::string connected = ssh_.folder() + "/connected";
-  start("echo never", [this] { std::filesystem::current_path(ssh_.folder()); });
+  start("echo never", [this] {
+    ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1);
+    std::filesystem::current_path(ssh_.folder());
+  });
   while (!std::filesystem::exists(connected))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   interrupt(SIGTERM);
