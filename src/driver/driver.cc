@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/descriptor_limit.h"
 #include "base/format.h"
 #include "base/poller.h"
 #include "base/process_end.h"
@@ -111,6 +112,18 @@ int exit_code_of(const HostProcess& process) {
   const auto& end = process.remote.end();
   const bool is_known = end && (process.remote.is_own_host() || !is_lost(process));
   return is_known ? end->exit_code() : 1;
+}
+
+struct Pipe {
+  Descriptor reading;
+  Descriptor writing;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return Status::stop(format_text("pipe2: {} ({})", std::strerror(errno), descriptor_advice()));
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 class Driver {
@@ -344,22 +357,17 @@ std::optional<RelayedParts> Driver::relayed_parts() const {
 // The launcher sends nothing between its greeting and the order.
 Status Driver::begin_relay(std::size_t index) {
   HostProcess& process = processes_[index];
-  std::array<int, 2> input{};
-  if (::pipe2(input.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
-  Descriptor source(input[0]);
-  RemoteProcess::Input to_launcher = process.remote.replace_input(Descriptor(input[1]));
-  std::array<int, 2> output{};
-  if (::pipe2(output.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
-  Descriptor from_launcher = output_.replace_stream(2 * index, Descriptor(output[0]));
+  FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
+  FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
+  RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
+  Descriptor from_launcher = output_.replace_stream(2 * index, std::move(output.reading));
   FARANDOLE_TRY_ASSIGN(
       std::vector<RelayStream> streams,
       streams_of_host(plan_.caller, process.first_rank, process.remote.host().slots,
                       [this, index](std::string_view bytes) { take_report(index, bytes); }));
   if (!plan_.output_folder.empty()) add_copies(index, streams);
-  streams.push_back({.id = kInputStream, .source = std::move(source)});
-  streams.push_back({.id = kOutputStream, .sink = Descriptor(output[1])});
+  streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
+  streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
   FARANDOLE_TRY_ASSIGN(Relay relay,
                        Relay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
                                      std::move(streams), to_launcher.unsent));

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 
 #include "base/descriptor.h"
 #include "base/sibling_program.h"
+#include "driver/relayed_launcher.h"
 #include "remote/ssh_in_test.h"
 
 namespace farandole {
@@ -309,6 +312,24 @@ TEST_F(DriverTest, AFolderThatCannotBeMadeIsAnError) {
   const EndedJob job = run("echo never");
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors, AllOf(StartsWith("farandole: "), HasSubstr("/dev/null/ranks")));
+}
+
+TEST_F(DriverTest, ALauncherWithoutDescriptorsSaysSo) {
+  driver_ = ::fork();
+  if (driver_ == 0) {
+    const Descriptor file(::open(file_of(STDERR_FILENO).c_str(), O_WRONLY | O_CREAT, 0600));
+    ::dup2(file.get(), STDERR_FILENO);
+    const Descriptor lowest_free(::dup(STDERR_FILENO));
+    const auto count = static_cast<rlim_t>(lowest_free.get());
+    const rlimit limit{count, count};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const int code = run_relayed_launcher({}, 1, [](const CallerDescriptors&) { return 0; });
+    ::close(STDIN_FILENO);  // the counts of the coverage need a descriptor
+    ::_exit(code);
+  }
+  const EndedJob launcher = end();
+  EXPECT_EQ(launcher.code, 1);
+  EXPECT_THAT(launcher.errors, StartsWith("farandole: pipe2: Too many open files ("));
 }
 
 // The ends of pipes or sockets: `ours` stay here, and `theirs` are for the driver.

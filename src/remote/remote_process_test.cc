@@ -1,5 +1,6 @@
 #include "remote/remote_process.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -254,6 +255,15 @@ TEST_F(RemoteProcessTest, WithoutADescriptorNothingStarts) {
   }
   EXPECT_EQ(started.code(), StatusCode::kStop);
   EXPECT_THAT(started.message(), StartsWith("pipe2: Too many open files"));
+}
+
+TEST_F(RemoteProcessTest, AProcessThatCannotBeWatchedIsKilled) {
+  const Descriptor null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ::dup2(null_device.get(), poller_.descriptor());  // now it cannot watch anything
+  const Status started = try_start("owl", "sleep 1000");
+  EXPECT_EQ(started.code(), StatusCode::kStop);
+  EXPECT_THAT(started.message(), StartsWith("it cannot be watched; the limit is in "));
+  EXPECT_FALSE(process_->is_running());
 }
 
 TEST_F(RemoteProcessTest, AProcessThatStillRunsIsKilledAtTheEnd) {
