@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -61,6 +62,7 @@ class DriverTest : public ::testing::Test {
     plan_.order.program = {"sh", "-c", script};
     driver_ = ::fork();
     if (driver_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the test hangs and is killed
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
       const Descriptor file(::open(file_of(stream).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
       ::dup2(file.get(), stream);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,12 +98,15 @@ TEST_F(ExaminationTest, HostsThatCannotBeReachedHaveTheReason) {
 }
 
 TEST_F(ExaminationTest, ASilentHostIsGivenUp) {
-  ssh_.answer(kOwl, "echo 'a question?'; exec sleep 1000");
+  const std::string was_ended = ssh_.folder() + "/was_ended";
+  ssh_.answer(kOwl, "trap 'touch " + was_ended + "; exit 0' TERM\n" +
+                        "echo 'a question?'; while :; do sleep 0.01; done");
   ExaminationPlan plan = plan_for({kHere, kOwl});
   plan.start_timeout = std::chrono::seconds(2);
   const HostReport owl = report_of_owl(plan);
   EXPECT_EQ(owl.start_error, "a question?; there is no answer after 2 s (FARANDOLE_START_TIMEOUT)");
   EXPECT_EQ(owl.start_advice, "try `ssh -- 198.51.100.1 true`");
+  EXPECT_TRUE(std::filesystem::exists(was_ended));
 }
 
 TEST_F(ExaminationTest, AVersionWithoutProbesIsNamed) {
