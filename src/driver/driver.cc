@@ -1,6 +1,5 @@
 #include "driver/driver.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -21,7 +20,6 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
-#include "base/descriptor_limit.h"
 #include "base/format.h"
 #include "base/poller.h"
 #include "base/process_end.h"
@@ -40,6 +38,7 @@
 #include "output/line_splitter.h"
 #include "output/rank_files.h"
 #include "output/worker_stream.h"
+#include "remote/pipe.h"
 #include "remote/remote_process.h"
 #include "workers/worker_process.h"
 
@@ -112,18 +111,6 @@ int exit_code_of(const HostProcess& process) {
   const auto& end = process.remote.end();
   const bool is_known = end && (process.remote.is_own_host() || !is_lost(process));
   return is_known ? end->exit_code() : 1;
-}
-
-struct Pipe {
-  Descriptor reading;
-  Descriptor writing;
-};
-
-Result<Pipe> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {} ({})", std::strerror(errno), descriptor_advice()));
-  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 class Driver {

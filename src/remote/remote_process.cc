@@ -7,15 +7,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "base/descriptor_limit.h"
 #include "base/format.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "remote/own_host.h"
 #include "remote/passed_environment.h"
+#include "remote/pipe.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -52,17 +51,13 @@ Status RemoteProcess::start(const Program& program, int standard_output, int sta
                             const OriginalState& state) {
   greeting_ = program.greeting;
   command_ = is_own_host_ ? program.words : ssh_command(host_, program.ssh, program.words);
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {} ({})", std::strerror(errno), descriptor_advice()));
-  const Descriptor theirs(pipe[0]);
-  input_ = Descriptor(pipe[1]);
-  ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);
+  FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
+  (void)replace_input(std::move(pipe.writing));
   FARANDOLE_TRY_ASSIGN(started_,
                        start_worker({.command = command_,
                                      .environment = merge_environment({inherited_environment()}),
                                      .inherited = {},
-                                     .standard_input = theirs.get(),
+                                     .standard_input = pipe.reading.get(),
                                      .standard_output = standard_output,
                                      .standard_error = standard_error,
                                      .state = state}));
