@@ -17,6 +17,7 @@
 #include "output/colors.h"
 #include "probe/hosts_report.h"
 #include "probe/verdict.h"
+#include "remote/own_host.h"
 
 namespace farandole {
 namespace {
@@ -118,6 +119,7 @@ Result<ExaminationPlan> DoctorHosts::plan() const {
   ExaminationPlan plan;
   FARANDOLE_TRY_ASSIGN(plan.hosts, hosts_.listed());
   FARANDOLE_TRY_ASSIGN(plan.ssh, hosts_.ssh());
+  plan.program = path_on_hosts();
   Knobs knobs;
   FARANDOLE_TRY(read_knobs(knobs, [](const char* name) { return std::getenv(name); }));
   if (interfaces_) plan.settings.push_back(format_text("{}={}", kInterfaces, *interfaces_));

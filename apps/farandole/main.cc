@@ -28,6 +28,7 @@
 #include "nodes/secret_file.h"
 #include "output/colors.h"
 #include "probe/prober.h"
+#include "remote/own_host.h"
 #include "run_options.h"
 #include "status.h"
 #include "workers/python_choice.h"
@@ -109,6 +110,7 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     auto plan = options.plan(after_dashes);
     if (!plan.ok()) return reject_run(plan.status().message());
     if (options.only_lists_hosts()) return list_hosts(*plan);
+    plan->program = farandole::path_on_hosts();
     plan->version = FARANDOLE_VERSION;
     const auto& first = plan->hosts.front();
     if (plan->hosts.size() > 1 || !farandole::is_own_host(first))

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/host_list.h"
-#include "driver/ssh_command.h"
+#include "remote/host_list.h"
+#include "remote/ssh_command.h"
 #include "farandole/status.h"
 #include "host_flags.h"
 #include "nodes/node_options.h"

@@ -14,11 +14,11 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "base/whole_number.h"
-#include "driver/working_folder.h"
 #include "foreign_flags.h"
 #include "launcher/signal_setup.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
+#include "remote/working_folder.h"
 #include "workers/core_binding.h"
 #include "workers/worker_environment.h"
 

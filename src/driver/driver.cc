@@ -1,9 +1,7 @@
 #include "driver/driver.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +11,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -25,36 +23,28 @@
 #include "base/format.h"
 #include "base/poller.h"
 #include "base/process_end.h"
-#include "base/sibling_program.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "driver/caller_streams.h"
-#include "driver/passed_environment.h"
 #include "driver/relay.h"
 #include "launcher/caller_report.h"
 #include "launcher/driver_lines.h"
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
 #include "launcher/supervision.h"
-#include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
 #include "output/line_splitter.h"
 #include "output/rank_files.h"
 #include "output/worker_stream.h"
-#include "workers/worker_environment.h"
+#include "remote/pipe.h"
+#include "remote/remote_process.h"
 #include "workers/worker_process.h"
 
 namespace farandole {
 namespace {
 
-// What fits in a pipe of the usual size, beside the secret and the signals. A user may have only
-// few larger pipes (/proc/sys/fs/pipe-user-pages-soft).
-constexpr std::size_t kUsualOrderBytes = 60'000;
-constexpr int kLargePipeBytes = 1 << 20;
-static_assert(kOrderBytesMax + 4096 < kLargePipeBytes, "an order and all signals fit in the pipe");
-constexpr std::size_t kErrorLinesMax = 20;
 // The launchers on the hosts have cut the lines of the workers.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
 // After a host could not be started, the others have this time to show that they cannot, either.
@@ -72,6 +62,7 @@ enum class Source : std::uint64_t {
   kReport,
   kWritable,
   kProcess,
+  kInput,
   kStream,
   kRelay
 };
@@ -85,16 +76,15 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 struct HostProcess {
   enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
 
-  HostEntry host;
-  bool is_own_host = false;
-  std::vector<std::string> command{};
+  HostProcess(const HostEntry& host, Poller& poller, std::size_t index, int first)
+      : remote(host, poller, {tag(Source::kProcess, index), tag(Source::kInput, index)}),
+        first_rank(first) {}
+
+  const std::string& name() const { return remote.host().name; }
+
+  RemoteProcess remote;
   State state = State::kWaiting;
-  StartedWorker started{};
   TimePoint answer_by{};
-  Descriptor input{};                       // to the standard input of the process
-  std::array<bool, 2> stream_is_greeted{};  // its standard output and error
-  std::vector<std::string> errors{};        // what they have shown before
-  std::optional<ProcessEnd> end{};
   bool had_order = false;
   bool has_failed = false;     // it could not be started
   bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
@@ -105,20 +95,22 @@ struct HostProcess {
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
 bool is_lost(const HostProcess& process) {
-  const bool is_ssh_error = !process.is_own_host && process.end && process.end->code == kSshError &&
-                            !process.has_said_code;
-  return process.end && (process.end->signal != 0 || is_ssh_error);
+  const auto& end = process.remote.end();
+  const bool is_ssh_error =
+      end && !process.remote.is_own_host() && end->code == kSshError && !process.has_said_code;
+  return end && (end->signal != 0 || is_ssh_error);
 }
 
 std::string how_it_ended(const HostProcess& process) {
-  if (!process.is_own_host && is_lost(process)) return "the connection has ended";
-  return format_text("the launcher {} {}", process.end->signal != 0 ? "was" : "has",
-                     describe(*process.end));
+  if (!process.remote.is_own_host() && is_lost(process)) return "the connection has ended";
+  const ProcessEnd& end = *process.remote.end();
+  return format_text("the launcher {} {}", end.signal != 0 ? "was" : "has", describe(end));
 }
 
 int exit_code_of(const HostProcess& process) {
-  const bool is_known = process.end && (process.is_own_host || !is_lost(process));
-  return is_known ? process.end->exit_code() : 1;
+  const auto& end = process.remote.end();
+  const bool is_known = end && (process.remote.is_own_host() || !is_lost(process));
+  return is_known ? end->exit_code() : 1;
 }
 
 class Driver {
@@ -140,8 +132,7 @@ class Driver {
         files_(std::move(files)) {
     int first_rank = 0;
     for (const HostEntry& host : plan.hosts) {
-      processes_.push_back(
-          {.host = host, .is_own_host = is_own_host(host), .first_rank = first_rank});
+      processes_.emplace_back(host, poller_, processes_.size(), first_rank);
       first_rank += host.slots;
     }
   }
@@ -152,7 +143,6 @@ class Driver {
   void start_more();
   Status start(std::size_t index);
   bool take_line(std::size_t index, std::size_t stream, const std::string& line);
-  void take_early_line(std::size_t index, std::size_t stream, const std::string& line);
   void greeted(std::size_t index);
   void set_addresses(const std::string& line);
   void give_orders();
@@ -186,7 +176,7 @@ class Driver {
   JobOutput output_;
   CallerReport report_;
   RankFiles files_;
-  std::vector<HostProcess> processes_;
+  std::deque<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
   bool job_has_begun_ = false;          // all launchers have joined node 0
@@ -239,44 +229,34 @@ void Driver::start_more() {
 
 Status Driver::start(std::size_t index) {
   HostProcess& process = processes_[index];
-  const std::vector<std::string> words{path_on_hosts(), "agent"};
-  process.command = process.is_own_host ? words : ssh_command(process.host, plan_.ssh, words);
+  const RemoteProcess::Program agent{
+      .words = {plan_.program, "agent"}, .greeting = std::string(kAgentGreeting), .ssh = plan_.ssh};
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
-  const Descriptor input(pipe[0]);
-  process.input = Descriptor(pipe[1]);
-  ::fcntl(process.input.get(), F_SETFL, O_NONBLOCK);
-  FARANDOLE_TRY_ASSIGN(process.started,
-                       start_worker({.command = process.command,
-                                     .environment = merge_environment({inherited_environment()}),
-                                     .inherited = {},
-                                     .standard_input = input.get(),
-                                     .standard_output = ends.standard_output.get(),
-                                     .standard_error = ends.standard_error.get(),
-                                     .state = state_}));
+  FARANDOLE_TRY(
+      process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(), state_));
   process.state = HostProcess::State::kConnecting;
   process.answer_by = now() + plan_.start_timeout;
-  if (poller_.add(process.started.pidfd.get(), Poller::Interest::kReading,
-                  tag(Source::kProcess, index)))
-    return {};
-  ::kill(-process.started.pid, SIGKILL);
-  ::waitpid(process.started.pid, nullptr, 0);
-  process.started.pid = 0;
-  process.state = HostProcess::State::kEnded;
-  return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
+  return {};
 }
 
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
   // After a failed start, we end the other launchers. What they say about that is no news.
   if (inputs_closed_ && start_exit_code_ != 0) return true;
-  if (!processes_[index].stream_is_greeted.at(stream)) {
-    take_early_line(index, stream, line);
-    return true;
+  HostProcess& process = processes_[index];
+  if (process.has_failed) return true;
+  switch (process.remote.take_line(stream, line)) {
+    case RemoteProcess::Line::kBeforeGreeting:
+      if (process.remote.has_greeted() && !line.empty())
+        output_.notice(process.name() + ": " + escape_controls(line));
+      return true;
+    case RemoteProcess::Line::kGreeting:
+      if (stream == 0) greeted(index);
+      return true;
+    case RemoteProcess::Line::kOfProgram:
+      break;
   }
   if (stream == 0 && line == kExitCodeIs255) {
-    processes_[index].has_said_code = true;
+    process.has_said_code = true;
     return true;
   }
   if (index != 0 || stream != 0 || job_has_begun_) return false;
@@ -290,30 +270,18 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
   return true;
 }
 
-// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
-// files.
-void Driver::take_early_line(std::size_t index, std::size_t stream, const std::string& line) {
-  HostProcess& process = processes_[index];
-  const std::string expected = greeting(plan_.version);
-  if (line.empty()) return;
-  if (line == expected) {
-    process.stream_is_greeted.at(stream) = true;
-    if (stream == 0) greeted(index);
-  } else if (stream == 0 && line.starts_with(greeting("")) && !process.has_failed) {
-    start_failed(index, format_text("its version is \"{}\", but here it is \"{}\"; install the "
-                                    "same version on all hosts",
-                                    escape_controls(line), expected));
-  } else if (process.errors.size() < kErrorLinesMax) {
-    process.errors.push_back(escape_controls(line));
-    if (process.stream_is_greeted.front())
-      output_.notice(process.host.name + ": " + process.errors.back());
-  }
-}
-
 void Driver::greeted(std::size_t index) {
   HostProcess& process = processes_[index];
+  if (process.remote.version() != plan_.version)
+    return start_failed(
+        index, format_text("its version is \"{}\", but here it is \"{}\"; install the same version "
+                           "on all hosts",
+                           escape_controls(process.remote.version()), plan_.version));
+  if (const Status sent = process.remote.send_secret(secret_); !sent.ok())
+    return start_failed(index, sent.message());
   process.state = HostProcess::State::kGreeted;
-  for (const std::string& line : process.errors) output_.notice(process.host.name + ": " + line);
+  for (const std::string& line : process.remote.kept_lines())
+    output_.notice(process.name() + ": " + line);
   give_orders();
 }
 
@@ -339,16 +307,15 @@ void Driver::give_orders() {
 Status Driver::give_order(std::size_t index) {
   HostProcess& process = processes_[index];
   LauncherOrder order = plan_.order;
-  order.flags.insert(order.flags.end(), {"-n", std::to_string(process.host.slots)});
+  order.flags.insert(order.flags.end(), {"-n", std::to_string(process.remote.host().slots)});
   order.has_colors = wants_colors(STDOUT_FILENO) && wants_colors(STDERR_FILENO);
   if (const int columns = worker_window(STDERR_FILENO, 0).ws_col; columns > 0)
     order.columns = static_cast<std::uint32_t>(columns);
   order.nodes = static_cast<std::uint32_t>(processes_.size());
   order.node = static_cast<std::uint32_t>(index);
-  order.host = process.host.name;
-  order.first_host = processes_.front().host.name;
-  if (!process.is_own_host)
-    order.environment = passed_environment(merge_environment({inherited_environment()}));
+  order.host = process.name();
+  order.first_host = processes_.front().name();
+  order.environment = process.remote.variables();
   if (index > 0) order.addresses = addresses_;
   order.relayed = relayed_parts();
   const Bytes bytes = encode(order);
@@ -357,13 +324,7 @@ Status Driver::give_order(std::size_t index) {
         format_text("the environment and the command together have {} bytes; at most {} are "
                     "possible",
                     bytes.size(), kOrderBytesMax));
-  if (bytes.size() > kUsualOrderBytes) ::fcntl(process.input.get(), F_SETPIPE_SZ, kLargePipeBytes);
-  if (::write(process.input.get(), bytes.data(), bytes.size()) !=
-      static_cast<ssize_t>(bytes.size()))
-    return Status::stop(
-        "its order does not fit in the pipe to its process; the limit is in "
-        "/proc/sys/fs/pipe-user-pages-soft");
-  FARANDOLE_TRY(secret_.write_to(process.input.get()));
+  FARANDOLE_TRY(process.remote.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   process.state = HostProcess::State::kOrdered;
   process.had_order = true;
   return order.relayed ? begin_relay(index) : Status();
@@ -383,25 +344,20 @@ std::optional<RelayedParts> Driver::relayed_parts() const {
 // The launcher sends nothing between its greeting and the order.
 Status Driver::begin_relay(std::size_t index) {
   HostProcess& process = processes_[index];
-  std::array<int, 2> input{};
-  if (::pipe2(input.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
-  Descriptor source(input[0]);
-  Descriptor to_launcher = std::exchange(process.input, Descriptor(input[1]));
-  ::fcntl(process.input.get(), F_SETFL, O_NONBLOCK);
-  std::array<int, 2> output{};
-  if (::pipe2(output.data(), O_CLOEXEC) != 0)
-    return Status::stop(format_text("pipe2: {}", std::strerror(errno)));
-  Descriptor from_launcher = output_.replace_stream(2 * index, Descriptor(output[0]));
+  FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
+  FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
+  RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
+  Descriptor from_launcher = output_.replace_stream(2 * index, std::move(output.reading));
   FARANDOLE_TRY_ASSIGN(
       std::vector<RelayStream> streams,
-      streams_of_host(plan_.caller, process.first_rank, process.host.slots,
+      streams_of_host(plan_.caller, process.first_rank, process.remote.host().slots,
                       [this, index](std::string_view bytes) { take_report(index, bytes); }));
   if (!plan_.output_folder.empty()) add_copies(index, streams);
-  streams.push_back({.id = kInputStream, .source = std::move(source)});
-  streams.push_back({.id = kOutputStream, .sink = Descriptor(output[1])});
-  FARANDOLE_TRY_ASSIGN(Relay relay, Relay::create(std::move(from_launcher), std::move(to_launcher),
-                                                  std::move(streams)));
+  streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
+  streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
+  FARANDOLE_TRY_ASSIGN(Relay relay,
+                       Relay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
+                                     std::move(streams), to_launcher.unsent));
   process.relay = std::make_unique<Relay>(std::move(relay));
   if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading,
                   tag(Source::kRelay, index)))
@@ -413,7 +369,7 @@ Status Driver::begin_relay(std::size_t index) {
 // Writes the copies of the output of a host's workers to the files of these ranks.
 void Driver::add_copies(std::size_t index, std::vector<RelayStream>& streams) {
   const HostProcess& process = processes_[index];
-  for (int worker = 0; worker < process.host.slots; ++worker) {
+  for (int worker = 0; worker < process.remote.host().slots; ++worker) {
     for (const std::uint32_t stream : {0U, 1U}) {
       const int rank = process.first_rank + worker;
       const auto write = [this, rank, stream](std::string_view bytes) {
@@ -429,7 +385,7 @@ void Driver::serve_relay(std::size_t index) {
   const bool was_ok = process.relay->failure().ok();
   process.relay->serve();
   if (was_ok && !process.relay->failure().ok())
-    output_.error(process.host.name + ": " + process.relay->failure().message());
+    output_.error(process.name() + ": " + process.relay->failure().message());
   if (!process.relay->has_written_everything()) return;
   poller_.remove(process.relay->descriptor());
   process_ended(index);
@@ -463,6 +419,8 @@ void Driver::serve(std::uint64_t ready) {
       return output_.sink_writable();
     case Source::kProcess:
       return process_ended(index);
+    case Source::kInput:
+      return processes_[index].remote.input_writable();
     case Source::kStream:
       return output_.stream_readable(index);
     case Source::kRelay:
@@ -516,37 +474,28 @@ void Driver::handle_signal(int signal) {
 void Driver::pass_on(int signal) {
   const char byte = static_cast<char>(signal);
   for (HostProcess& process : processes_) {
-    if (process.state != HostProcess::State::kOrdered || !process.input.valid()) continue;
-    (void)::write(process.input.get(), &byte, 1);
+    if (process.state != HostProcess::State::kOrdered) continue;
+    (void)process.remote.send({&byte, 1});      // a process that cannot be told ends with its input
     if (process.relay) process.relay->serve();  // we may be about to stop ourselves
   }
 }
 
 void Driver::process_ended(std::size_t index) {
   HostProcess& process = processes_[index];
-  if (process.end || !has_ended(process.started.pidfd)) return;
-  poller_.remove(process.started.pidfd.get());
+  if (!process.remote.has_ended()) return;
   if (process.relay) process.relay->peer_process_ended();
   // Otherwise serve_relay() continues when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
-  const auto end = reap(process.started.pid);
-  if (!end) return;
+  if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
-  process.input.reset();
-  process.end = end;
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
-    std::string why = join_text(process.errors, "; ");
-    if (why.empty())
-      why = format_text("`{}` {} {} without a message", process.command.front(),
-                        end->signal != 0 ? "was" : "has", describe(*end));
-    const std::string hint = hint_for_failed_start(process.command, end->code, process.errors);
-    if (!hint.empty()) why += "; " + hint;
-    start_failed(index, why);
-  } else if (!job_has_begun_ && end->failed() && !deadline_ && last_signal_ == 0) {
+    const std::string advice = process.remote.advice();
+    start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
+  } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
     // The launcher of node 0 may have just said that the job has begun.
     deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
   } else if (is_lost(process) && last_signal_ == 0 && !deadline_) {
-    output_.error(format_text("{}: {}", process.host.name, how_it_ended(process)));
+    output_.error(format_text("{}: {}", process.name(), how_it_ended(process)));
     // Usually the launchers end the job. But if only our network is broken, they notice nothing.
     deadline_ = now() + kLostTime;
   }
@@ -555,11 +504,11 @@ void Driver::process_ended(std::size_t index) {
 
 void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
   HostProcess& process = processes_[index];
-  output_.error(format_text("cannot start the job on {}: {}", process.host.name, why));
+  output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   process.has_failed = true;
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
   if (process.state == HostProcess::State::kWaiting) process.state = HostProcess::State::kEnded;
-  process.input.reset();
+  process.remote.close_input();
   if (!deadline_) deadline_ = now() + kOtherErrorsTime;
 }
 
@@ -567,7 +516,8 @@ void Driver::start_failed(std::size_t index, const std::string& why, int exit_co
 void Driver::early_ends_are_failures() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
-    if (!process.had_order || !process.end || !process.end->failed()) continue;
+    const auto& end = process.remote.end();
+    if (!process.had_order || !end || !end->failed()) continue;
     start_failed(index, how_it_ended(process), exit_code_of(process));
   }
 }
@@ -577,9 +527,9 @@ void Driver::early_ends_are_failures() {
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
   for (HostProcess& process : processes_)
-    if (!process.had_order || start_exit_code_ != 0) process.input.reset();
+    if (!process.had_order || start_exit_code_ != 0) process.remote.close_input();
   for (const HostProcess& process : processes_)
-    if (process.state == HostProcess::State::kConnecting) ::kill(-process.started.pid, SIGTERM);
+    if (process.state == HostProcess::State::kConnecting) process.remote.signal(SIGTERM);
   deadline_ = now() + time;
 }
 
@@ -588,11 +538,10 @@ void Driver::give_up_silent_hosts() {
   for (std::size_t index = 0; index < processes_.size() && !deadline_; ++index) {
     const HostProcess& process = processes_[index];
     if (process.state != HostProcess::State::kConnecting || now() < process.answer_by) continue;
-    std::string why = join_text(process.errors, "; ");
-    if (!why.empty()) why += "; ";
-    start_failed(index, why + format_text("there is no answer after {} s (--start-timeout)",
-                                          plan_.start_timeout.count()));
-    ::kill(-process.started.pid, SIGTERM);
+    start_failed(index, process.remote.why_silent(
+                            format_text("there is no answer after {} s (--start-timeout)",
+                                        plan_.start_timeout.count())));
+    process.remote.signal(SIGTERM);
   }
 }
 
@@ -621,7 +570,7 @@ void Driver::time_passed() {
   }
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
-    if (process.started.pid > 0 && !process.end) ::kill(-process.started.pid, SIGKILL);
+    process.remote.signal(SIGKILL);
     if (process.relay) process_ended(index);
   }
   deadline_ = now() + kEndTime;
@@ -634,9 +583,8 @@ std::ptrdiff_t Driver::connecting() const {
 
 bool Driver::all_ended() const {
   return next_ == processes_.size() &&
-         std::ranges::all_of(processes_, [](const HostProcess& process) {
-           return process.end.has_value() || process.started.pid == 0;
-         });
+         std::ranges::none_of(
+             processes_, [](const HostProcess& process) { return process.remote.is_running(); });
 }
 
 int Driver::exit_code() const {
@@ -656,28 +604,6 @@ int report(const std::string& why) {
 }
 
 }  // namespace
-
-bool is_own_host(const HostEntry& host) {
-  const std::string& name = host.name;
-  if (!host.user.empty()) return false;
-  if (name == "localhost") return true;
-  if (const auto address = SocketAddress::parse_ip(name); address.ok()) {
-    const auto of_host = list_interface_addresses();
-    return address->is_loopback() ||
-           (of_host.ok() &&
-            std::ranges::find(*of_host, *address, &InterfaceAddress::address) != of_host->end());
-  }
-  std::array<char, 256> own{};
-  if (::gethostname(own.data(), own.size() - 1) != 0) return false;
-  const std::string full = own.data();
-  return name == full || name == full.substr(0, full.find('.'));
-}
-
-std::string path_on_hosts() {
-  std::error_code error;
-  const auto program = own_program(error);
-  return error ? "farandole" : program.string();
-}
 
 int run_driver(const DriverPlan& plan) {
   const OriginalState state = save_and_adjust_state();

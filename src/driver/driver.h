@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "driver/host_list.h"
 #include "driver/launcher_order.h"
-#include "driver/ssh_command.h"
 #include "launcher/job_options.h"
+#include "remote/host_list.h"
+#include "remote/ssh_command.h"
 
 namespace farandole {
 
@@ -19,21 +19,15 @@ struct DriverPlan {
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the rest for each host.
   LauncherOrder order;
+  std::string program;                   // the path of our program on all hosts
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
   std::chrono::seconds grace{};          // for workers to end after a signal
   // Of the program that has started the job: as many channels and streams as the job has workers.
-  // The driver closes them.
+  // The driver takes over the channels and streams, and closes them.
   CallerDescriptors caller{};
   std::string output_folder;  // for RankFiles of all ranks; empty: no files
 };
-
-// Whether an entry means this host and user: localhost, an address of this host, or its host name,
-// without a user.
-bool is_own_host(const HostEntry& host);
-
-// The path of our program, which the other hosts must have, too.
-std::string path_on_hosts();
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
 // has ended. If the job cannot be started, it is 1, or the code of the first launcher that failed.

@@ -2,23 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "base/format.h"
+#include "base/fields.h"
 
 namespace farandole {
 namespace {
-
-void put(ByteWriter& writer, const std::vector<std::string>& texts) {
-  writer.put(static_cast<std::uint32_t>(texts.size()));
-  for (const std::string& text : texts) writer.put_text(text);
-}
-
-std::vector<std::string> get_texts(ByteReader& reader) {
-  std::vector<std::string> texts;
-  const auto count = reader.get<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) texts.push_back(reader.get_text());
-  return texts;
-}
 
 constexpr std::uint8_t kIsRelayed = 1;
 constexpr std::uint8_t kHasChannels = 2;
@@ -38,23 +27,20 @@ std::optional<RelayedParts> parts_of(std::uint8_t bits) {
                       (bits & kHasCopies) != 0};
 }
 
+// Reads or writes all fields, except the last one, which is `relayed`.
+void fields(auto& visit, auto& order) {
+  visit(order.folder), visit(order.environment), visit(order.flags), visit(order.program);
+  visit(order.has_colors), visit(order.columns), visit(order.nodes), visit(order.node);
+  visit(order.host), visit(order.first_host), visit(order.addresses);
+}
+
 }  // namespace
 
 Bytes encode(const LauncherOrder& order) {
-  ByteWriter writer;
-  writer.put_text(order.folder);
-  put(writer, order.environment);
-  put(writer, order.flags);
-  put(writer, order.program);
-  writer.put(static_cast<std::uint8_t>(order.has_colors ? 1 : 0));
-  writer.put(order.columns);
-  writer.put(order.nodes);
-  writer.put(order.node);
-  writer.put_text(order.host);
-  writer.put_text(order.first_host);
-  put(writer, order.addresses);
-  writer.put(bits_of(order.relayed));
-  const Bytes rest = writer.take();
+  FieldWriter writer;
+  fields(writer, order);
+  writer(bits_of(order.relayed));
+  const Bytes rest = writer.bytes.take();
   const auto length = static_cast<std::uint32_t>(rest.size());
   Bytes whole(sizeof(length) + rest.size());
   std::memcpy(whole.data(), &length, sizeof(length));
@@ -63,29 +49,15 @@ Bytes encode(const LauncherOrder& order) {
 }
 
 std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
+  FieldReader reader(bytes);
   LauncherOrder order;
-  order.folder = reader.get_text();
-  order.environment = get_texts(reader);
-  order.flags = get_texts(reader);
-  order.program = get_texts(reader);
-  order.has_colors = reader.get<std::uint8_t>() != 0;
-  order.columns = reader.get<std::uint32_t>();
-  order.nodes = reader.get<std::uint32_t>();
-  order.node = reader.get<std::uint32_t>();
-  order.host = reader.get_text();
-  order.first_host = reader.get_text();
-  order.addresses = get_texts(reader);
-  const auto relayed = reader.get<std::uint8_t>();
+  std::uint8_t relayed = 0;
+  fields(reader, order);
+  reader(relayed);
   order.relayed = parts_of(relayed);
-  if (bits_of(order.relayed) != relayed) return std::nullopt;
-  if (!reader.ok() || !reader.at_end() || order.program.empty() || order.node >= order.nodes)
-    return std::nullopt;
-  return order;
-}
-
-std::string greeting(std::string_view version) {
-  return format_text("farandole agent {}", version);
+  const bool is_possible =
+      bits_of(order.relayed) == relayed && !order.program.empty() && order.node < order.nodes;
+  return is_possible && reader.is_complete() ? std::optional(std::move(order)) : std::nullopt;
 }
 
 }  // namespace farandole

@@ -1,12 +1,12 @@
 // LauncherOrder: what the driver tells the process that it starts on a host. It travels over the
-// standard input of that process, followed by the job's secret (32 bytes), and then by one byte for
-// each signal that the process has to pass on. The end of the input means that the driver is gone.
+// standard input of that process, after the job's secret (32 bytes). Then comes one byte for each
+// signal that the process has to pass on. The end of the input means that the driver is gone.
 //
 // The process first writes an empty line and greeting() to its standard output, and the same to its
 // standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have come,
 // `begins` to its standard output. After that, the streams are those of its workers.
 //
-// If the order says so, the standard input and output carry frames of a relay after the secret. All
+// If the order says so, the standard input and output carry frames of a relay after the order. All
 // of the above then travels in two of its streams.
 #pragma once
 
@@ -56,7 +56,7 @@ Bytes encode(const LauncherOrder& order);
 // Decodes the rest. Empty if the bytes are not an order.
 std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes);
 
-// The first line: "farandole agent 1.2.3", with the version of the program.
-std::string greeting(std::string_view version);
+// How the first line begins; the version of the program follows.
+inline constexpr std::string_view kAgentGreeting = "farandole agent ";
 
 }  // namespace farandole

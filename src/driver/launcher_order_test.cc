@@ -57,9 +57,5 @@ TEST(LauncherOrderTest, ChangedBytesDoNoHarm) {
   }
 }
 
-TEST(LauncherOrderTest, TheGreetingHasTheVersion) {
-  EXPECT_EQ(greeting("1.2.3"), "farandole agent 1.2.3");
-}
-
 }  // namespace
 }  // namespace farandole

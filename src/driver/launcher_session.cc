@@ -12,9 +12,10 @@
 
 #include "base/format.h"
 #include "base/try.h"
-#include "driver/passed_environment.h"
 #include "network/tcp/job_secret.h"
 #include "nodes/secret_file.h"
+#include "remote/passed_environment.h"
+#include "remote/remote_process.h"
 
 namespace farandole {
 namespace {
@@ -48,16 +49,13 @@ Result<LauncherOrder> read_order() {
 }  // namespace
 
 Result<LauncherSession> LauncherSession::begin(std::string_view version) {
-  // A start-up file of the shell may have written a line without its end.
-  const std::string line = "\n" + greeting(version) + "\n";
-  for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
-    if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-      return driver_is_gone();
+  if (!write_greeting(format_text("{}{}", kAgentGreeting, version))) return driver_is_gone();
+  const auto secret =
+      JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTime);
+  if (secret.status().code() == StatusCode::kFixCall) return driver_is_gone();
+  if (!secret.ok()) return secret.status();
   FARANDOLE_TRY_ASSIGN(LauncherOrder order, read_order());
-  FARANDOLE_TRY_ASSIGN(
-      const JobSecret secret,
-      JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTime));
-  FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(secret));
+  FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(*secret));
   FARANDOLE_TRY_ASSIGN(Descriptor readable, secret_for_worker(shared));
   return LauncherSession(std::move(order), std::move(readable));
 }

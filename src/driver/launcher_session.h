@@ -1,5 +1,5 @@
 // LauncherSession: the side of the process that the driver has started on a host. It receives the
-// order and the secret. After that, the process is the launcher of this host.
+// secret and the order. After that, the process is the launcher of this host.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ namespace farandole {
 
 class LauncherSession {
  public:
-  // Writes the greetings and waits for the order and the secret on the standard input. Blocks.
+  // Writes the greetings and waits for the secret and the order on the standard input. Blocks.
   // Errors: kStop, without a text, if the driver ends before that; kFixCall if the input is not an
   // order.
   static Result<LauncherSession> begin(std::string_view version);

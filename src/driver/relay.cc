@@ -73,11 +73,12 @@ Relay::Relay(Poller poller, Descriptor from_peer, Descriptor to_peer)
       buffer_(kReadBytes) {}
 
 Result<Relay> Relay::create(Descriptor from_peer, Descriptor to_peer,
-                            std::vector<RelayStream> streams) {
+                            std::vector<RelayStream> streams, std::string_view before) {
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   FARANDOLE_TRY(set_non_blocking(from_peer));
   FARANDOLE_TRY(set_non_blocking(to_peer));
   Relay relay(std::move(poller), std::move(from_peer), std::move(to_peer));
+  relay.out_.push(before);
   if (!relay.poller_.add(relay.from_peer_.get(), Poller::Interest::kReading,
                          tag_of(Ready::kFromPeer)))
     return Status::stop(

@@ -40,9 +40,10 @@ struct RelayStream {
 // Only one thread may use it. It never blocks. SIGPIPE must be blocked or ignored.
 class Relay {
  public:
-  // `from_peer` and `to_peer` are the connection; both become non-blocking. Errors: kStop.
+  // `from_peer` and `to_peer` are the connection; both become non-blocking. `before` is sent before
+  // the first frame. Errors: kStop.
   static Result<Relay> create(Descriptor from_peer, Descriptor to_peer,
-                              std::vector<RelayStream> streams);
+                              std::vector<RelayStream> streams, std::string_view before = {});
 
   // Can be polled: it is readable when serve() has something to do.
   int descriptor() const { return poller_.descriptor(); }

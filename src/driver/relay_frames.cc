@@ -1,7 +1,8 @@
 #include "driver/relay_frames.h"
 
-#include <cstring>
+#include <span>
 
+#include "base/bytes.h"
 #include "base/format.h"
 #include "base/visible_text.h"
 
@@ -12,11 +13,12 @@ constexpr std::size_t kShownBytes = 80;  // of bytes that are not a frame
 
 void append_header(std::string& bytes, RelayFrame::Kind kind, std::uint32_t stream,
                    std::uint32_t count) {
-  const auto at = bytes.size();
-  bytes.resize(at + kRelayHeaderBytes);
-  bytes[at] = static_cast<char>(kind);
-  std::memcpy(bytes.data() + at + 1, &stream, sizeof(stream));
-  std::memcpy(bytes.data() + at + 5, &count, sizeof(count));
+  ByteWriter header;
+  header.put(kind);
+  header.put(stream);
+  header.put(count);
+  const Bytes written = header.take();
+  bytes.append(reinterpret_cast<const char*>(written.data()), written.size());
 }
 
 bool is_possible(const RelayFrame& frame) {
@@ -55,9 +57,10 @@ void RelayFrameReader::push(std::string_view bytes) {
 Result<std::optional<RelayFrame>> RelayFrameReader::next() {
   const std::string_view rest = std::string_view(bytes_).substr(start_);
   if (rest.size() < kRelayHeaderBytes) return std::optional<RelayFrame>();
-  RelayFrame frame{.kind = static_cast<RelayFrame::Kind>(rest[0])};
-  std::memcpy(&frame.stream, rest.data() + 1, sizeof(frame.stream));
-  std::memcpy(&frame.count, rest.data() + 5, sizeof(frame.count));
+  ByteReader header(std::as_bytes(std::span(rest.data(), kRelayHeaderBytes)));
+  RelayFrame frame{.kind = header.get<RelayFrame::Kind>(),
+                   .stream = header.get<std::uint32_t>(),
+                   .count = header.get<std::uint32_t>()};
   if (!is_possible(frame))
     return Status::stop(
         format_text("what has come is not from Farandole: \"{}\"; start-up files of the shell must "

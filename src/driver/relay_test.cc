@@ -284,5 +284,58 @@ TEST(RelayTest, APeerThatSendsMoreThanAllowedIsNotServed) {
   EXPECT_NE(relay->failure().message().find("stream 1"), std::string::npos);
 }
 
+TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  auto relay = RelaysInTest::make(std::move(down.first), std::move(up.second), {});
+  std::string bytes;
+  append_end(bytes, 77);
+  ASSERT_EQ(write_some(down.second, bytes), "");
+  relay->serve();
+  EXPECT_TRUE(relay->peer_is_gone());
+  EXPECT_EQ(relay->failure().message(), "a frame of the unknown stream 77 has come");
+}
+
+TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  Ends source = pipe_ends();
+  auto relay = Relay::create(std::move(down.first), std::move(up.second),
+                             one({.id = 5, .source = std::move(source.first)}), "before");
+  ASSERT_TRUE(relay.ok());
+  ASSERT_EQ(write_some(source.second, "after"), "");
+  relay->serve();
+  std::string expected = "before";
+  append_data(expected, 5, "after");
+  std::string sent;
+  read_some(up.first, sent);
+  EXPECT_EQ(sent, expected);
+}
+
+TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
+  Ends pipe = pipe_ends();
+  const auto invalid = Relay::create(Descriptor(), std::move(pipe.second), {});
+  EXPECT_EQ(invalid.status().code(), StatusCode::kStop);
+  EXPECT_EQ(invalid.status().message(), "descriptor -1 cannot be made non-blocking");
+  // epoll does not accept /dev/null.
+  const auto null_device = [] { return Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
+  const auto unwatched = Relay::create(null_device(), std::move(pipe.first), {});
+  EXPECT_TRUE(
+      unwatched.status().message().starts_with("the connection to a host cannot be watched"))
+      << unwatched.status().message();
+}
+
+TEST(RelayTest, AStreamThatCannotBeWatchedEndsTheConnection) {
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  auto relay = RelaysInTest::make(
+      std::move(down.first), std::move(up.second),
+      one({.id = 5, .source = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC))}));
+  EXPECT_TRUE(relay->peer_is_gone());
+  EXPECT_TRUE(
+      relay->failure().message().starts_with("the streams of the workers cannot be watched"))
+      << relay->failure().message();
+}
+
 }  // namespace
 }  // namespace farandole

@@ -25,6 +25,7 @@
 #include "driver/caller_streams.h"
 #include "driver/relay.h"
 #include "launcher/signal_setup.h"
+#include "remote/pipe.h"
 #include "workers/worker_process.h"
 
 namespace farandole {
@@ -37,18 +38,6 @@ struct Pair {
 
 Status no_descriptor(const char* call) {
   return Status::stop(format_text("{}: {} ({})", call, std::strerror(errno), descriptor_advice()));
-}
-
-Result<Pair> pipe_from_launcher() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return no_descriptor("pipe2");
-  return Pair{Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
-Result<Pair> pipe_to_launcher() {
-  FARANDOLE_TRY_ASSIGN(Pair pair, pipe_from_launcher());
-  std::swap(pair.ours, pair.theirs);
-  return pair;
 }
 
 Result<Pair> socket_pair() {
@@ -68,17 +57,17 @@ Result<Descriptor> duplicate(int descriptor) {
 class Ends {
  public:
   Status make(const RelayedParts& parts, int workers) {
-    FARANDOLE_TRY_ASSIGN(Pair input, pipe_to_launcher());
-    FARANDOLE_TRY_ASSIGN(Pair output, pipe_from_launcher());
-    FARANDOLE_TRY_ASSIGN(Pair report, pipe_from_launcher());
-    caller_.report = report.theirs.get();
-    input_ = std::move(input.theirs);
-    output_ = std::move(output.theirs);
-    theirs_.push_back(std::move(report.theirs));
-    ours_.push_back({.id = kInputStream, .sink = std::move(input.ours)});
-    ours_.push_back({.id = kOutputStream, .source = std::move(output.ours)});
+    FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
+    FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
+    FARANDOLE_TRY_ASSIGN(Pipe report, make_pipe());
+    caller_.report = report.writing.get();
+    input_ = std::move(input.reading);
+    output_ = std::move(output.writing);
+    theirs_.push_back(std::move(report.writing));
+    ours_.push_back({.id = kInputStream, .sink = std::move(input.writing)});
+    ours_.push_back({.id = kOutputStream, .source = std::move(output.reading)});
     ours_.push_back(
-        {.id = kReportStream, .source = std::move(report.ours), .follows_others = true});
+        {.id = kReportStream, .source = std::move(report.reading), .follows_others = true});
     for (int worker = 0; worker < workers; ++worker) {
       if (parts.has_channels) FARANDOLE_TRY(add_channel(worker));
       for (const std::uint32_t stream : {0U, 1U}) {
@@ -119,10 +108,10 @@ class Ends {
     return {};
   }
   Status add_stream(std::uint32_t id, std::vector<int>& descriptors) {
-    FARANDOLE_TRY_ASSIGN(Pair pipe, pipe_from_launcher());
-    ours_.push_back({.id = id, .source = std::move(pipe.ours)});
-    descriptors.push_back(pipe.theirs.get());
-    theirs_.push_back(std::move(pipe.theirs));
+    FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
+    ours_.push_back({.id = id, .source = std::move(pipe.reading)});
+    descriptors.push_back(pipe.writing.get());
+    theirs_.push_back(std::move(pipe.writing));
     return {};
   }
 

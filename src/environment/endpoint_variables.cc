@@ -3,6 +3,8 @@
 #include <charconv>
 
 #include "base/format.h"
+#include "base/host_and_port.h"
+#include "base/visible_text.h"
 
 namespace farandole {
 namespace {
@@ -42,12 +44,7 @@ std::optional<std::string> endpoint_of(const Environment& environment,
   if (const auto job = number(variables.job); job && !port)
     port = port_of_job(*job, number(variables.part).value_or(0));
   if (!port || *port == 0 || *port > UINT16_MAX) return std::nullopt;
-  return endpoint_text(host, *port);
-}
-
-std::string endpoint_text(std::string_view host, std::uint64_t port) {
-  const bool is_v6 = host.find(':') != std::string_view::npos;
-  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+  return host_and_port(host, *port);
 }
 
 std::string first_of_host_list(std::string_view list) {
@@ -67,6 +64,16 @@ std::string first_of_host_list(std::string_view list) {
     }
   }
   return host;
+}
+
+Result<int> number_in(const Environment& environment, const char* variable,
+                      std::string_view launcher, int otherwise) {
+  const std::string_view text = variable_text(environment, variable);
+  if (text.empty()) return otherwise;
+  if (const auto number = leading_number(text)) return static_cast<int>(*number);
+  return Status::fix_call(
+      format_text("{} is \"{}\", which is not what {} sets; correct it or unset it", variable,
+                  escape_controls(text), launcher));
 }
 
 }  // namespace farandole

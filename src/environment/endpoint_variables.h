@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/knobs.h"
+#include "farandole/status.h"
 
 namespace farandole {
 
@@ -38,14 +39,16 @@ std::optional<std::string> endpoint_of(const Environment& environment,
 // The port of jobs that have their hosts for themselves.
 inline constexpr std::uint16_t kPortOfOwnHosts = 20000;
 
-// Returns "host:port", with brackets around an IPv6 address.
-std::string endpoint_text(std::string_view host, std::uint64_t port);
-
 // The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
 std::string first_of_host_list(std::string_view list);
 
 // Reads "2", and the first number of "2(x3)", "2,1" and "2-4", as Slurm writes lists. Empty if the
 // text is something else, or the number is above INT32_MAX.
 std::optional<std::uint64_t> leading_number(std::string_view text);
+
+// Returns the leading number of a variable, or `otherwise` if the variable is not set. Errors:
+// kFixCall with the name of the `launcher` that should have set it.
+Result<int> number_in(const Environment& environment, const char* variable,
+                      std::string_view launcher, int otherwise);
 
 }  // namespace farandole

@@ -100,12 +100,7 @@ bool has_started_this_process(const Environment& environment, const Launcher& la
 
 // Returns −1 if the variable is not set.
 Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name) {
-  const std::string_view text = variable_text(environment, name);
-  if (text.empty()) return -1;
-  if (const auto number = leading_number(text)) return static_cast<int>(*number);
-  return Status::fix_call(
-      format_text("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,
-                  launcher.name));
+  return number_in(environment, name, launcher.name, -1);
 }
 
 Result<RankTopology> topology_of(const Environment& environment, const Launcher& launcher) {

@@ -119,7 +119,7 @@ TEST(ForeignLauncher, LeftOverVariablesAreNotAJob) {
 
 TEST(ForeignLauncher, InvalidNumbersAreAnError) {
   EXPECT_EQ(error_of(with(kTorchrun, "RANK", "one")),
-            "RANK is \"one\", which is not what torchrun sets. Correct it or unset it.");
+            "RANK is \"one\", which is not what torchrun sets; correct it or unset it");
   EXPECT_THAT(error_of(with(kTorchrun, "RANK", "4")),
               HasSubstr("RANK=4 and WORLD_SIZE=4: there is no such rank"));
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),

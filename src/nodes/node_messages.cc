@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/fields.h"
+
 namespace farandole {
 namespace {
 
@@ -42,49 +44,12 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.node), visit(message.why);
 }
 
-struct Writing {
-  ByteWriter writer;
-
-  void operator()(std::uint32_t number) { writer.put(number); }
-  void operator()(bool flag) { writer.put(static_cast<std::uint8_t>(flag ? 1 : 0)); }
-  void operator()(const std::string& text) { writer.put_text(text); }
-  template <class Item>
-  void operator()(const std::vector<Item>& items) {
-    writer.put(static_cast<std::uint32_t>(items.size()));
-    for (const Item& item : items) (*this)(item);
-  }
-  template <class Value>
-  void operator()(const std::optional<Value>& value) {
-    (*this)(value.has_value());
-    if (value) (*this)(*value);
-  }
-};
-
-struct Reading {
-  ByteReader reader;
-
-  void operator()(std::uint32_t& number) { number = reader.get<std::uint32_t>(); }
-  void operator()(bool& flag) { flag = reader.get<std::uint8_t>() != 0; }
-  void operator()(std::string& text) { text = reader.get_text(); }
-  template <class Item>
-  void operator()(std::vector<Item>& items) {
-    const auto count = reader.get<std::uint32_t>();
-    for (std::uint32_t i = 0; i < count && reader.ok(); ++i) (*this)(items.emplace_back());
-  }
-  template <class Value>
-  void operator()(std::optional<Value>& value) {
-    bool has_value = false;
-    (*this)(has_value);
-    if (has_value) (*this)(value.emplace());
-  }
-};
-
 template <class Message>
 std::optional<NodeMessage> read(std::span<const std::byte> bytes) {
-  Reading reading{ByteReader(bytes)};
+  FieldReader reader(bytes);
   Message message;
-  fields(reading, message);
-  if (!reading.reader.ok() || !reading.reader.at_end()) return std::nullopt;
+  fields(reader, message);
+  if (!reader.is_complete()) return std::nullopt;
   return message;
 }
 
@@ -100,10 +65,10 @@ std::optional<NodeMessage> read_kind(std::size_t kind, std::span<const std::byte
 }  // namespace
 
 Bytes encode(const NodeMessage& message) {
-  Writing writing;
-  writing.writer.put(static_cast<std::uint8_t>(message.index()));
-  std::visit([&](const auto& content) { fields(writing, content); }, message);
-  return writing.writer.take();
+  FieldWriter writer;
+  writer(static_cast<std::uint8_t>(message.index()));
+  std::visit([&](const auto& content) { fields(writer, content); }, message);
+  return writer.bytes.take();
 }
 
 std::optional<NodeMessage> decode_node_message(std::span<const std::byte> bytes) {

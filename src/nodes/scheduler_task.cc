@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/format.h"
+#include "base/host_and_port.h"
 #include "base/try.h"
-#include "base/visible_text.h"
 #include "environment/cluster_variables.h"
 #include "environment/endpoint_variables.h"
 #include "environment/foreign_launcher.h"
@@ -50,16 +50,6 @@ constexpr std::array<Row, 9> kRows{{
     {.scheduler = "Volcano", .node = "VC_TASK_INDEX", .nodes = ""},
 }};
 
-Result<int> number_of(const Environment& environment, const Row& row, const char* name,
-                      int default_number) {
-  const std::string_view text = variable_text(environment, name);
-  if (text.empty()) return default_number;
-  if (const auto number = leading_number(text)) return static_cast<int>(*number);
-  return Status::fix_call(
-      format_text("{} is \"{}\", which is not what {} sets; correct it or unset it", name,
-                  escape_controls(std::string(text)), row.scheduler));
-}
-
 // Clouds that describe a job in JSON. Each job has its hosts for itself.
 Result<std::optional<SchedulerTask>> find_task_in_cluster(const Environment& environment) {
   FARANDOLE_TRY_ASSIGN(const auto found, find_cluster_task(environment));
@@ -67,7 +57,7 @@ Result<std::optional<SchedulerTask>> find_task_in_cluster(const Environment& env
   return std::optional(SchedulerTask{.scheduler = found->scheduler,
                                      .node = found->node,
                                      .nodes = found->nodes,
-                                     .join = endpoint_text(found->first_host, kPortOfOwnHosts)});
+                                     .join = host_and_port(found->first_host, kPortOfOwnHosts)});
 }
 
 }  // namespace
@@ -78,14 +68,15 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
     if (*row.nodes != '\0' && variable_text(environment, row.nodes).empty()) continue;
     if (row.node == std::string_view("PMI_RANK") && has_pmi_of_srun(environment)) continue;
     SchedulerTask task{.scheduler = row.scheduler};
-    FARANDOLE_TRY_ASSIGN(task.node, number_of(environment, row, row.node, 0));
-    FARANDOLE_TRY_ASSIGN(const int nodes, number_of(environment, row, row.nodes, 0));
+    FARANDOLE_TRY_ASSIGN(task.node, number_in(environment, row.node, row.scheduler, 0));
+    FARANDOLE_TRY_ASSIGN(const int nodes, number_in(environment, row.nodes, row.scheduler, 0));
     if (*row.nodes != '\0') task.nodes = nodes;
     if (task.nodes && task.node >= nodes)
       return Status::fix_call(
           format_text("{}={} and {}={}: there is no such process; correct them or unset both",
                       row.node, task.node, row.nodes, nodes));
-    FARANDOLE_TRY_ASSIGN(task.nodes_on_host, number_of(environment, row, row.nodes_on_host, 1));
+    FARANDOLE_TRY_ASSIGN(task.nodes_on_host,
+                         number_in(environment, row.nodes_on_host, row.scheduler, 1));
     task.join = endpoint_of(environment, row.endpoint);
     return std::optional(std::move(task));
   }

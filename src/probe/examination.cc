@@ -1,18 +1,13 @@
 #include "probe/examination.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -21,18 +16,16 @@
 
 #include "base/descriptor.h"
 #include "base/format.h"
-#include "base/process_end.h"
+#include "base/poller.h"
 #include "base/time_point.h"
 #include "base/try.h"
-#include "base/visible_text.h"
-#include "driver/driver.h"
-#include "driver/passed_environment.h"
 #include "launcher/signal_setup.h"
 #include "network/tcp/job_secret.h"
 #include "output/line_splitter.h"
+#include "output/worker_stream.h"
 #include "probe/pairing.h"
 #include "probe/probe_lines.h"
-#include "workers/worker_environment.h"
+#include "remote/remote_process.h"
 #include "workers/worker_process.h"
 
 namespace farandole {
@@ -44,7 +37,6 @@ constexpr auto kAttemptTime = std::chrono::seconds(11);  // of a probe, with a m
 constexpr std::size_t kAttemptsAtOnce = 8;
 constexpr auto kEndTime = std::chrono::seconds(5);
 constexpr int kClockQuestions = 8;
-constexpr std::size_t kErrorLinesMax = 20;
 constexpr std::size_t kAllAddressesHostsMax = 8;  // with more hosts, one address is measured
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
@@ -53,26 +45,32 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// What our poller reports. The low half of its tag is the number of a host.
+enum class Source : std::uint64_t { kOutput, kError, kEnd, kInput };
+constexpr std::uint64_t tag(Source source, std::size_t host) {
+  return static_cast<std::uint64_t>(source) << 32U | host;
+}
+
 // One of the two streams that we read from a probe.
 struct Stream {
   Descriptor descriptor{};
   LineSplitter splitter{kProbeLineBytesMax};
-  bool is_greeted = false;
 };
 
 struct HostProbe {
   enum class State { kWaiting, kConnecting, kGreeted, kReady, kEnded };
 
-  HostEntry host;
-  bool is_own_host = false;
-  std::vector<std::string> command{};
+  HostProbe(const HostEntry& host, Poller& poller, std::size_t in_list)
+      : remote(host, poller, {tag(Source::kEnd, in_list), tag(Source::kInput, in_list)}),
+        number(in_list) {
+    report.name = host.name;
+  }
+
+  RemoteProcess remote;
+  std::size_t number;  // in the list of hosts
   State state = State::kWaiting;
-  StartedWorker started{};
   TimePoint answer_by = TimePoint::max();
-  Descriptor input{};
-  std::string unsent{};
   std::array<Stream, 2> streams{};
-  std::vector<std::string> errors{};  // what it has shown, apart from answers
   double clock_asked = 0;
   std::size_t questions = 0;  // that it has not answered yet
   HostReport report{};
@@ -82,12 +80,9 @@ using State = HostProbe::State;
 
 class Examiner {
  public:
-  Examiner(const ExaminationPlan& plan, const OriginalState& state, JobSecret secret)
-      : plan_(plan), state_(state), secret_(std::move(secret)) {
-    for (const HostEntry& host : plan.hosts) {
-      probes_.push_back({.host = host, .is_own_host = is_own_host(host)});
-      probes_.back().report.name = host.name;
-    }
+  Examiner(const ExaminationPlan& plan, const OriginalState& state, JobSecret secret, Poller poller)
+      : plan_(plan), state_(state), secret_(std::move(secret)), poller_(std::move(poller)) {
+    for (const HostEntry& host : plan.hosts) probes_.emplace_back(host, poller_, probes_.size());
   }
   ~Examiner() { end_all(); }
   Examiner(const Examiner&) = delete;
@@ -105,7 +100,7 @@ class Examiner {
   std::vector<Target> targets_of(std::size_t from) const;
 
   void pump(const std::function<bool()>& done, TimePoint deadline);
-  void write_to(HostProbe& probe);
+  void serve(std::uint64_t ready);
   void read_from(HostProbe& probe, std::size_t stream);
   void take_line(HostProbe& probe, std::size_t stream, const std::string& line);
   void take_answer(HostProbe& probe, const ProbeAnswer& answer);
@@ -125,7 +120,8 @@ class Examiner {
   const ExaminationPlan& plan_;
   const OriginalState& state_;
   JobSecret secret_;
-  std::vector<HostProbe> probes_;
+  Poller poller_;
+  std::deque<HostProbe> probes_;
   std::string shown_;  // the progress on the terminal
 };
 
@@ -156,32 +152,22 @@ void Examiner::start_all() {
 }
 
 Status Examiner::start(HostProbe& probe) {
-  const std::vector<std::string> words{path_on_hosts(), "probe"};
-  probe.command = probe.is_own_host ? words : ssh_command(probe.host, plan_.ssh, words);
-  std::array<std::array<int, 2>, 3> pipes{};
-  std::array<Descriptor, 3> theirs;
-  std::array<Descriptor, 3> ours;
-  for (std::size_t i = 0; i < pipes.size(); ++i) {
-    if (::pipe2(pipes.at(i).data(), O_CLOEXEC) != 0)
-      return Status::stop(format_text("pipe2: {} (look at `ulimit -n`)", std::strerror(errno)));
-    const std::size_t our_end = i == STDIN_FILENO ? 1 : 0;
-    ours.at(i) = Descriptor(pipes.at(i).at(our_end));
-    theirs.at(i) = Descriptor(pipes.at(i).at(1 - our_end));
-    ::fcntl(ours.at(i).get(), F_SETFL, O_NONBLOCK);
-  }
-  FARANDOLE_TRY_ASSIGN(probe.started,
-                       start_worker({.command = probe.command,
-                                     .environment = merge_environment({inherited_environment()}),
-                                     .inherited = {},
-                                     .standard_input = theirs[STDIN_FILENO].get(),
-                                     .standard_output = theirs[STDOUT_FILENO].get(),
-                                     .standard_error = theirs[STDERR_FILENO].get(),
-                                     .state = state_}));
-  probe.input = std::move(ours[STDIN_FILENO]);
-  probe.streams[0].descriptor = std::move(ours[STDOUT_FILENO]);
-  probe.streams[1].descriptor = std::move(ours[STDERR_FILENO]);
+  const RemoteProcess::Program program{
+      .words = {plan_.program, "probe"}, .greeting = std::string(kProbeGreeting), .ssh = plan_.ssh};
+  FARANDOLE_TRY_ASSIGN(WorkerStream output, WorkerStream::make_pipe());
+  FARANDOLE_TRY_ASSIGN(WorkerStream error, WorkerStream::make_pipe());
+  FARANDOLE_TRY(probe.remote.start(program, output.theirs.get(), error.theirs.get(), state_));
   probe.state = State::kConnecting;
   probe.answer_by = now() + plan_.start_timeout;
+  probe.streams[0].descriptor = std::move(output.ours);
+  probe.streams[1].descriptor = std::move(error.ours);
+  for (const Source source : {Source::kOutput, Source::kError}) {
+    const Stream& stream = probe.streams.at(static_cast<std::size_t>(source));
+    if (!poller_.add(stream.descriptor.get(), Poller::Interest::kReading,
+                     tag(source, probe.number)))
+      return Status::stop(
+          "its output cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
+  }
   return {};
 }
 
@@ -250,9 +236,9 @@ void Examiner::measure(std::size_t from, std::size_t to) {
 }
 
 void Examiner::ask(HostProbe& probe, const ProbeOrder& order, std::size_t answers) {
-  probe.unsent += encode(order) + "\n";
   probe.questions += answers;
-  write_to(probe);
+  if (const Status sent = probe.remote.send(encode(order) + "\n"); !sent.ok())
+    fail(probe, sent.message(), "");
 }
 
 void Examiner::wait_for_answers(Duration time) {
@@ -270,80 +256,67 @@ void Examiner::wait_for_answers(Duration time) {
 // Reads and writes until `done`, or until the deadline.
 void Examiner::pump(const std::function<bool()>& done, TimePoint deadline) {
   while (!done() && now() < deadline) {
-    std::vector<pollfd> entries;
     TimePoint until = std::min(deadline, now() + std::chrono::seconds(1));
-    for (const HostProbe& probe : probes_) {
-      entries.push_back({probe.streams[0].descriptor.get(), POLLIN, 0});
-      entries.push_back({probe.streams[1].descriptor.get(), POLLIN, 0});
-      entries.push_back({probe.started.pidfd.get(), POLLIN, 0});
-      entries.push_back({probe.unsent.empty() ? -1 : probe.input.get(), POLLOUT, 0});
-      until = std::min(until, probe.answer_by);
-    }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now());
-    ::poll(entries.data(), entries.size(),
-           static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-    for (std::size_t i = 0; i < probes_.size(); ++i) {
-      HostProbe& probe = probes_[i];
-      if (entries[4 * i].revents != 0) read_from(probe, 0);
-      if (entries[4 * i + 1].revents != 0) read_from(probe, 1);
-      if (entries[4 * i + 3].revents != 0) write_to(probe);
-      if (entries[4 * i + 2].revents != 0) process_ended(probe);
-    }
+    for (const HostProbe& probe : probes_) until = std::min(until, probe.answer_by);
+    for (const std::uint64_t ready : poller_.wait(until)) serve(ready);
     give_up_silent_hosts();
   }
 }
 
-void Examiner::write_to(HostProbe& probe) {
-  const ssize_t count = ::write(probe.input.get(), probe.unsent.data(), probe.unsent.size());
-  if (count > 0) probe.unsent.erase(0, static_cast<std::size_t>(count));
-  if (count < 0 && errno != EAGAIN && errno != EINTR) probe.unsent.clear();  // it has ended
+void Examiner::serve(std::uint64_t ready) {
+  HostProbe& probe = probes_[ready & 0xFFFFFFFFU];
+  switch (static_cast<Source>(ready >> 32U)) {
+    case Source::kOutput:
+      return read_from(probe, 0);
+    case Source::kError:
+      return read_from(probe, 1);
+    case Source::kEnd:
+      return process_ended(probe);
+    case Source::kInput:
+      return probe.remote.input_writable();
+  }
 }
 
+// Reads what has come. From a process that has ended, this is everything that it has left.
 void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   Stream& source = probe.streams.at(stream);
-  std::array<char, 64 * 1024> bytes{};
-  for (;;) {
-    const ssize_t count = ::read(source.descriptor.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    const auto pieces = count > 0
-                            ? source.splitter.push({bytes.data(), static_cast<std::size_t>(count)})
-                            : source.splitter.finish();
-    for (const OutputPiece& piece : pieces)
-      if (piece.finished || count <= 0) take_line(probe, stream, piece.text);
-    if (count <= 0) return source.descriptor.reset();
+  while (source.descriptor.valid()) {
+    const StreamRead read = read_available(source.descriptor);
+    for (const OutputPiece& piece : source.splitter.push(read.bytes))
+      if (piece.finished) take_line(probe, stream, piece.text);
+    if (read.ended) {
+      for (const OutputPiece& piece : source.splitter.finish())
+        take_line(probe, stream, piece.text);
+      poller_.remove(source.descriptor.get());
+      source.descriptor.reset();
+    }
+    if (read.bytes.empty()) return;
   }
 }
 
-// What comes before the greeting is not of our program: messages of ssh, or of the shell's start-up
-// files.
 void Examiner::take_line(HostProbe& probe, std::size_t stream, const std::string& line) {
-  Stream& source = probe.streams.at(stream);
-  if (line.empty()) return;
-  if (!source.is_greeted && line.starts_with(kProbeGreeting)) {
-    source.is_greeted = true;
-    if (stream == 0) greeted(probe);
-    return;
+  switch (probe.remote.take_line(stream, line)) {
+    case RemoteProcess::Line::kBeforeGreeting:
+      return;
+    case RemoteProcess::Line::kGreeting:
+      return stream == 0 ? greeted(probe) : void();
+    case RemoteProcess::Line::kOfProgram:
+      break;
   }
-  if (stream == 0 && source.is_greeted) {
-    if (const auto answer = decode_probe_answer(line)) take_answer(probe, *answer);
-    return;
-  }
-  if (probe.errors.size() < kErrorLinesMax) probe.errors.push_back(escape_controls(line));
+  if (stream != 0) return probe.remote.keep_line(line);
+  if (const auto answer = decode_probe_answer(line)) take_answer(probe, *answer);
 }
 
 void Examiner::greeted(HostProbe& probe) {
   if (probe.state != State::kConnecting) return;
   probe.state = State::kGreeted;
   probe.answer_by = now() + kFactsTime;
-  if (const Status written = secret_.write_to(probe.input.get()); !written.ok())
-    return fail(probe, written.message(), "");
+  if (const Status sent = probe.remote.send_secret(secret_); !sent.ok())
+    return fail(probe, sent.message(), "");
   BeginOrder order{.hosts = {},
-                   .number = static_cast<std::uint32_t>(&probe - probes_.data()),
-                   .environment = {}};
+                   .number = static_cast<std::uint32_t>(probe.number),
+                   .environment = probe.remote.variables()};
   for (const HostEntry& host : plan_.hosts) order.hosts.push_back(host.name);
-  if (!probe.is_own_host)
-    order.environment = passed_environment(merge_environment({inherited_environment()}));
   order.environment.insert(order.environment.end(), plan_.settings.begin(), plan_.settings.end());
   ask(probe, order, 1 + order.hosts.size());
 }
@@ -386,21 +359,13 @@ bool Examiner::is_possible(const HostProbe& probe, const Attempt& attempt) const
 }
 
 void Examiner::process_ended(HostProbe& probe) {
-  const auto end = reap(probe.started.pid);
-  if (!end) return;
-  for (const std::size_t stream : {0U, 1U})
-    if (probe.streams.at(stream).descriptor.valid()) read_from(probe, stream);
-  probe.started.pidfd.reset();
-  probe.started.pid = 0;
+  if (!probe.remote.has_ended() || !probe.remote.reap()) return;
+  for (const std::size_t stream : {0U, 1U}) read_from(probe, stream);
   if (probe.state == State::kEnded) return;
-  std::string why = join_text(probe.errors, "; ");
-  if (why.empty())
-    why = format_text("`{}` {} {} without a message", probe.command.front(),
-                      end->signal != 0 ? "was" : "has", describe(*end));
+  const std::string why = probe.remote.why_ended();
   const bool is_older = why.find("there is no command `probe`") != std::string::npos;
   fail(probe, why,
-       is_older ? "install the same version of Farandole on all hosts"
-                : hint_for_failed_start(probe.command, end->code, probe.errors));
+       is_older ? "install the same version of Farandole on all hosts" : probe.remote.advice());
 }
 
 void Examiner::fail(HostProbe& probe, const std::string& why, const std::string& advice) {
@@ -408,9 +373,8 @@ void Examiner::fail(HostProbe& probe, const std::string& why, const std::string&
   probe.report.start_advice = advice;
   probe.state = State::kEnded;
   probe.answer_by = TimePoint::max();
-  probe.unsent.clear();
-  probe.input.reset();
-  if (probe.started.pid > 0) ::kill(-probe.started.pid, SIGTERM);
+  probe.remote.close_input();
+  probe.remote.signal(SIGTERM);
 }
 
 void Examiner::give_up_silent_hosts() {
@@ -422,35 +386,27 @@ void Examiner::give_up_silent_hosts() {
       probe.answer_by = TimePoint::max();
       continue;
     }
-    std::string why = join_text(probe.errors, "; ");
-    if (!why.empty()) why += "; ";
-    fail(probe,
-         why + (probe.state == State::kConnecting
-                    ? format_text("there is no answer after {} s (FARANDOLE_START_TIMEOUT)",
-                                  plan_.start_timeout.count())
-                    : std::string("its probe has stopped answering")),
-         hint_for_failed_start(probe.command, kSshError, {}));
+    const std::string why =
+        probe.state == State::kConnecting
+            ? format_text("there is no answer after {} s (FARANDOLE_START_TIMEOUT)",
+                          plan_.start_timeout.count())
+            : std::string("its probe has stopped answering");
+    fail(probe, probe.remote.why_silent(why), probe.remote.advice());
   }
 }
 
-// Closes the standard inputs, so that the probes end, and kills what does not end.
+// Closes the standard inputs, so that the probes end. ~RemoteProcess() kills what does not end.
 void Examiner::end_all() {
   for (HostProbe& probe : probes_) {
-    probe.input.reset();
-    probe.unsent.clear();
+    probe.remote.close_input();
     probe.state = State::kEnded;
     probe.answer_by = TimePoint::max();
   }
   const auto done = [this] {
-    return std::ranges::all_of(probes_,
-                               [](const HostProbe& probe) { return probe.started.pid == 0; });
+    return std::ranges::none_of(probes_,
+                                [](const HostProbe& probe) { return probe.remote.is_running(); });
   };
   pump(done, now() + kEndTime);
-  for (const HostProbe& probe : probes_) {
-    if (probe.started.pid == 0) continue;
-    ::kill(-probe.started.pid, SIGKILL);
-    ::waitpid(probe.started.pid, nullptr, 0);
-  }
 }
 
 // Replaces the last line of this kind; an empty text removes it.
@@ -469,7 +425,8 @@ Result<Survey> examine_hosts(const ExaminationPlan& plan) {
   sigaddset(&blocked, SIGPIPE);  // a probe may end while we write to it
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
   FARANDOLE_TRY_ASSIGN(JobSecret secret, JobSecret::generate());
-  return Examiner(plan, state, std::move(secret)).run();
+  FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
+  return Examiner(plan, state, std::move(secret), std::move(poller)).run();
 }
 
 }  // namespace farandole

@@ -6,16 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "driver/host_list.h"
-#include "driver/ssh_command.h"
 #include "farandole/status.h"
 #include "probe/survey.h"
+#include "remote/host_list.h"
+#include "remote/ssh_command.h"
 
 namespace farandole {
 
 struct ExaminationPlan {
   std::vector<HostEntry> hosts;  // their slots have no meaning
   SshOptions ssh;
+  std::string program;                   // the path of our program on all hosts
   std::vector<std::string> settings;     // "NAME=value", for the probes on all hosts
   std::string ports;                     // the ports that these settings or the environment choose
   std::chrono::seconds start_timeout{};  // for a host to answer

@@ -29,7 +29,6 @@
 #include "base/try.h"
 #include "doctor/doctor_check.h"
 #include "doctor/doctor_frameworks.h"
-#include "driver/passed_environment.h"
 #include "network/tcp/host_name.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/job_secret.h"
@@ -39,6 +38,8 @@
 #include "probe/address_trial.h"
 #include "probe/exchange.h"
 #include "probe/probe_lines.h"
+#include "remote/passed_environment.h"
+#include "remote/remote_process.h"
 
 namespace farandole {
 namespace {
@@ -311,10 +312,7 @@ int fail(const Status& why) {
 
 int run_probe(const std::string& version) {
   ::signal(SIGPIPE, SIG_IGN);
-  // A start-up file of the shell may have written a line without its end.
-  const std::string line = "\n" + std::string(kProbeGreeting) + version + "\n";
-  for (const int stream : {STDERR_FILENO, STDOUT_FILENO})
-    if (::write(stream, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return 1;
+  if (!write_greeting(std::string(kProbeGreeting) + version)) return 1;
   auto secret = JobSecret::read_descriptor(STDIN_FILENO, time_now() + kSecretTime);
   if (!secret.ok()) return fail(secret.status());
   auto context = TlsContext::make(std::move(secret).value());

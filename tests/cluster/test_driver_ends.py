@@ -143,7 +143,7 @@ def test_another_version(ssh_hosts: SshHosts, hosts: str, tmp_path: Path) -> Non
     lines = job.errors.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(
-        'farandole: cannot start the job on host1: its version is "farandole agent 0.0.1", '
+        'farandole: cannot start the job on host1: its version is "0.0.1", but here it is '
     )
     assert job.output == ""
 

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/format.h"
+#include "base/host_and_port.h"
 #include "base/visible_text.h"
 #include "network/tcp/host_name.h"
 
@@ -49,10 +50,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
   return endpoint;
 }
 
-std::string Endpoint::text() const {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
-}
+std::string Endpoint::text() const { return host_and_port(host, port); }
 
 bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found) {
   const bool is_name = !SocketAddress::parse_ip(endpoint.host).ok();

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "base/host_and_port.h"
 #include "base/try.h"
 #include "base/visible_text.h"
 
@@ -95,9 +96,7 @@ std::string SocketAddress::ip_text() const {
   return text + "%" + (::if_indextoname(scope, name.data()) ? name.data() : std::to_string(scope));
 }
 
-std::string SocketAddress::text() const {
-  return is_v6 ? format_text("[{}]:{}", ip_text(), port) : format_text("{}:{}", ip_text(), port);
-}
+std::string SocketAddress::text() const { return host_and_port(ip_text(), port); }
 
 SocketAddress SocketAddress::with_port(std::uint16_t other_port) const {
   SocketAddress changed = *this;

@@ -1,4 +1,4 @@
-#include "driver/ssh_command.h"
+#include "remote/ssh_command.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "driver/working_folder.h"
+#include "remote/working_folder.h"
 
 #include <cstdlib>
 #include <filesystem>

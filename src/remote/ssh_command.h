@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/host_list.h"
+#include "remote/host_list.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "driver/passed_environment.h"
+#include "remote/passed_environment.h"
 
 #include <algorithm>
 #include <array>

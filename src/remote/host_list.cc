@@ -1,4 +1,4 @@
-#include "driver/host_list.h"
+#include "remote/host_list.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,404 @@
+#include "driver/driver.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/sibling_program.h"
+#include "driver/relayed_launcher.h"
+#include "remote/ssh_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct EndedJob {
+  int code = -1;
+  std::string output;
+  std::string errors;
+};
+
+// Jobs on this host and on others, which a script in place of ssh lets run here, too.
+class DriverTest : public ::testing::Test {
+ public:
+  DriverTest() {
+    plan_.program = find_sibling_program("driver_agent_in_test");
+    plan_.version = "1.2.3";
+    plan_.start_timeout = std::chrono::seconds(60);
+    plan_.grace = std::chrono::seconds(60);
+    plan_.order.folder = ssh_.folder();
+    plan_.hosts = {{.name = "localhost", .user = ""}, {.name = "owl", .user = ""}};
+  }
+  ~DriverTest() override {
+    if (driver_ > 0) ::kill(driver_, SIGKILL);
+  }
+
+ protected:
+  // `prepare` runs in the process of the driver.
+  void start(const std::string& script, const std::function<void()>& prepare = [] {}) {
+    plan_.order.program = {"sh", "-c", script};
+    driver_ = ::fork();
+    if (driver_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the test hangs and is killed
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      const Descriptor file(::open(file_of(stream).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
+      ::dup2(file.get(), stream);
+    }
+    prepare();
+    ::_exit(run_driver(plan_));
+  }
+
+  EndedJob end() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(driver_, &status, 0), driver_);
+    driver_ = -1;
+    EXPECT_TRUE(WIFEXITED(status));
+    return {WEXITSTATUS(status), text_of(STDOUT_FILENO), text_of(STDERR_FILENO)};
+  }
+
+  EndedJob run(const std::string& script, const std::function<void()>& prepare = [] {}) {
+    start(script, prepare);
+    return end();
+  }
+
+  // Runs a job that never begins, because a host is missing.
+  EndedJob run_without_all_hosts() {
+    return run("echo never", [] { ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1); });
+  }
+
+  void wait_for_output(const std::string& text) const {
+    while (text_of(STDOUT_FILENO).find(text) == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  void interrupt(int signal) const { ::kill(driver_, signal); }
+
+  std::string file_of(int stream) const {
+    return ssh_.folder() + "/stream" + std::to_string(stream);
+  }
+  std::string text_of(int stream) const { return text_of(file_of(stream)); }
+  static std::string text_of(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  SshInTest ssh_;
+  DriverPlan plan_;
+  pid_t driver_ = -1;
+};
+
+TEST_F(DriverTest, TheOutputOfAllHostsIsThatOfOneJob) {
+  const EndedJob job = run("echo node $NODE on $HOST_NAME in $PWD; echo error of $NODE >&2");
+  EXPECT_EQ(job.code, 0);
+  EXPECT_THAT(job.output, HasSubstr("node 0 on localhost in " + ssh_.folder() + "\n"));
+  EXPECT_THAT(job.output, HasSubstr("node 1 on owl in " + ssh_.folder() + "\n"));
+  EXPECT_THAT(job.errors, AllOf(HasSubstr("error of 0\n"), HasSubstr("error of 1\n")));
+  EXPECT_EQ(std::ranges::count(job.output + job.errors, '\n'), 4);
+  EXPECT_THAT(ssh_.arguments(), ::testing::Not(HasSubstr("echo")));
+}
+
+TEST_F(DriverTest, OtherHostsGetTheVariables) {
+  // A shell that ssh starts does not have this variable.
+  ssh_.answer("owl", "unset FARANDOLE_TEST_VARIABLE");
+  const EndedJob job = run("[ ${#FARANDOLE_TEST_VARIABLE} = 100000 ] && echo complete", [] {
+    ::setenv("FARANDOLE_TEST_VARIABLE", std::string(100'000, 'x').c_str(), 1);
+  });
+  EXPECT_EQ(job.code, 0);
+  EXPECT_EQ(job.output, "complete\ncomplete\n");
+}
+
+TEST_F(DriverTest, TooManyVariablesAreAnError) {
+  const EndedJob job = run("echo never", [] {
+    ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1);
+    for (int i = 0; i < 10; ++i)
+      ::setenv(("FARANDOLE_TEST_" + std::to_string(i)).c_str(), std::string(100'000, 'x').c_str(),
+               1);
+  });
+  EXPECT_EQ(job.code, 1);
+  EXPECT_THAT(job.errors, AllOf(HasSubstr("cannot start the job on owl: the environment and the "
+                                          "command together have 1"),
+                                HasSubstr("at most 900000 are possible")));
+}
+
+TEST_F(DriverTest, TheExitCodeIsThatOfTheFirstNodeThatFails) {
+  EXPECT_EQ(run("exit $((3 * $NODE))").code, 3);
+  EXPECT_EQ(run("exit $((7 - $NODE))").code, 7);
+  EXPECT_EQ(run("kill -TERM $$").code, 128 + SIGTERM);
+}
+
+TEST_F(DriverTest, AllHostsThatCannotBeReachedAreNamed) {
+  plan_.hosts = {{.name = "jay", .user = ""}, {.name = "owl", .user = ""}};
+  ssh_.fail("jay", "ssh: Could not resolve hostname jay");
+  ssh_.fail("owl", "ssh: connect to host owl port 22: Connection refused");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 1);
+  EXPECT_EQ(job.output, "");
+  EXPECT_THAT(job.errors,
+              HasSubstr("farandole: cannot start the job on jay: ssh: Could not resolve "
+                        "hostname jay; add the name to /etc/hosts"));
+  EXPECT_THAT(job.errors, HasSubstr("farandole: cannot start the job on owl: ssh: connect to host "
+                                    "owl port 22: Connection refused; check that sshd runs"));
+}
+
+TEST_F(DriverTest, AHostThatEndsWithoutAMessageIsNamed) {
+  ssh_.answer("owl", "exit 255");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 1);
+  EXPECT_EQ(job.output, "");
+  EXPECT_EQ(job.errors,
+            "farandole: cannot start the job on owl: `ssh` has exited with code 255 without a "
+            "message; try `ssh -- owl true`\n");
+}
+
+TEST_F(DriverTest, AnotherVersionIsRejected) {
+  ssh_.answer("owl", "echo farandole agent 0.0.1; echo old >&2; exec cat >&2");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 1);
+  EXPECT_THAT(job.errors,
+              HasSubstr("cannot start the job on owl: its version is \"0.0.1\", but here it is "
+                        "\"1.2.3\"; install the same version on all hosts\n"));
+}
+
+TEST_F(DriverTest, ASilentHostIsGivenUp) {
+  plan_.start_timeout = std::chrono::seconds(1);
+  ssh_.answer("owl", "echo 'a question?'; exec sleep 1000");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 1);
+  EXPECT_EQ(job.errors,
+            "farandole: cannot start the job on owl: a question?; there is no answer after 1 s "
+            "(--start-timeout)\n");
+}
+
+TEST_F(DriverTest, AProgramThatIsMissingOnThisHostIsNamed) {
+  plan_.program = "/does/not/exist";
+  ssh_.answer("owl", "exit 127");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 1);
+  EXPECT_THAT(job.errors, HasSubstr("cannot start the job on localhost: "));
+  EXPECT_THAT(job.errors, HasSubstr("/does/not/exist"));
+}
+
+TEST_F(DriverTest, AMissingWorkingDirectoryIsNamed) {
+  plan_.order.folder = "/does/not/exist";
+  const EndedJob job = run("echo never");
+  EXPECT_EQ(job.code, 2);
+  EXPECT_THAT(job.errors, HasSubstr("the working directory /does/not/exist cannot be used on this "
+                                    "host: No such file or directory"));
+}
+
+TEST_F(DriverTest, ALauncherThatEndsBeforeTheJobBeginsIsNamed) {
+  ssh_.answer("owl", "export AGENT_FAILS_WITH=5");
+  const EndedJob job = run_without_all_hosts();
+  EXPECT_EQ(job.code, 5);
+  EXPECT_THAT(job.errors,
+              HasSubstr("cannot start the job on owl: the launcher has exited with code 5\n"));
+}
+
+TEST_F(DriverTest, MessagesOfStartUpFilesAreShownWithTheirHost) {
+  ssh_.answer("owl", "echo 'Welcome to owl'; printf 'no line end'");
+  const EndedJob job = run("echo node $NODE");
+  EXPECT_EQ(job.code, 0);
+  EXPECT_THAT(job.errors, HasSubstr("owl: Welcome to owl\n"));
+  EXPECT_THAT(job.errors, HasSubstr("owl: no line end\n"));
+  EXPECT_THAT(job.output, ::testing::Not(HasSubstr("Welcome")));
+}
+
+TEST_F(DriverTest, ALostConnectionIsNotAnExitCode) {
+  ssh_.answer("owl", "sh -c \"$3\"; exit 255");
+  const EndedJob job = run("[ $NODE = 1 ] || sleep 0.2");
+  EXPECT_EQ(job.code, 1);
+  EXPECT_THAT(job.errors, HasSubstr("owl: the connection has ended\n"));
+}
+
+TEST_F(DriverTest, ExitCode255OfTheJobIsNotALostConnection) {
+  const EndedJob job = run("[ $NODE = 0 ] || exit 255");
+  EXPECT_EQ(job.code, 255);
+  EXPECT_EQ(job.errors, "");
+  EXPECT_EQ(job.output, "");
+}
+
+constexpr const char* kTrap =
+    "trap 'echo $NODE got INT; exit 130' INT; echo ready $NODE; while :; do sleep 0.01; done";
+
+TEST_F(DriverTest, CtrlCReachesTheProgramsOnAllHosts) {
+  start(kTrap);
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  interrupt(SIGINT);
+  const EndedJob job = end();
+  EXPECT_EQ(job.code, 130);
+  EXPECT_THAT(job.output, AllOf(HasSubstr("0 got INT\n"), HasSubstr("1 got INT\n")));
+}
+
+TEST_F(DriverTest, TheSecondSignalDoesNotWaitForPrograms) {
+  start("trap '' INT; echo ready $NODE; exec sleep 1000");
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  interrupt(SIGINT);
+  interrupt(SIGTERM);
+  EXPECT_EQ(end().code, 128 + SIGTERM);
+}
+
+TEST_F(DriverTest, SignalsOfUsersAreOnlyPassedOn) {
+  start("trap 'echo $NODE got USR1; exit 0' USR1; echo ready $NODE; while :; do sleep 0.01; done");
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  interrupt(SIGWINCH);
+  interrupt(SIGUSR1);
+  const EndedJob job = end();
+  EXPECT_EQ(job.code, 0);
+  EXPECT_THAT(job.output, AllOf(HasSubstr("0 got USR1\n"), HasSubstr("1 got USR1\n")));
+}
+
+TEST_F(DriverTest, ASignalBeforeTheJobHasBegunEndsIt) {
+  ssh_.answer("owl", "touch connected; exec sleep 1000");
+  const std::string connected = ssh_.folder() + "/connected";
+  start("echo never", [this] {
+    ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1);
+    std::filesystem::current_path(ssh_.folder());
+  });
+  while (!std::filesystem::exists(connected))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  interrupt(SIGTERM);
+  const EndedJob job = end();
+  EXPECT_EQ(job.code, 128 + SIGTERM);
+  EXPECT_EQ(job.errors, "");
+}
+
+TEST_F(DriverTest, TheJobEndsWithTheProgramThatHasStartedIt) {
+  const pid_t caller = ::fork();
+  if (caller == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  plan_.caller.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, caller, 0));
+  start("echo ready $NODE; exec sleep 1000");
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  ::kill(caller, SIGKILL);
+  ::waitpid(caller, nullptr, 0);
+  EXPECT_EQ(end().code, 128 + SIGTERM);
+  ::close(plan_.caller.pidfd);
+}
+
+TEST_F(DriverTest, OutputOfEachRankIsSavedInTheFolder) {
+  plan_.output_folder = ssh_.folder() + "/ranks";
+  const EndedJob job = run("echo node $NODE");
+  EXPECT_EQ(job.code, 0) << job.errors;
+  EXPECT_EQ(text_of(plan_.output_folder + "/rank.0/stdout"), "copy from localhost\n");
+  EXPECT_EQ(text_of(plan_.output_folder + "/rank.1/stdout"), "copy from owl\n");
+  EXPECT_THAT(job.output, AllOf(HasSubstr("node 0\n"), HasSubstr("node 1\n")));
+}
+
+TEST_F(DriverTest, AFolderThatCannotBeMadeIsAnError) {
+  plan_.output_folder = "/dev/null/ranks";
+  const EndedJob job = run("echo never");
+  EXPECT_EQ(job.code, 1);
+  EXPECT_THAT(job.errors, AllOf(StartsWith("farandole: "), HasSubstr("/dev/null/ranks")));
+}
+
+TEST_F(DriverTest, ALauncherWithoutDescriptorsSaysSo) {
+  driver_ = ::fork();
+  if (driver_ == 0) {
+    const Descriptor file(::open(file_of(STDERR_FILENO).c_str(), O_WRONLY | O_CREAT, 0600));
+    ::dup2(file.get(), STDERR_FILENO);
+    const Descriptor lowest_free(::dup(STDERR_FILENO));
+    const auto count = static_cast<rlim_t>(lowest_free.get());
+    const rlimit limit{count, count};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const int code = run_relayed_launcher({}, 1, [](const CallerDescriptors&) { return 0; });
+    ::close(STDIN_FILENO);  // the counts of the coverage need a descriptor
+    ::_exit(code);
+  }
+  const EndedJob launcher = end();
+  EXPECT_EQ(launcher.code, 1);
+  EXPECT_THAT(launcher.errors, StartsWith("farandole: pipe2: Too many open files ("));
+}
+
+// The ends of pipes or sockets: `ours` stay here, and `theirs` are for the driver.
+struct Ends {
+  std::vector<Descriptor> ours;
+  std::vector<int> theirs;
+
+  void add(std::array<int, 2> pair) {
+    ours.emplace_back(pair[0]);
+    ::fcntl(pair[0], F_SETFD, FD_CLOEXEC);
+    theirs.push_back(pair[1]);
+  }
+  void close_theirs() {
+    for (const int descriptor : theirs) ::close(descriptor);
+  }
+  std::string text_of(std::size_t index) const {
+    std::string text;
+    char byte = 0;
+    while (::read(ours.at(index).get(), &byte, 1) == 1) text += byte;
+    return text;
+  }
+};
+
+TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
+  Ends channels;
+  Ends streams;
+  Ends report;
+  std::array<int, 2> pair{};
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
+    channels.add(pair);
+    for (int stream = 0; stream < 2; ++stream) {
+      ASSERT_EQ(::pipe(pair.data()), 0);
+      streams.add(pair);
+    }
+  }
+  ASSERT_EQ(::pipe(pair.data()), 0);
+  report.add(pair);
+  plan_.caller.channels = channels.theirs;
+  plan_.caller.streams = streams.theirs;
+  plan_.caller.report = report.theirs.front();
+  start("read -r word <&5; echo \"$word back from $NODE\" >&5; echo output of $NODE");
+  for (Ends* ends : {&channels, &streams, &report}) ends->close_theirs();
+  for (const Descriptor& channel : channels.ours)
+    ASSERT_EQ(::write(channel.get(), "hello\n", 6), 6);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(channels.text_of(rank), "hello back from " + std::to_string(rank) + "\n");
+    EXPECT_EQ(streams.text_of(2 * rank), "output of " + std::to_string(rank) + "\n");
+    EXPECT_EQ(streams.text_of(2 * rank + 1), "");
+  }
+  const std::string lines = report.text_of(0);
+  EXPECT_THAT(lines, AllOf(HasSubstr("ended 0 code 0\n"), HasSubstr("ended 1 code 0\n")));
+  // Only the first launcher that names a cause is believed.
+  EXPECT_EQ(lines.find("cause 0\n"), lines.rfind("cause 0\n"));
+  EXPECT_NE(lines.find("cause 0\n"), std::string::npos);
+  const EndedJob job = end();
+  EXPECT_EQ(job.code, 0);
+  EXPECT_EQ(job.errors, "");
+}
+
+TEST_F(DriverTest, SignalsReachARelayedLauncher) {
+  plan_.output_folder = ssh_.folder() + "/ranks";
+  start(kTrap);
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  interrupt(SIGINT);
+  EXPECT_EQ(end().code, 130);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,17 @@
+// What the host on which this process runs is to the others.
+#pragma once
+
+#include <string>
+
+#include "remote/host_list.h"
+
+namespace farandole {
+
+// Whether an entry means this host and user: localhost, an address of this host, or its host name,
+// without a user.
+bool is_own_host(const HostEntry& host);
+
+// The path of our program, which the other hosts must have, too.
+std::string path_on_hosts();
+
+}  // namespace farandole

@@ -1,0 +1,37 @@
+#include "remote/own_host.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+
+namespace farandole {
+namespace {
+
+TEST(OwnHost, ItsNamesAndAddressesMeanThisHost) {
+  std::array<char, 256> name{};
+  ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
+  const std::string full = name.data();
+  for (const std::string& own :
+       {std::string("localhost"), std::string("127.0.0.1"), std::string("127.3.2.1"),
+        std::string("::1"), full, full.substr(0, full.find('.'))})
+    EXPECT_TRUE(is_own_host({.name = own, .user = ""})) << own;
+}
+
+TEST(OwnHost, OtherHostsAreNot) {
+  for (const char* other : {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
+    EXPECT_FALSE(is_own_host({.name = other, .user = ""})) << other;
+}
+
+TEST(OwnHost, AUserNeedsALogin) {
+  EXPECT_FALSE(is_own_host({.name = "localhost", .user = "alice"}));
+}
+
+TEST(OwnHost, TheProgramIsThisOne) {
+  EXPECT_TRUE(std::filesystem::equivalent(path_on_hosts(), "/proc/self/exe"));
+}
+
+}  // namespace
+}  // namespace farandole
