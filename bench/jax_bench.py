@@ -9,6 +9,7 @@ sums the same array over both processes in both ways, in turn. Every result is c
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import socket
 import statistics
@@ -87,9 +88,9 @@ def measure(options: argparse.Namespace) -> None:
         rounds = []
         for _ in range(options.rounds + 1):  # the first one compiles
             hvd.barrier()
-            theirs = median_seconds(lambda whole=whole: psum(whole), check)
+            theirs = median_seconds(functools.partial(psum, whole), check)
             hvd.barrier()
-            ours = median_seconds(lambda local=local: allreduce(local), check)
+            ours = median_seconds(functools.partial(allreduce, local), check)
             rounds.append((theirs, ours))
         report(mib, rounds[1:], hvd.rank())
 
