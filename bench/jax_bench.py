@@ -43,7 +43,7 @@ def start_workers() -> int:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
     command = Path(sys.executable).with_name("farandole")
-    words = [command, "run", "-n", str(RANKS), "--prefix", "", sys.executable, *sys.argv]
+    words = [str(command), "run", "-n", str(RANKS), "--prefix", "", sys.executable, *sys.argv]
     variables = {"JAX_PLATFORMS": "cpu", "BENCH_COORDINATOR": place}
     return subprocess.run(words, check=False, env=os.environ | variables).returncode
 
