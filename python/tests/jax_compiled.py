@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -222,6 +223,50 @@ class JaxCompiledChecks(Suite):
             assert jax.tree.structure(mean) == jax.tree.structure(tree)
             assert mean["b"][0].dtype == jnp.int32 and mean["b"][1] == 3
         assert hvd.allreduce({}) == {}
+
+    def check_threads_with_names(self) -> None:
+        def work(number: int) -> None:
+            call = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name=f"thread.{number}"))
+            for i in range(30):
+                found[number].append(float(call(jnp.full(3, 100.0 * number + i))[0]))
+
+        found: list[list[float]] = [[], [], []]
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number in range(3):
+            assert found[number] == [self.size * (100.0 * number + i) for i in range(30)]
+
+    def check_a_loop_of_unknown_length(self) -> None:
+        double = jax.jit(
+            lambda x: jax.lax.while_loop(
+                lambda c: (c < 100).all(), lambda c: hvd.allreduce(2 * c), x
+            )
+        )
+        assert (double(jnp.ones(2)) == 128).all()
+
+    def check_derivatives_around_and_of_gradients(self) -> None:
+        @jax.custom_vjp
+        def mean(x: jax.Array) -> jax.Array:
+            return hvd.allreduce(x)
+
+        mean.defvjp(lambda x: (mean(x), None), lambda _, gradient: (3 * gradient,))
+        assert (jax.jit(jax.grad(lambda x: mean(x).sum()))(jnp.ones(2)) == 3).all()
+        found = jax.jit(jax.hessian(lambda x: (hvd.allreduce(x) ** 3).sum()))(jnp.ones(2))
+        np.testing.assert_allclose(found, 6 * np.eye(2))
+        per_example = jax.vmap(jax.grad(lambda x: (hvd.allreduce(x) ** 2).sum()))
+        examples = jnp.arange(6.0).reshape(3, 2)
+        assert (jax.jit(per_example)(examples) == 2 * examples).all()
+
+    def check_steps_until_the_data_ends(self) -> None:
+        """Rank r makes 3 + r steps. A rank that has joined counts as zeros."""
+        total = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+        for step in range(3 + self.rank):
+            ranks = self.size - max(0, step - 2)
+            assert (total(jnp.ones(2)) == ranks).all()
+        assert hvd.join() == self.size - 1
 
     def check_compression(self) -> None:
         values = jnp.full(5, 1.0 + self.rank)

@@ -88,8 +88,8 @@ class TracedCall(NamedTuple):
 
 
 class _CallEffect(effects.Effect):
-    def __str__(self) -> str:
-        return "farandole call"
+    def __repr__(self) -> str:  # JAX shows it in errors
+        return "a call of farandole"
 
 
 _EFFECT = _CallEffect()
