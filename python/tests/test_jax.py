@@ -19,18 +19,15 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_jax(size: int) -> None:
-    run_checks(
-        size,
-        "jax_frontend:JaxConformance",
-        "jax_compiled:JaxCompiledChecks",
-        "jax_training:JaxTrainingChecks",
-    )
+def test_conformance_and_training(size: int) -> None:
+    run_checks(size, "jax_frontend:JaxConformance", "jax_training:JaxTrainingChecks")
 
 
-def test_compiled_calls_with_one_core_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONE_CORE", "1")
-    run_checks(3, "jax_compiled:JaxCompiledChecks")
+@pytest.mark.parametrize(("size", "one_core"), [(1, ""), (2, ""), (3, "1"), (4, "")])
+def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of its own, because it starts XLA with other options on each rank."""
+    monkeypatch.setenv("ONE_CORE", one_core)
+    run_checks(size, "jax_compiled:JaxCompiledChecks")
 
 
 def test_the_programs_of_the_page(tmp_path: Path) -> None:
