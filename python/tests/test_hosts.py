@@ -129,9 +129,18 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
     assert sum(text.count("all checks passed") for text in texts) == 3
 
 
-def test_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "suites",
+    [
+        ["torch_optimizer:OptimizerChecks"],
+        ["jax_training:JaxTrainingChecks"],
+        ["jax_compiled:JaxCompiledChecks"],
+    ],
+    ids=["torch", "jax", "jax_compiled"],
+)
+def test_training(suites: list[str], tmp_path: Path) -> None:
     with Hosts(2) as hosts:
-        worker = [sys.executable, str(HERE / "worker.py"), "torch_optimizer:OptimizerChecks"]
+        worker = ["env", "JAX_PLATFORMS=cpu", sys.executable, str(HERE / "worker.py"), *suites]
         texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == 3
 
