@@ -2,7 +2,8 @@
 """Compare an allreduce of farandole.jax with psum over JAX's own collectives, which use Gloo.
 
 Two processes join both a job of Farandole and one of jax.distributed. In each round, each of them
-sums the same array over both processes in both ways, in turn. Every result is checked. Run it with
+doubles the same array and sums it over both processes, in both ways, in turn. So the summed array
+has just been computed, as gradients are. Every result is checked. Run it with
 `.venv/bin/python bench/jax_bench.py`; it starts the processes itself.
 """
 
@@ -67,16 +68,18 @@ def measure(options: argparse.Namespace) -> None:
     mesh = Mesh(jax.devices(), "ranks")
     everywhere, parts = PartitionSpec(), PartitionSpec("ranks")
     psum = jax.jit(
-        shard_map(lambda x: jax.lax.psum(x, "ranks"), mesh, in_specs=parts, out_specs=everywhere)
+        shard_map(
+            lambda x: jax.lax.psum(2 * x, "ranks"), mesh, in_specs=parts, out_specs=everywhere
+        )
     )
-    allreduce = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    allreduce = jax.jit(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
     if hvd.rank() == 0:
         print(f"JAX {jax.__version__}, {hvd.size()} processes, float32, medians in ms")
         print(f"{'MiB':>6} {'psum':>9} {'allreduce':>10} {'ratio':>7}  [least, most]")
     for mib in options.mib:
         count = int(mib * 2**18)
         own = np.arange(count, dtype=np.float32) % 1000 + hvd.rank()
-        wanted = 2 * (own - hvd.rank()) + 1
+        wanted = 4 * (own - hvd.rank()) + 2
         local = jax.device_put(own, device)
         whole = jax.make_array_from_single_device_arrays(
             (hvd.size() * count,), NamedSharding(mesh, parts), [local]

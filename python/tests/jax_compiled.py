@@ -282,6 +282,23 @@ class JaxCompiledChecks(Suite):
             x = step(x)
         assert (x == 10).all()
 
+    def check_programs_that_are_compiled_ahead(self) -> None:
+        tree = {"w": jnp.ones(3), "b": jnp.full(2, 1.0 * self.rank)}
+        compiled = jax.jit(hvd.allreduce).lower(tree).compile()
+        for _ in range(3):  # from the second time on, JAX may take a shorter way
+            found = compiled(tree)
+            assert (found["w"] == 1).all() and (found["b"] == (self.size - 1) / 2).all()
+
+    def check_an_input_that_is_used_again(self) -> None:
+        """The result of an allreduce takes the memory of its input, or of a copy of it."""
+        x = jnp.arange(5000.0) + self.rank
+        sums = jax.jit(lambda x: (hvd.allreduce(x, op=hvd.Sum), x + 1, hvd.broadcast(x, 0)))
+        for _ in range(3):
+            total, more, first = sums(x)
+            wanted = self.size * jnp.arange(5000.0) + self.size * (self.size - 1) / 2
+            assert jnp.array_equal(total, wanted) and jnp.array_equal(more, x + 1)
+            assert jnp.array_equal(first, jnp.arange(5000.0))
+
     def check_errors_of_compiled_calls(self) -> None:
         """All ranks get the error, and later calls work."""
         if self.size == 1:

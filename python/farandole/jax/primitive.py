@@ -92,10 +92,16 @@ class _CallEffect(effects.Effect):
         return "a call of farandole"
 
 
-_EFFECT = _CallEffect()
+class _OrderedCallEffect(_CallEffect):
+    pass
+
+
+# The second effect has no order. Without it, JAX would start a program of lower().compile() by a
+# shorter way, which forgets the token.
+_EFFECT, _SECOND_EFFECT = _OrderedCallEffect(), _CallEffect()
+effects.ordered_effects.add_type(_OrderedCallEffect)
 for _allowed in (
     effects.lowerable_effects,
-    effects.ordered_effects,
     effects.control_flow_allowed_effects,
     effects.remat_allowed_effects,
     effects.custom_derivatives_allowed_effects,
@@ -134,7 +140,7 @@ def _results(*inputs: Any, call: TracedCall) -> tuple[list[Any], set[effects.Eff
     results = [
         jax_core.ShapedArray(_result_shape(operation, array.shape), array.dtype) for array in inputs
     ]
-    return results, {_EFFECT}
+    return results, {_EFFECT, _SECOND_EFFECT}
 
 
 def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -156,16 +162,19 @@ def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ..
     return (core.scattered_rows(shape[0], members, operation.group.rank()), *shape[1:])
 
 
-_compile = jax.ffi.ffi_lowering(_TARGET, has_side_effect=True)
-
-
 def _lower(ctx: mlir.LoweringRuleContext, *inputs: Any, call: TracedCall) -> Sequence[Any]:
     token = ctx.tokens_in.get(_EFFECT)
     with_token = ctx.replace(
         avals_in=[*ctx.avals_in, jax_core.abstract_token],
         avals_out=[*ctx.avals_out, jax_core.abstract_token],
     )
-    *results, token = _compile(with_token, *inputs, token, **call.attributes())
+    # A result that has the shape of its input replaces the input, or a copy of the input that XLA
+    # makes if the program needs it later. So no memory is touched for the first time.
+    in_place = len(inputs) if call.kind in (Allreduce, Broadcast) else 0
+    compiled = jax.ffi.ffi_lowering(
+        _TARGET, has_side_effect=True, operand_output_aliases={i: i for i in range(in_place)}
+    )
+    *results, token = compiled(with_token, *inputs, token, **call.attributes())
     ctx.set_tokens_out(mlir.TokenSet({_EFFECT: token}))
     return results
 
