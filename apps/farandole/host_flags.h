@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/status.h"
 #include "remote/host_list.h"
 #include "remote/ssh_command.h"
-#include "farandole/status.h"
 
 namespace farandole {
 

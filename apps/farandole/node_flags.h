@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "remote/host_list.h"
-#include "remote/ssh_command.h"
 #include "farandole/status.h"
 #include "host_flags.h"
 #include "nodes/node_options.h"
+#include "remote/host_list.h"
+#include "remote/ssh_command.h"
 
 namespace farandole {
 
