@@ -43,6 +43,30 @@ class NoneCompressor(Compressor):
         return tensor
 
 
+class CastCompressor(Compressor):
+    """Send floating-point tensors in a smaller dtype, and all others as they are. Each frontend
+    derives a class that knows its tensors, and from that one class for each dtype."""
+
+    sent_dtype: Any
+
+    @staticmethod
+    def is_float(tensor: Array) -> bool:
+        raise NotImplementedError
+
+    @staticmethod
+    def cast(tensor: Array, dtype: Any) -> Array:
+        raise NotImplementedError
+
+    @classmethod
+    def compress(cls, tensor: Array) -> tuple[Array, Any]:
+        sent = cls.cast(tensor, cls.sent_dtype) if cls.is_float(tensor) else tensor
+        return sent, tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: Array, ctx: Any) -> Array:
+        return cls.cast(tensor, ctx)
+
+
 def checked(compression: AnyCompressor) -> AnyCompressor:
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise CallError(

@@ -6,24 +6,19 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from farandole.compression import Compressor, NoneCompressor
+from farandole.compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _Cast(Compressor):
-    """Send floating-point arrays in a smaller dtype, and all others as they are."""
-
-    sent_dtype: Any
-
-    @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        is_float = jnp.issubdtype(tensor.dtype, jnp.floating)
-        return (tensor.astype(cls.sent_dtype) if is_float else tensor), tensor.dtype
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_float(tensor: Any) -> bool:
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating))
 
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor.astype(ctx)
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.astype(dtype)
 
 
 class FP16Compressor(_Cast):

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from farandole.compression import Compressor, NoneCompressor
+from farandole.compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _Cast(Compressor):
-    """Send floating-point tensors in a smaller dtype, and all others as they are."""
-
-    sent_dtype: torch.dtype
-
-    @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        sent = tensor.to(cls.sent_dtype) if tensor.is_floating_point() else tensor
-        return sent, tensor.dtype
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_float(tensor: torch.Tensor) -> bool:
+        return tensor.is_floating_point()
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-        return tensor.to(ctx)
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype)
 
 
 class FP16Compressor(_Cast):
