@@ -47,13 +47,14 @@ def find_launchers() -> Path | None:
     return UNPACKED / "usr"
 
 
-def mpirun_words(servers: SshServers, *options: str) -> list[str]:
-    """Return the words of mpirun that start the command after them once on each host.
+def mpirun_words(servers: SshServers, *options: str, per_host: int = 1) -> list[str]:
+    """Return the words of mpirun that start the command after them `per_host` times on each host.
 
     mpirun reaches the other hosts over ssh. `options` are further options of mpirun.
     """
-    words = [MPIRUN, "--allow-run-as-root", "--host", ",".join(servers.names)]
-    words += ["--map-by", "ppr:1:node", "--bind-to", "none"]
+    hosts = ",".join(f"{name}:{per_host}" for name in servers.names)
+    words = [MPIRUN, "--allow-run-as-root", "--host", hosts]
+    words += ["--map-by", f"ppr:{per_host}:node", "--bind-to", "none"]
     # The hosts have further interfaces, which do not reach the others.
     words += ["--mca", "oob_tcp_if_include", "eth0"]
     words += ["--mca", "plm_rsh_args", f"-i {servers.identity} -p {servers.port}"]

@@ -5,7 +5,7 @@
 After each kill, all processes of the job must end, the exit codes and the messages must say what
 has happened, and nothing may be left: no process, file, or abstract socket. A job has two workers
 on each of two hosts, which are network namespaces. All programs are real: ssh, sshd, Slurm, and
-mpirun of Open MPI.
+mpirun of Open MPI. In the way `ranks`, mpirun starts the workers itself, without `farandole run`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from unpacked_packages import words_to_enter
 PORT = 4711
 WORKERS = 4
 PROGRAM = ["sh", "-c", "echo waits; exec sleep 1000"]
+CALLING_RANK = [sys.executable, str(Path(__file__).with_name("calling_rank.py"))]
 END_SECONDS = 45  # a guard against hanging
 # Kills come until this multiple of the time that the job needs to start.
 MOMENTS = 1.5
@@ -281,7 +282,7 @@ def hosts_with_own_files(folder: Path) -> Iterator[Hosts]:
 @contextmanager
 def over_ssh(way: str, folder: Path) -> Iterator[Place]:
     """Make a place for each way except Slurm. All of them have SSH servers."""
-    launchers = find_launchers() if way == "mpirun" else None
+    launchers = find_launchers() if way in ("mpirun", "ranks") else None
     with (
         hosts_with_own_files(folder) as hosts,
         SshServers(hosts, folder / "ssh", over_usr=launchers) as servers,
@@ -312,9 +313,18 @@ def over_ssh(way: str, folder: Path) -> Iterator[Place]:
             start = [*words_to_enter("host0", launchers), *here, *mpirun_words(servers, *passed_on)]
             return [hosts[0].command(*start, *run, *endpoint, *secret, "-n", "2", *PROGRAM)]
 
-        start = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun}[way]
+        def ranks(_: random.Random) -> list[list[str]]:
+            start = [*words_to_enter("host0", launchers), *here, *mpirun_words(servers, per_host=2)]
+            given = [
+                f"FARANDOLE_SECRET={folder / 'secret'}",
+                f"FARANDOLE_JOB_STORE={hosts[0].endpoint(PORT)}",
+                f"FARANDOLE_START_TIMEOUT={START_TIMEOUT[1]}",
+            ]
+            return [hosts[0].command(*start, "env", *given, *CALLING_RANK)]
+
+        starts = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun, "ranks": ranks}
         services = {servers.pid(name) for name in servers.names}
-        yield Place(way, hosts, folder, servers.names, start, services)
+        yield Place(way, hosts, folder, servers.names, starts[way], services)
 
 
 @contextmanager
@@ -348,7 +358,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[Place]:
         )
 
 
-WAYS = ("fork", "ssh", "join", "slurm", "mpirun")
+WAYS = ("fork", "ssh", "join", "slurm", "mpirun", "ranks")
 
 
 def why_impossible(way: str) -> str:
@@ -357,7 +367,7 @@ def why_impossible(way: str) -> str:
         return "the hosts have their own /tmp, and the command is in /tmp"
     if way == "slurm":
         return why_no_slurm()
-    return why_no_servers() or (why_no_mpi() if way == "mpirun" else "")
+    return why_no_servers() or (why_no_mpi() if way in ("mpirun", "ranks") else "")
 
 
 @contextmanager

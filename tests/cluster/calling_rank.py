@@ -1,0 +1,15 @@
+"""A rank that mpirun starts itself: joins the job, says that it waits, and makes calls until it is
+ended."""
+
+from __future__ import annotations
+
+import os
+
+from small_worker import short
+
+import farandole
+
+farandole.init()
+os.write(1, b"waits\n")  # in one write, because several ranks write to one pipe
+while True:
+    short()
