@@ -58,6 +58,11 @@ def _traced_calls() -> Iterator[tuple[Callable[[], object], str]]:
         "the same number of rows",
     )
     yield (
+        lambda: jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Adasum))(jnp.ones((2, 3))),
+        "an allreduce with op Adasum cannot be used inside vmap, because it would combine all "
+        "examples as one array: call it outside of vmap",
+    )
+    yield (
         lambda: jax.grad(lambda x: hvd.allreduce(x, op=hvd.Max))(1.0),
         "allreduce with op Max has no gradient; Sum and Average have one",
     )

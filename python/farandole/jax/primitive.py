@@ -32,7 +32,7 @@ from farandole.operations import (
     Reducescatter,
     array_only,
 )
-from farandole.reduce_op import Average, AverageOfPresent, Sum
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Sum
 
 _TARGET = "farandole_call"
 _NAMES: dict[type[Operation], str] = {
@@ -223,6 +223,11 @@ def _gradient_of(call: TracedCall) -> TracedCall:
 
 def _batched(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
     """One call for all examples of vmap. The rows of the operations stay the first dimension."""
+    if getattr(call.operation(), "op", Sum) is Adasum:
+        raise CallError(
+            "an allreduce with op Adasum cannot be used inside vmap, because it would combine all "
+            "examples as one array: call it outside of vmap"
+        )
     size = next(
         array.shape[dim] for array, dim in zip(inputs, dims, strict=True) if dim is not None
     )
