@@ -34,7 +34,7 @@ FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, Even
       start_deadline_(now + options.start_timeout),
       next_look_up_(now),
       tells_from_(now + (options.listens_at ? kQuietTimeUnderDriver : Duration())),
-      roll_(options.nodes, options.workers, options.host),
+      roll_(hello_of(options)),
       failing_(static_cast<std::size_t>(options.nodes), false) {}
 
 Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
@@ -239,7 +239,23 @@ void FirstNode::begin_if_complete() {
   start_.emplace();
   for (const int count : roll_.workers()) start_->workers.push_back(static_cast<unsigned>(count));
   start_->master_port = options_.master_port;
+  start_->jax_port = options_.jax_port;
+  start_->tensorflow_ports = roll_.tensorflow_ports();
+  if (!start_->tensorflow_ports.empty()) start_->addresses = addresses_of_nodes();
   send_to_nodes(*start_);
+}
+
+// The workers of all nodes connect to each other. The address from which a launcher has reached us
+// is one that others can reach, too, unless an address translation is between them.
+std::vector<std::string> FirstNode::addresses_of_nodes() const {
+  std::vector<std::string> addresses(static_cast<std::size_t>(options_.nodes));
+  for (const auto& [id, guest] : guests_) {
+    if (guest.node < 0) continue;
+    // There is no address if the connection has just ended. Then the job ends, too.
+    const auto address = peer_address_of(guest.channel.descriptor());
+    if (address.ok()) addresses.at(static_cast<std::size_t>(guest.node)) = address->ip_text();
+  }
+  return addresses;
 }
 
 void FirstNode::tell_who_is_missing(NodeNews& news) {

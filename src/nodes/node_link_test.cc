@@ -125,6 +125,38 @@ TEST_F(NodeLinks, StartWhenAllNodesHaveCome) {
   EXPECT_THAT(second.notices, ::testing::Contains("waiting for node 2 of 3"));
 }
 
+TEST_F(NodeLinks, TellWhereTheServersOfFrameworksListen) {
+  const auto with_ports = [this](int node, int workers, std::vector<std::uint32_t> ports) {
+    NodeOptions own = options(node, 2, workers);
+    own.tensorflow_ports = std::move(ports);
+    own.uses_jax = true;
+    own.jax_port = node == 0 ? 6U : 0U;
+    return own;
+  };
+  launchers_.push_back({.link = *FirstNode::create(*context_, with_ports(0, 2, {7, 8}), now())});
+  launchers_.push_back({.link = *OtherNode::create(*context_, with_ports(1, 1, {9}), now())});
+  run_until_started();
+  for (const Launcher& launcher : launchers_) {
+    const Start& start = *launcher.link->start_message();
+    EXPECT_EQ(start.jax_port, 6U);
+    EXPECT_THAT(start.tensorflow_ports, ElementsAre(7, 8, 9));
+    EXPECT_THAT(start.addresses, ElementsAre("", "127.0.0.1"));
+  }
+}
+
+TEST_F(NodeLinks, OtherFlagsEndAllNodes) {
+  Launcher& zero = first(2);
+  NodeOptions own = options(1, 2, 1);
+  own.uses_jax = true;
+  Launcher& one =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, own, now())});
+  run_until([&] { return !zero.error.ok() && !one.error.ok(); });
+  EXPECT_EQ(zero.error, one.error);
+  EXPECT_EQ(zero.error,
+            Status::fix_call("node 1 on host1 was started with --jax, but node 0 on host0 without "
+                             "it; start all nodes with the same flags"));
+}
+
 TEST_F(NodeLinks, EndTogether) {
   Launcher& zero = first(2);
   Launcher& one = other(1, 2);
@@ -402,23 +434,30 @@ TEST_F(NodeLinks, TheOthersSayThatTheNameIsUnknown) {
                     HasSubstr("(" + reason)));
 }
 
-// Node 0 answers with a start that has another number of nodes, or of workers of node 1.
+// Node 0 answers with a start that has another number of nodes, or of workers of node 1, or too few
+// ports or addresses for TensorFlow.
 TEST_F(NodeLinks, TheStartOfAnotherJobIsAnError) {
-  const std::vector<std::vector<std::uint32_t>> others{{1}, {1, 4, 1}, {4, 1}};
+  const std::vector<Start> others{
+      {.workers = {1}},
+      {.workers = {1, 4, 1}},
+      {.workers = {4, 1}},
+      {.workers = {1, 4}, .tensorflow_ports = {1, 2, 3, 4}, .addresses = {"", "a"}},
+      {.workers = {1, 4}, .tensorflow_ports = {1, 2, 3, 4, 5}, .addresses = {""}},
+      {.workers = {1, 4}, .addresses = {"", "a"}}};
   const auto listener =
       TcpListener::open(*context_, {.addresses = {address_of("127.0.0.1:0")},
                                     .port_first = port_,
                                     .port_last = port_,
                                     .acceptance = {.self = {Role::kLauncher, 0}}});
   ASSERT_EQ(listener.status(), Status());
-  for (const auto& workers : others) {
+  for (const Start& start : others) {
     Launcher& one = other(1, 2, 4);
     std::unique_ptr<NodeChannel> zero;
     run_until([&] {
       auto accepted = (*listener)->try_accept(now());
       if (accepted.ok() && *accepted != nullptr) {
         zero = std::make_unique<NodeChannel>(*std::move(accepted));
-        zero->send(Start{.workers = workers});
+        zero->send(start);
       }
       if (zero != nullptr) zero->advance();
       return !one.error.ok();

@@ -14,13 +14,15 @@ namespace {
 void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
-    visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host);
+    visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
+        visit(message.tensorflow_ports), visit(message.uses_jax);
   else if constexpr (std::is_same_v<Message, Rejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)
     visit(message.missing);
   else if constexpr (std::is_same_v<Message, Start>)
-    visit(message.workers), visit(message.master_port);
+    visit(message.workers), visit(message.master_port), visit(message.jax_port),
+        visit(message.tensorflow_ports), visit(message.addresses);
   else if constexpr (std::is_same_v<Message, WorkerExit>)
     visit(message.rank), visit(message.how);
   else if constexpr (std::is_same_v<Message, Failing>)

@@ -19,6 +19,9 @@ struct Hello {
   std::uint32_t nodes = 0;
   std::uint32_t workers = 0;
   std::string host;
+  // The ports of the sender's workers for TensorFlow, by local rank; empty without --tf-config.
+  std::vector<std::uint32_t> tensorflow_ports{};
+  bool uses_jax = false;  // --jax
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -38,6 +41,10 @@ struct Waiting {
 struct Start {
   std::vector<std::uint32_t> workers;  // by node
   std::uint32_t master_port = 0;       // MASTER_PORT, reserved on node 0; 0: none
+  std::uint32_t jax_port = 0;          // of JAX's coordinator on node 0; 0: without --jax
+  // By rank: where TensorFlow's servers listen. Both lists are empty without --tf-config.
+  std::vector<std::uint32_t> tensorflow_ports{};
+  std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty
   friend bool operator==(const Start&, const Start&) = default;
 };
 

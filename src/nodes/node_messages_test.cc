@@ -9,9 +9,11 @@ namespace {
 
 std::vector<NodeMessage> all_messages() {
   return {Hello{1, 2, 3, "hen"},
+          Hello{1, 2, 2, "hen", {8, 9}, true},
           Rejection{"no"},
           Waiting{{1, 3}},
           Start{{2, 1}, 4711},
+          Start{{1, 1}, 4711, 4712, {8, 9}, {"", "10.0.0.2"}},
           WorkerExit{7, "gone"},
           Failing{1, {"why", std::nullopt, std::nullopt}},
           Failing{1, {"why", 3, 0}},

@@ -10,6 +10,15 @@
 
 namespace farandole {
 
+Hello hello_of(const NodeOptions& options) {
+  return {.node = static_cast<std::uint32_t>(options.node),
+          .nodes = static_cast<std::uint32_t>(options.nodes),
+          .workers = static_cast<std::uint32_t>(options.workers),
+          .host = options.host,
+          .tensorflow_ports = options.tensorflow_ports,
+          .uses_jax = options.uses_jax};
+}
+
 Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {
   const std::array flags{std::pair("--join", &words.join), std::pair("--nodes", &words.nodes),
                          std::pair("--node", &words.node), std::pair("--secret", &words.secret)};

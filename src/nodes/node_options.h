@@ -12,6 +12,7 @@
 #include "network/tcp/endpoint.h"
 #include "network/tcp/listen_knobs.h"
 #include "network/tcp/socket_address.h"
+#include "nodes/node_messages.h"
 
 namespace farandole {
 
@@ -32,8 +33,15 @@ struct NodeOptions {
   int workers = 1;
   std::string host{};             // its name, for texts; empty: the launcher asks the system
   std::uint32_t master_port = 0;  // of node 0
+  // The ports of this node's workers for TensorFlow, by local rank; empty without --tf-config.
+  std::vector<std::uint32_t> tensorflow_ports{};
+  bool uses_jax = false;       // --jax
+  std::uint32_t jax_port = 0;  // of JAX's coordinator, on node 0; 0: without --jax
   Duration start_timeout{};
 };
+
+// What a launcher says about itself.
+Hello hello_of(const NodeOptions& options);
 
 // The values of the flags; empty if a flag was not given.
 struct NodeWords {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -38,6 +40,14 @@ std::string place_text(const NodeOptions& options) {
   const bool is_this_host =
       endpoint.host == "localhost" || (address.ok() && address->is_loopback());
   return endpoint.text() + (is_this_host ? " (this host)" : "");
+}
+
+// Whether a start has either no ports for TensorFlow, or those of all ranks.
+bool has_all_ports(const Start& start) {
+  const std::size_t ports = start.tensorflow_ports.size();
+  if (ports == 0) return start.addresses.empty();
+  return start.addresses.size() == start.workers.size() &&
+         ports == std::accumulate(start.workers.begin(), start.workers.end(), std::size_t{0});
 }
 
 }  // namespace
@@ -94,10 +104,7 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
   }
   waits_to_send_ = false;
   FARANDOLE_TRY(events_.add(channel_->descriptor(), next_id_++, false));
-  channel_->send(Hello{.node = static_cast<std::uint32_t>(options_.node),
-                       .nodes = static_cast<std::uint32_t>(options_.nodes),
-                       .workers = static_cast<std::uint32_t>(options_.workers),
-                       .host = options_.host});
+  channel_->send(hello_of(options_));
   return {};
 }
 
@@ -155,7 +162,8 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
     if (start->workers.size() != static_cast<std::size_t>(options_.nodes) ||
-        start->workers.at(node) != static_cast<std::uint32_t>(options_.workers))
+        start->workers.at(node) != static_cast<std::uint32_t>(options_.workers) ||
+        !has_all_ports(*start))
       return Status::stop("node 0 has started another job than this one");
     start_ = *start;
   }

@@ -19,9 +19,32 @@ std::string waiting_text(const std::vector<int>& missing, int nodes) {
   return format_text("waiting for {} of {}", name_nodes(missing), nodes);
 }
 
-RollCall::RollCall(int nodes, int own_workers, std::string own_host)
-    : nodes_(static_cast<std::size_t>(nodes)), complete_(nodes == 1) {
-  nodes_.front() = {.is_here = true, .workers = own_workers, .host = std::move(own_host)};
+RollCall::RollCall(const Hello& own)
+    : nodes_(own.nodes), uses_jax_(own.uses_jax), complete_(own.nodes == 1) {
+  nodes_.front() = {.is_here = true,
+                    .workers = static_cast<int>(own.workers),
+                    .host = own.host,
+                    .tensorflow_ports = own.tensorflow_ports};
+}
+
+// The flags that change the variables of the workers must be the same on all nodes. Returns the
+// rejection if one of them is not.
+std::string RollCall::other_flags_of(const Hello& hello) const {
+  const auto differs = [&](const char* flag, bool own, bool other) -> std::string {
+    if (own == other) return {};
+    return format_text(
+        "node {} on {} was started with {}, but node {} on {} without it; start all nodes with the "
+        "same flags",
+        own ? 0 : hello.node, own ? at(0).host : escape_controls(hello.host), flag,
+        own ? hello.node : 0, own ? escape_controls(hello.host) : at(0).host);
+  };
+  const std::string tensorflow =
+      differs("--tf-config", !at(0).tensorflow_ports.empty(), !hello.tensorflow_ports.empty());
+  if (!tensorflow.empty()) return tensorflow;
+  if (!hello.tensorflow_ports.empty() && hello.tensorflow_ports.size() != hello.workers)
+    return format_text("node {} has {} workers, but {} ports for TensorFlow", hello.node,
+                       hello.workers, hello.tensorflow_ports.size());
+  return differs("--jax", uses_jax_, hello.uses_jax);
 }
 
 std::string RollCall::rejection_of(const Hello& hello) const {
@@ -55,9 +78,12 @@ RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) 
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
+  const std::string other_flags = other_flags_of(hello);
+  if (!other_flags.empty()) return {other_flags, true};
   at(static_cast<int>(hello.node)) = {.is_here = true,
                                       .workers = static_cast<int>(hello.workers),
                                       .host = escape_controls(hello.host),
+                                      .tensorflow_ports = hello.tensorflow_ports,
                                       .from = from};
   complete_ = std::ranges::all_of(nodes_, &Node::is_here);
   return {};
@@ -83,6 +109,13 @@ std::vector<int> RollCall::workers() const {
   std::vector<int> workers;
   for (const Node& node : nodes_) workers.push_back(node.workers);
   return workers;
+}
+
+std::vector<std::uint32_t> RollCall::tensorflow_ports() const {
+  std::vector<std::uint32_t> ports;
+  for (const Node& node : nodes_)
+    ports.insert(ports.end(), node.tensorflow_ports.begin(), node.tensorflow_ports.end());
+  return ports;
 }
 
 std::vector<int> RollCall::running() const {

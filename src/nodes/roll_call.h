@@ -19,8 +19,8 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has come already.
-  RollCall(int nodes, int own_workers, std::string own_host);
+  // Node 0 has come already. `own` is what it would say about itself.
+  explicit RollCall(const Hello& own);
 
   struct Verdict {
     std::string rejection;  // why the node cannot take part; empty if it can
@@ -38,6 +38,8 @@ class RollCall {
   std::vector<int> missing() const;
   // The number of workers by node. Call it when complete().
   std::vector<int> workers() const;
+  // The ports for TensorFlow by rank. Call it when complete().
+  std::vector<std::uint32_t> tensorflow_ports() const;
   // The nodes whose workers run. A node that has left does not count.
   std::vector<int> running() const;
   // Empty while a node is running. Then: whether all nodes have ended with exit code 0.
@@ -50,6 +52,7 @@ class RollCall {
     bool is_here = false;
     int workers = 0;
     std::string host{};
+    std::vector<std::uint32_t> tensorflow_ports{};
     std::string from{};
     std::optional<int> exit_code{};
   };
@@ -58,8 +61,10 @@ class RollCall {
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
   int nodes() const { return static_cast<int>(nodes_.size()); }
   std::string rejection_of(const Hello& hello) const;
+  std::string other_flags_of(const Hello& hello) const;
 
   std::vector<Node> nodes_;
+  bool uses_jax_;
   bool complete_ = false;
 };
 

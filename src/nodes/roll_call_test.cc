@@ -11,7 +11,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-RollCall three_nodes() { return {3, 2, "fox"}; }
+RollCall roll_of(std::uint32_t nodes, std::uint32_t workers) {
+  return RollCall({.nodes = nodes, .workers = workers, .host = "fox"});
+}
+
+RollCall three_nodes() { return roll_of(3, 2); }
 
 Hello hello(std::uint32_t node, std::uint32_t nodes = 3, std::uint32_t workers = 1) {
   return {.node = node, .nodes = nodes, .workers = workers, .host = "hen"};
@@ -34,7 +38,7 @@ TEST(RollCall, IsCompleteInAnyOrder) {
   EXPECT_EQ(roll.name(2), "node 2 (hen)");
 }
 
-TEST(RollCall, AJobOfOneNodeIsComplete) { EXPECT_TRUE(RollCall(1, 2, "fox").complete()); }
+TEST(RollCall, AJobOfOneNodeIsComplete) { EXPECT_TRUE(roll_of(1, 2).complete()); }
 
 TEST(RollCall, ANodeThatLeftBeforeTheStartMayComeAgain) {
   RollCall roll = three_nodes();
@@ -57,7 +61,7 @@ TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
 }
 
 TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
-  RollCall roll(2, 1, "fox");
+  RollCall roll = roll_of(2, 1);
   auto verdict = roll.arrive(hello(1, 3), "a");
   EXPECT_THAT(verdict.rejection,
               HasSubstr("node 0 was started with --nodes 2, and node 1 on hen with --nodes 3"));
@@ -66,6 +70,40 @@ TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
   verdict = roll.arrive(hello(2, 3), "b");
   EXPECT_THAT(verdict.rejection, HasSubstr("--nodes 3"));
   EXPECT_FALSE(verdict.ends_job);
+}
+
+TEST(RollCall, HasThePortsForTensorFlowByRank) {
+  RollCall roll({.nodes = 3, .workers = 2, .host = "fox", .tensorflow_ports = {1, 2}});
+  Hello two = hello(2, 3, 2);
+  two.tensorflow_ports = {4, 5};
+  Hello one = hello(1);
+  one.tensorflow_ports = {3};
+  EXPECT_EQ(roll.arrive(two, "b").rejection, "");
+  EXPECT_EQ(roll.arrive(one, "a").rejection, "");
+  EXPECT_TRUE(roll.complete());
+  EXPECT_THAT(roll.tensorflow_ports(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(RollCall, OtherFlagsEndTheJob) {
+  RollCall without = roll_of(2, 1);
+  Hello other = hello(1, 2);
+  other.tensorflow_ports = {7};
+  auto verdict = without.arrive(other, "a");
+  EXPECT_EQ(verdict.rejection,
+            "node 1 on hen was started with --tf-config, but node 0 on fox without it; start all "
+            "nodes with the same flags");
+  EXPECT_TRUE(verdict.ends_job);
+  RollCall with(
+      {.nodes = 2, .workers = 1, .host = "fox", .tensorflow_ports = {6}, .uses_jax = true});
+  EXPECT_EQ(with.arrive(hello(1, 2), "a").rejection,
+            "node 0 on fox was started with --tf-config, but node 1 on hen without it; start all "
+            "nodes with the same flags");
+  EXPECT_THAT(with.arrive(other, "a").rejection,
+              HasSubstr("node 0 on fox was started with --jax, but node 1 on hen without it"));
+  other.tensorflow_ports = {7, 8};
+  verdict = with.arrive(other, "a");
+  EXPECT_EQ(verdict.rejection, "node 1 has 1 workers, but 2 ports for TensorFlow");
+  EXPECT_FALSE(with.complete());
 }
 
 TEST(RollCall, ImpossibleNumbersAreRejected) {
@@ -96,7 +134,7 @@ TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
 }
 
 TEST(RollCall, AFailedNodeFailsTheJob) {
-  RollCall roll(2, 1, "fox");
+  RollCall roll = roll_of(2, 1);
   EXPECT_EQ(roll.arrive(hello(1, 2), "a").rejection, "");
   roll.end(1, 3);
   roll.end(0, 0);
@@ -108,7 +146,7 @@ TEST(RollCall, AFailedNodeFailsTheJob) {
 TEST(RollCall, RandomEventsKeepTheRules) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
-    RollCall roll(4, 1, "fox");
+    RollCall roll = roll_of(4, 1);
     std::vector<bool> here{true, false, false, false};
     while (!roll.complete()) {
       const auto node = static_cast<int>(random() % 5);
