@@ -200,6 +200,8 @@ int make_secret(const std::string& path) {
 // Shortens the parser's error text to the flag and the reason.
 std::string shortened_error(const CLI::ParseError& error) {
   const std::string text = error.what();
+  if (const auto end = text.find(" was given a disallowed flag override"); end != text.npos)
+    return "--" + text.substr(0, end) + ": this flag takes no value";
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
     return text.substr(0, text.find(':')) + " needs a value";
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr)

@@ -20,6 +20,7 @@
 #include "rank_list.h"
 #include "remote/working_folder.h"
 #include "workers/core_binding.h"
+#include "workers/framework_variables.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -44,6 +45,12 @@ GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 --bind-to core gives each worker an equal part of the cores that the launcher may use, and
 --bind-to socket all of these that are on one socket; OMP_NUM_THREADS follows. Do not bind jobs that
 share a host: each launcher would choose the same cores. `farandole doctor` shows the cores.
+
+--tf-config and --jax are for programs that use the collectives of TensorFlow or JAX themselves:
+  farandole run -n 2 --tf-config python train.py    (tf.distribute.MultiWorkerMirroredStrategy())
+  farandole run -n 2 --jax python train.py          (jax.distributed.initialize())
+The servers of these frameworks listen at ports that the launcher chooses, and ask for no secret.
+With --jax, each worker uses the GPU with its local rank, unless JAX_LOCAL_DEVICE_IDS is set.
 
 --output-dir DIR also writes the unchanged output of each worker to DIR/rank.<NN>/stdout and stderr.
 Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
@@ -172,6 +179,16 @@ RunOptions::RunOptions(CLI::App& app)
       ->type_name("PART")
       ->capture_default_str();
   command_
+      ->add_flag("--tf-config", frameworks_.tf_config,
+                 "Sets TF_CONFIG for tf.distribute.MultiWorkerMirroredStrategy() of TensorFlow "
+                 "(see below)")
+      ->disable_flag_override();
+  command_
+      ->add_flag("--jax", frameworks_.jax,
+                 "Sets variables with which jax.distributed.initialize() needs no arguments (see "
+                 "below)")
+      ->disable_flag_override();
+  command_
       ->add_option(
           "--grace-time", grace_seconds_,
           "Seconds that workers have to end after they received a signal, before they are killed")
@@ -247,6 +264,9 @@ Result<RunOptions::Variables> RunOptions::settings() const {
   Knobs checked;
   for (const std::string& text : variables_) {
     FARANDOLE_TRY_ASSIGN(const auto given, parse_variable(text));
+    if (const auto flag = flag_that_sets(given.first, frameworks_); !flag.empty())
+      return Status::fix_call(format_text(
+          "-x \"{}\": {} sets {} in every worker; leave one of them out", text, flag, given.first));
     settings[given.first] = given.second;
   }
   for (const KnobRow& row : kKnobs) {
@@ -287,6 +307,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
   FARANDOLE_TRY_ASSIGN(job.bind_to, parse_bind_to(bind_to_));
+  job.frameworks = frameworks_;
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());

@@ -65,6 +65,7 @@ class RunOptions {
   CallerFlags caller_;
   std::string workers_;
   std::string bind_to_ = "none";
+  FrameworkFlags frameworks_;
   std::string grace_seconds_ = "30";
   std::vector<std::string> variables_;  // the values of -x
   std::string folder_;

@@ -21,6 +21,7 @@
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
+#include "base/host_and_port.h"
 #include "base/poller.h"
 #include "base/process_end.h"
 #include "base/rank_names.h"
@@ -44,6 +45,8 @@
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
 #include "workers/core_binding.h"
+#include "workers/framework_ports.h"
+#include "workers/framework_variables.h"
 #include "workers/process_tree.h"
 #include "workers/reserved_port.h"
 #include "workers/worker_environment.h"
@@ -115,8 +118,10 @@ class Agent {
   Status begin_output();
   Status start_all();
   void reserve_port();
+  Status reserve_framework_ports();
   Status start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited);
   MeetingPlaces meeting_places() const;
+  FrameworkPlaces framework_places() const;
   // Chooses the cores of the workers and the variables that the user has not set. Says so unless
   // the user has set the number of threads.
   void choose_defaults(const std::vector<EnvironmentVariable>& inherited);
@@ -146,6 +151,7 @@ class Agent {
   std::unique_ptr<StoreServer> store_;
   NodeLayout layout_;
   std::optional<ReservedPort> port_;  // MASTER_PORT of this job, until it ends
+  FrameworkPorts framework_ports_;    // the same for TensorFlow and JAX
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
@@ -230,6 +236,10 @@ Status Agent::join_nodes() {
     reserve_port();
     options.master_port = static_cast<std::uint32_t>(port_ ? port_->number() : 0);
   }
+  FARANDOLE_TRY(reserve_framework_ports());
+  options.tensorflow_ports = framework_ports_.tensorflow();
+  options.uses_jax = setup_.options.frameworks.jax;
+  options.jax_port = framework_ports_.jax();
   FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
   if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
@@ -333,7 +343,10 @@ Status Agent::start_all() {
   if (nodes_ && layout_.node == 0) {
     FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
   }
-  if (!nodes_) reserve_port();
+  if (!nodes_) {
+    reserve_port();
+    FARANDOLE_TRY(reserve_framework_ports());
+  }
   const auto inherited = inherited_environment();
   choose_defaults(inherited);
   for (int worker = 0; worker < workers; ++worker) FARANDOLE_TRY(start_one(worker, inherited));
@@ -346,13 +359,41 @@ MeetingPlaces Agent::meeting_places() const {
       .job_store = "", .master_address = "127.0.0.1", .master_port = port_ ? port_->number() : 0};
 }
 
+FrameworkPlaces Agent::framework_places() const {
+  if (nodes_) return nodes_->framework_places();
+  const std::string host = meeting_places().master_address;
+  const std::vector<std::uint32_t> ports = framework_ports_.tensorflow();
+  const std::uint32_t jax = framework_ports_.jax();
+  std::vector<std::string> addresses;
+  if (!ports.empty()) addresses.push_back(host);
+  return {.tensorflow = places_by_rank(layout_, addresses, ports),
+          .jax = jax == 0 ? "" : host_and_port(host, jax)};
+}
+
 // Most programs do not use the port, so the job also starts without one.
 void Agent::reserve_port() {
   auto port = ReservedPort::create();
   if (port.ok())
     port_ = std::move(port).value();
   else
-    output_.notice(port.status().message());
+    output_.notice(format_text(
+        "no TCP port could be reserved for the job ({}), so MASTER_PORT is empty: programs cannot "
+        "use torch.distributed's env://; init_process_group(\"farandole\", "
+        "init_method=\"farandole://\") needs no port",
+        port.status().message()));
+}
+
+Status Agent::reserve_framework_ports() {
+  const JobOptions& options = setup_.options;
+  if (options.frameworks.tf_config) {
+    FARANDOLE_TRY(
+        check_descriptors(format_text("--tf-config: the launcher of {} workers", options.workers),
+                          descriptors_needed(options.workers, layout_) + options.workers));
+  }
+  FARANDOLE_TRY_ASSIGN(framework_ports_,
+                       FrameworkPorts::reserve(options.frameworks, options.workers,
+                                               !options.nodes || options.nodes->node == 0));
+  return {};
 }
 
 Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited) {
@@ -375,10 +416,12 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
       .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
       .secret = secret.get()};
   const bool own_streams = caller.streams.empty();
+  FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
+                       framework_variables(layout_, local_rank, framework_places()));
   const auto environment = merge_environment(
       {default_variables(division_.workers.at(index).threads), defaults_, inherited,
        options.settings, rank_variables(layout_, local_rank, descriptors, meeting_places()),
-       torchrun_variables(layout_, local_rank, meeting_places())});
+       torchrun_variables(layout_, local_rank, meeting_places()), of_frameworks});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -587,7 +630,8 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
 void Agent::check_missing_inits() {
   if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
   const auto line = init_watch_.check(watched_workers(), now());
-  if (line && !supervision_->is_ending()) output_.notice(*line);
+  const bool is_asked_for = setup_.options.frameworks.any();  // another library communicates
+  if (line && !is_asked_for && !supervision_->is_ending()) output_.notice(*line);
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
@@ -623,7 +667,7 @@ std::optional<Failure> Agent::failure() const {
 void Agent::report_result() {
   if (const auto failure = this->failure()) output_.show(*failure);
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
-  if (supervision_->exit_code() != 0) return;
+  if (supervision_->exit_code() != 0 || setup_.options.frameworks.any()) return;
   if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
     output_.notice(*line);
 }

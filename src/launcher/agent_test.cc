@@ -17,6 +17,7 @@
 namespace farandole {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -118,6 +119,26 @@ TEST(Agent, WarnsIfNoWorkerHasCalledInit) {
   LauncherInTest failed(agent_of(shell_job(2, "exit 4")));
   EXPECT_EQ(failed.end(), 4);
   EXPECT_THAT(failed.output(), Not(HasSubstr("init()")));
+  JobOptions options = shell_job(2, "true");
+  options.frameworks.jax = true;  // JAX communicates
+  LauncherInTest of_jax(agent_of(options));
+  EXPECT_EQ(of_jax.end(), 0);
+  EXPECT_THAT(of_jax.output(), Not(HasSubstr("init()")));
+}
+
+TEST(Agent, TellsWorkersWhereTheServersOfFrameworksListen) {
+  JobOptions options = shell_job(2, "echo $TF_CONFIG $JAX_COORDINATOR_ADDRESS $JAX_PROCESS_ID");
+  options.frameworks = {.tf_config = true, .jax = true};
+  LauncherInTest agent(agent_of(options));
+  EXPECT_EQ(agent.end(), 0);
+  const std::string place = R"(127\.0\.0\.1:[0-9]+)";
+  const auto line = [&](const std::string& rank) {
+    return R"(\{"cluster": \{"worker": \[")" + place + "\", \"" + place +
+           R"("\]\}, "task": \{"type": "worker", "index": )" + rank + R"(\}\} )" + place + " " +
+           rank + "\n";
+  };
+  EXPECT_THAT(agent.output(), ContainsRegex(line("0")));
+  EXPECT_THAT(agent.output(), ContainsRegex(line("1")));
 }
 
 // The file is executable, so only execve() finds that it is not a program.
@@ -318,6 +339,20 @@ TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {
   EXPECT_EQ(agent.end(), 1);
   EXPECT_THAT(agent.output(), HasSubstr("the launcher was killed"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
+}
+
+TEST(AgentOfANode, APortForEachWorkerMayBeTooMuch) {
+  const TwoNodes job;
+  JobOptions options = job.node(1, "echo started");
+  options.workers = 60;
+  options.frameworks.tf_config = true;
+  LauncherInTest agent([options, foreground_process = ::getpid()] {
+    const rlimit few{.rlim_cur = 400, .rlim_max = 400};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    return run(options, foreground_process);
+  });
+  EXPECT_EQ(agent.end(), 1);
+  EXPECT_THAT(agent.output(), HasSubstr("--tf-config: the launcher of 60 workers"));
 }
 
 TEST(Agent, LostOutputIsAFailure) {

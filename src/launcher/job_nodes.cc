@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/host_and_port.h"
 #include "base/try.h"
 #include "nodes/first_node.h"
 #include "nodes/other_node.h"
@@ -37,6 +38,16 @@ MeetingPlaces JobNodes::meeting_places() const {
   return {.job_store = endpoint.text(),
           .master_address = endpoint.host,
           .master_port = static_cast<int>(link_->start_message()->master_port)};
+}
+
+// Every node reaches node 0 in its own way.
+FrameworkPlaces JobNodes::framework_places() const {
+  const Start& start = *link_->start_message();
+  const std::string host = link_->endpoint().host;
+  std::vector<std::string> addresses = start.addresses;
+  if (!addresses.empty()) addresses.front() = host;
+  return {.tensorflow = places_by_rank(layout(), addresses, start.tensorflow_ports),
+          .jax = start.jax_port == 0 ? "" : host_and_port(host, start.jax_port)};
 }
 
 Result<Descriptor> JobNodes::secret_for_worker() const {

@@ -12,6 +12,7 @@
 #include "network/tcp/tls_session.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_link.h"
+#include "workers/framework_variables.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -31,6 +32,7 @@ class JobNodes {
   // Call these when all nodes have come (NodeLink::start_message()).
   NodeLayout layout() const;
   MeetingPlaces meeting_places() const;
+  FrameworkPlaces framework_places() const;
   // A descriptor that one worker inherits. Errors: kStop.
   Result<Descriptor> secret_for_worker() const;
 

@@ -14,6 +14,7 @@
 #include "output/line_prefix.h"
 #include "output/line_splitter.h"
 #include "workers/core_binding.h"
+#include "workers/framework_ports.h"
 
 namespace farandole {
 
@@ -54,6 +55,7 @@ struct JobOptions {
   // How much freed memory a worker may keep for new tensors; 0: as the C library does by default.
   std::size_t kept_bytes = 0;
   BindTo bind_to = BindTo::kNone;  // which cores each worker may use
+  FrameworkFlags frameworks;       // --tf-config and --jax
   // How long workers may take to end after they received a signal.
   std::chrono::seconds grace{30};
   OutputOptions output;

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/format.h"
-
 namespace farandole {
 namespace {
 
@@ -38,12 +36,7 @@ Result<ReservedPort> ReservedPort::create() {
     const int port = socket.valid() ? bind_any_port(socket.get(), family) : 0;
     if (port != 0) return ReservedPort(std::move(socket), port);
   }
-  return Status::stop(format_text(
-      "no TCP port could be reserved for the job ({}), so MASTER_PORT is empty: programs cannot "
-      "use "
-      "torch.distributed's env://; init_process_group(\"farandole\", init_method=\"farandole://\") "
-      "needs no port",
-      std::strerror(errno)));
+  return Status::stop(std::strerror(errno));
 }
 
 }  // namespace farandole

@@ -14,7 +14,7 @@ namespace farandole {
 // The object itself does not listen: nobody can connect to the port.
 class ReservedPort {
  public:
-  // Errors: kStop with the reason.
+  // Errors: kStop with the reason of the system.
   static Result<ReservedPort> create();
 
   int number() const { return number_; }

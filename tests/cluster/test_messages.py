@@ -62,6 +62,18 @@ WRONG_RUNS = {
     "-n 2 -x MASTER_PORT=4711 true": (
         '-x "MASTER_PORT=4711": the launcher sets MASTER_PORT in every worker; leave this -x out'
     ),
+    "-n 2 --tf-config -x TF_CONFIG={} true": (
+        '-x "TF_CONFIG={}": --tf-config sets TF_CONFIG in every worker; leave one of them out'
+    ),
+    "-n 2 --jax -x JAX_PROCESS_ID=0 true": (
+        '-x "JAX_PROCESS_ID=0": --jax sets JAX_PROCESS_ID in every worker; leave one of them out'
+    ),
+    "-H nohost:2 --jax -x OMPI_COMM_WORLD_SIZE=3 true": (
+        '-x "OMPI_COMM_WORLD_SIZE=3": --jax sets OMPI_COMM_WORLD_SIZE in every worker; leave one '
+        "of them out"
+    ),
+    "-n 2 --jax=gpu true": "--jax: this flag takes no value",
+    "-n 2 --tf-config=false true": "--tf-config: this flag takes no value",
     "-n 2 --prefix \u202e{rank} true": (
         r'--prefix "\u202e{rank}": it may not contain line ends, other control characters, '
         "characters that change the writing direction, or invalid UTF-8"

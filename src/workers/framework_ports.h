@@ -1,0 +1,36 @@
+// FrameworkPorts: the ports of this host at which servers of TensorFlow and JAX will listen in the
+// workers of a job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "farandole/status.h"
+#include "workers/reserved_port.h"
+
+namespace farandole {
+
+// For which frameworks the workers get variables by which they find each other.
+struct FrameworkFlags {
+  bool tf_config = false;  // --tf-config: TensorFlow
+  bool jax = false;        // --jax
+
+  bool any() const { return tf_config || jax; }
+};
+
+class FrameworkPorts {
+ public:
+  // Reserves a port for each worker of this node with --tf-config, and one on node 0 with --jax.
+  // Errors: kStop.
+  static Result<FrameworkPorts> reserve(const FrameworkFlags& flags, int workers, bool is_node_0);
+
+  std::vector<std::uint32_t> tensorflow() const;  // by local rank; empty without --tf-config
+  std::uint32_t jax() const;                      // of JAX's coordinator; 0: none
+
+ private:
+  std::vector<ReservedPort> tensorflow_;
+  std::optional<ReservedPort> jax_;
+};
+
+}  // namespace farandole

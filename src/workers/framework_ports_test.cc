@@ -1,0 +1,44 @@
+#include "workers/framework_ports.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/no_descriptors_in_test.h"
+
+namespace farandole {
+namespace {
+
+TEST(FrameworkPorts, AreNoneWithoutAFlag) {
+  const auto ports = FrameworkPorts::reserve({}, 3, true);
+  ASSERT_TRUE(ports.ok());
+  EXPECT_TRUE(ports->tensorflow().empty());
+  EXPECT_EQ(ports->jax(), 0U);
+}
+
+TEST(FrameworkPorts, AreDifferent) {
+  const auto ports = FrameworkPorts::reserve({.tf_config = true, .jax = true}, 20, true);
+  ASSERT_TRUE(ports.ok());
+  const auto numbers = ports->tensorflow();
+  std::set<std::uint32_t> different(numbers.begin(), numbers.end());
+  different.insert(ports->jax());
+  EXPECT_EQ(different.size(), 21U);
+  EXPECT_FALSE(different.contains(0));
+}
+
+TEST(FrameworkPorts, TheCoordinatorOfJaxIsOnNode0) {
+  const auto ports = FrameworkPorts::reserve({.jax = true}, 2, false);
+  ASSERT_TRUE(ports.ok());
+  EXPECT_EQ(ports->jax(), 0U);
+}
+
+TEST(FrameworkPorts, SayWhichFlagNeedsThem) {
+  const NoFreeDescriptors none;
+  EXPECT_EQ(FrameworkPorts::reserve({.tf_config = true}, 1, true).status(),
+            Status::stop("--tf-config: no TCP port could be reserved (Too many open files)"));
+  EXPECT_EQ(FrameworkPorts::reserve({.jax = true}, 1, true).status(),
+            Status::stop("--jax: no TCP port could be reserved (Too many open files)"));
+}
+
+}  // namespace
+}  // namespace farandole
