@@ -108,3 +108,29 @@ class JaxTrainingChecks(Suite):
         hvd.check_parameters(found)
         if self.size > 1:
             self.expect_error("the first is `['hidden']['b']`", hvd.check_parameters, params)
+
+    def check_random_keys_are_parameters(self) -> None:
+        """Dropout layers of Flax keep a key and a counter in uint32 beside the parameters."""
+
+        def state_of(rank: int) -> dict[str, Any]:
+            return {
+                "key": jax.random.key(rank),
+                "old key": jax.random.PRNGKey(rank),
+                "count": jnp.array([2**32 - 1 - rank], jnp.uint32),
+                "w": jnp.ones(2) * rank,
+            }
+
+        root = self.size - 1
+
+        def broadcast(state: Any) -> Any:
+            return hvd.broadcast_parameters(state, root)
+
+        for call in (broadcast, jax.jit(broadcast)):
+            state = call(state_of(self.rank))
+            hvd.check_parameters(state)
+            for name, wanted in state_of(root).items():
+                assert state[name].dtype == wanted.dtype, name
+                assert (state[name] == wanted).all(), name
+        if self.size > 1:
+            state["key"] = jax.random.key(self.rank)
+            self.expect_error("differs, `['key']`", hvd.check_parameters, state)

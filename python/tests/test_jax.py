@@ -23,6 +23,11 @@ def test_conformance_and_training(size: int) -> None:
     run_checks(size, "jax_frontend:JaxConformance", "jax_training:JaxTrainingChecks")
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_models_of_flax_and_equinox(size: int) -> None:
+    run_checks(size, "jax_libraries:JaxLibraryChecks")
+
+
 @pytest.mark.parametrize(("size", "one_core"), [(1, ""), (2, ""), (3, "1"), (4, "")])
 def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of its own, because it starts XLA with other options on each rank."""

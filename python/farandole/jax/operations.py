@@ -91,7 +91,8 @@ def broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Tree:
-    """Return the array of root_rank. All members give the same shape and dtype.
+    """Return the array of root_rank. All members give the same shape and dtype. The array may be a
+    key of jax.random, and its dtype may be uint32.
 
     Example::
 
@@ -211,6 +212,9 @@ def _run(
     if not leaves:
         return tree
     compressor = checked_compression(compression)
+    before = leaves
+    if isinstance(operation, Broadcast):
+        leaves = [jax_arrays.as_signed(leaf) for leaf in leaves]
     pairs = [compressor.compress(_array_of(leaf)) for leaf in leaves]
     sent, contexts = zip(*pairs, strict=True)
     results = _run_all(operation, sent, name)
@@ -218,6 +222,8 @@ def _run(
         compressor.decompress(result, context)
         for result, context in zip(results, contexts, strict=True)
     ]
+    if isinstance(operation, Broadcast):
+        restored = [jax_arrays.as_before(*pair) for pair in zip(restored, before, strict=True)]
     return jax.tree.unflatten(structure, restored)
 
 

@@ -29,7 +29,7 @@ def broadcast_parameters(
     with the same shapes and dtypes.
 
     Args:
-        params: The pytree. Its leaves are arrays or numbers.
+        params: The pytree. Its leaves are arrays, numbers or keys of jax.random.
         root_rank: The rank of the world whose values all members get.
         process_set: The group; by default all ranks.
 
@@ -50,11 +50,12 @@ def check_parameters(
     comparison is bit by bit.
 
     Args:
-        params: A pytree of arrays. They are compared by their paths in the pytree.
+        params: A pytree of arrays, which may be keys of jax.random. They are compared by their
+            paths in the pytree.
         name: The name of the call. With None, the call gets a number.
         process_set: The group.
     """
     wait_for_programs()
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    named = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+    named = [(jax.tree_util.keystr(path), jax_arrays.key_data(leaf)) for path, leaf in leaves]
     parameter_check.check(jax_arrays, named, process_set, name, advice=_ADVICE)
