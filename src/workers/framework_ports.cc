@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/try.h"
 
 namespace farandole {
 namespace {
@@ -20,14 +21,11 @@ Result<FrameworkPorts> FrameworkPorts::reserve(const FrameworkFlags& flags, int 
                                                bool is_node_0) {
   FrameworkPorts ports;
   for (int worker = 0; flags.tf_config && worker < workers; ++worker) {
-    auto port = reserve_for("--tf-config");
-    if (!port.ok()) return port.status();
-    ports.tensorflow_.push_back(*std::move(port));
+    FARANDOLE_TRY_ASSIGN(auto port, reserve_for("--tf-config"));
+    ports.tensorflow_.push_back(std::move(port));
   }
   if (flags.jax && is_node_0) {
-    auto port = reserve_for("--jax");
-    if (!port.ok()) return port.status();
-    ports.jax_ = *std::move(port);
+    FARANDOLE_TRY_ASSIGN(ports.jax_, reserve_for("--jax"));
   }
   return ports;
 }

@@ -41,28 +41,35 @@ def check_device(array: Any) -> None:
             )
 
 
-def key_data(array: Any) -> Any:
-    """Return the numbers of a key of jax.random, and any other value as it is."""
-    is_key = is_array(array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(array) if is_key else array
+def is_key(value: object) -> bool:
+    """Return whether the value is a key of jax.random."""
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def as_signed(array: Any) -> Any:
-    """Return the bits of a random key or of a uint32 array as int32, a dtype that the engine
-    sends. Return any other value as it is."""
-    data = key_data(array)
-    is_unsigned = is_array(data) and data.dtype == jnp.uint32
-    return jax.lax.bitcast_convert_type(data, jnp.int32) if is_unsigned else data
+def is_uint32(value: Any) -> bool:
+    return is_array(value) and value.dtype == jnp.uint32
 
 
-def as_before(result: Any, array: Any) -> Any:
-    """Undo as_signed(array) for a result."""
-    if as_signed(array) is array:
+def key_data(value: Any) -> Any:
+    """Return the numbers of a key, in uint32, and any other value as it is."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def as_signed(value: Any) -> Any:
+    """Return the bits of a key or of a uint32 array as int32, a dtype that the engine sends. Return
+    any other value as it is."""
+    data = key_data(value)
+    return jax.lax.bitcast_convert_type(data, jnp.int32) if is_uint32(data) else data
+
+
+def as_before(result: Any, value: Any) -> Any:
+    """Undo as_signed(value) for a result."""
+    if not is_key(value) and not is_uint32(value):
         return result
     bits = jax.lax.bitcast_convert_type(result, jnp.uint32)
-    if array.dtype == jnp.uint32:
-        return bits
-    return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(array))
+    return (
+        jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value)) if is_key(value) else bits
+    )
 
 
 def dtype_and_shape(array: Any) -> str:

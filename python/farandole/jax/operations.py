@@ -98,7 +98,7 @@ def broadcast(
 
         seed = hvd.broadcast(jnp.array([hvd.rank() + 7]), root_rank=0)  # 7 on all ranks
     """
-    return _run(Broadcast(process_set, root_rank), tensor, name)
+    return _broadcast(Broadcast(process_set, root_rank), tensor, name)
 
 
 @documented
@@ -109,7 +109,8 @@ def grouped_broadcast(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return, for each array of the list, the array of root_rank."""
-    return _run(Broadcast(process_set, root_rank), list(arguments.checked_batch(tensors)), name)
+    batch = list(arguments.checked_batch(tensors))
+    return _broadcast(Broadcast(process_set, root_rank), batch, name)
 
 
 @documented
@@ -201,6 +202,11 @@ def grouped_reducescatter(
     return _run(operation, list(arguments.checked_batch(tensors)), name, compression)
 
 
+def _broadcast(operation: Broadcast, tree: Any, name: str | None) -> Any:
+    result = _run(operation, jax.tree.map(jax_arrays.as_signed, tree), name)
+    return jax.tree.map(jax_arrays.as_before, result, tree)
+
+
 def _run(
     operation: Operation,
     tree: Any,
@@ -212,9 +218,6 @@ def _run(
     if not leaves:
         return tree
     compressor = checked_compression(compression)
-    before = leaves
-    if isinstance(operation, Broadcast):
-        leaves = [jax_arrays.as_signed(leaf) for leaf in leaves]
     pairs = [compressor.compress(_array_of(leaf)) for leaf in leaves]
     sent, contexts = zip(*pairs, strict=True)
     results = _run_all(operation, sent, name)
@@ -222,8 +225,6 @@ def _run(
         compressor.decompress(result, context)
         for result, context in zip(results, contexts, strict=True)
     ]
-    if isinstance(operation, Broadcast):
-        restored = [jax_arrays.as_before(*pair) for pair in zip(restored, before, strict=True)]
     return jax.tree.unflatten(structure, restored)
 
 
