@@ -2,18 +2,17 @@
 
 #include <xla/ffi/api/ffi.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "call_batch.h"
 #include "current_engine.h"
 #include "errors.h"
 #include "farandole/engine.h"
@@ -57,48 +56,17 @@ ffi::Error error_of(const Status& status) {
   return {ffi::ErrorCode::kAborted, std::string(class_of(status.code())) + ": " + status.message()};
 }
 
-// The calls of one handler. The completions of all its calls share it, and the last one destroys
-// it.
-class PendingCalls {
+// The calls of one handler.
+class XlaBatch : public CallBatch {
  public:
-  // `engine` must outlive the calls; an engine outlives its completions.
-  PendingCalls(Engine& engine, std::vector<ffi::AnyBuffer> results)
-      : engine_(engine), results_(std::move(results)), missing_(results_.size()) {
-    for (std::size_t i = 0; i < results_.size(); ++i) contexts_.push_back({this, i});
-  }
+  explicit XlaBatch(std::vector<ffi::AnyBuffer> results) : results_(std::move(results)) {}
 
   ffi::Future future() const { return ffi::Future(promise_); }
-  Completion completion(std::size_t index) { return {&PendingCalls::call_done, &contexts_[index]}; }
 
  private:
-  struct Context {
-    PendingCalls* calls;
-    std::size_t index;
-  };
-
-  static void call_done(void* context, Handle handle) noexcept {
-    const auto [calls, index] = *static_cast<Context*>(context);
-    calls->finish(index, handle);
-  }
-
-  void finish(std::size_t index, Handle handle) {
-    const Outcome outcome = engine_.take(handle);
-    const Status status = outcome.status.ok() ? copy_received(outcome, index) : outcome.status;
-    if (!status.ok()) {
-      const std::lock_guard lock(failure_mutex_);
-      if (failure_.ok()) failure_ = status;
-    }
-    if (--missing_ > 0) return;
-    const std::unique_ptr<PendingCalls> last_owner(this);
-    if (failure_.ok())
-      promise_.SetAvailable();
-    else
-      promise_.SetError(error_of(failure_));
-  }
-
   // The results of some operations are in memory of the engine, because the members may send
   // different numbers of rows. A compiled program expects equal numbers.
-  Status copy_received(const Outcome& outcome, std::size_t index) const {
+  Status receive(std::size_t index, const Outcome& outcome) override {
     if (!outcome.received) return {};
     const ffi::AnyBuffer& result = results_[index];
     const auto members = static_cast<std::int64_t>(outcome.received_rows.size());
@@ -113,12 +81,14 @@ class PendingCalls {
     return {};
   }
 
-  Engine& engine_;
+  void finish(const Status& failure) override {
+    if (failure.ok())
+      promise_.SetAvailable();
+    else
+      promise_.SetError(error_of(failure));
+  }
+
   const std::vector<ffi::AnyBuffer> results_;
-  std::vector<Context> contexts_;
-  std::atomic<std::size_t> missing_;
-  std::mutex failure_mutex_;
-  Status failure_;
   ffi::Promise promise_;
 };
 
@@ -189,20 +159,17 @@ ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
   const auto inputs = arrays_of(operands);
   auto outputs = arrays_of(results);
   const std::size_t count = inputs.size();
-  auto pending = std::make_unique<PendingCalls>(*engine, outputs);
-  std::vector<Submission> batch;
+  auto batch = std::make_unique<XlaBatch>(outputs);
+  std::vector<Submission> calls;
   for (std::size_t i = 0; i < count; ++i) {
     auto submission = submission_of(attributes, inputs[i], outputs[i]);
     if (!submission.ok()) return failed(submission.status());
     submission->name = attributes.get<std::string_view>("name");
     if (count > 1) submission->name += "." + std::to_string(i);
-    submission->completion = pending->completion(i);
-    batch.push_back(*std::move(submission));
+    calls.push_back(*std::move(submission));
   }
-  ffi::Future future = pending->future();
-  const auto handles = engine->submit_batch(batch);
-  if (!handles.ok()) return failed(handles.status());
-  (void)pending.release();  // the completions own it
+  ffi::Future future = batch->future();
+  CallBatch::start(std::move(batch), *engine, std::move(calls));
   return future;
 }
 

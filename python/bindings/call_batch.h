@@ -1,0 +1,52 @@
+// Calls that a framework makes in its own threads, without the GIL and without waiting.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "farandole/engine.h"
+
+namespace farandole::python {
+
+// The calls that one operation of a framework makes at once. The completions of all calls share the
+// object. The last one calls finish(), and destroys the object.
+class CallBatch {
+ public:
+  CallBatch() = default;
+  virtual ~CallBatch() = default;
+  CallBatch(const CallBatch&) = delete;
+  CallBatch& operator=(const CallBatch&) = delete;
+
+  // Submits one call or more. If that fails, finish() gets the error at once. With a limit, it
+  // waits until the calls are done or the limit is over. `engine` must outlive the calls; an engine
+  // outlives its completions.
+  static void start(std::unique_ptr<CallBatch> batch, Engine& engine, std::vector<Submission> calls,
+                    std::chrono::milliseconds wait_limit = {});
+
+ protected:
+  // Takes the result of one call that has succeeded. May run at the same time for several calls.
+  virtual Status receive(std::size_t index, const Outcome& outcome) = 0;
+  // Reports to the framework that all calls are done, with the first failure, if any. This runs in
+  // the thread that has finished the last call, which may be a thread of the engine.
+  virtual void finish(const Status& failure) = 0;
+
+ private:
+  struct Context {
+    CallBatch* batch;
+    std::size_t index;
+  };
+
+  static void call_done(void* context, Handle handle) noexcept;
+  void take(std::size_t index, Handle handle);
+
+  Engine* engine_ = nullptr;
+  std::vector<Context> contexts_;
+  std::mutex mutex_;  // guards the members below
+  std::size_t missing_ = 0;
+  Status failure_;
+};
+
+}  // namespace farandole::python

@@ -1,0 +1,430 @@
+#include "tensorflow_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "call_batch.h"
+#include "current_engine.h"
+#include "errors.h"
+#include "farandole/engine.h"
+#include "tensorflow_api.h"
+
+namespace farandole::python::tensorflow {
+namespace {
+
+constexpr std::chrono::milliseconds kWaitLimit{100};
+constexpr std::size_t kTextBytesMax = 32;
+
+struct TypeRow {
+  int code;  // of tensorflow/c/tf_datatype.h
+  DType dtype;
+};
+
+constexpr std::array<TypeRow, 11> kTypes = {{
+    {1, DType::kFloat32},
+    {2, DType::kFloat64},
+    {kInt32, DType::kInt32},
+    {4, DType::kUInt8},
+    {5, DType::kInt16},
+    {6, DType::kInt8},
+    {kInt64, DType::kInt64},
+    {10, DType::kBool},
+    {14, DType::kBFloat16},
+    {17, DType::kUInt16},
+    {19, DType::kFloat16},
+}};
+
+std::optional<DType> dtype_of(int code) {
+  const auto* row = std::ranges::find(kTypes, code, &TypeRow::code);
+  return row == kTypes.end() ? std::nullopt : std::optional(row->dtype);
+}
+
+struct QueryRow {
+  std::string_view what;
+  std::int32_t (*answer)(const Engine& engine, const std::vector<int>& ranks);
+};
+
+constexpr std::array<QueryRow, 5> kQueries = {{
+    {"rank", [](const Engine& engine, const std::vector<int>&) { return engine.topology().rank; }},
+    {"local_rank",
+     [](const Engine& engine, const std::vector<int>&) { return engine.topology().local_rank; }},
+    {"local_size",
+     [](const Engine& engine, const std::vector<int>&) { return engine.topology().local_size; }},
+    {"size",
+     [](const Engine&, const std::vector<int>& ranks) { return static_cast<int>(ranks.size()); }},
+    {"included",
+     [](const Engine& engine, const std::vector<int>& ranks) {
+       return static_cast<int>(std::ranges::binary_search(ranks, engine.topology().rank));
+     }},
+}};
+
+std::string text_of(const Status& status) {
+  return std::string(class_of(status.code())) + ": " + status.message();
+}
+
+// What TensorFlow says when it cannot allocate memory, for example.
+Status status_of(const TfStatus* status, std::string_view what) {
+  if (api().code_of(status) == kOk) return {};
+  return Status::stop("TensorFlow could not " + std::string(what));
+}
+
+// The attributes of an operation, read once for each place in a program.
+class Attributes {
+ public:
+  explicit Attributes(KernelConstruction* construction) : construction_(construction) {}
+
+  std::int64_t number(const char* name) {
+    std::int64_t value = 0;
+    api().attribute_number(construction_, name, &value, status_.get());
+    return value;
+  }
+  double bits(const char* name) { return std::bit_cast<double>(number(name)); }
+  bool flag(const char* name) {
+    unsigned char value = 0;
+    api().attribute_flag(construction_, name, &value, status_.get());
+    return value != 0;
+  }
+  std::string text(const char* name) {
+    std::string value(kTextBytesMax, '\0');
+    api().attribute_text(construction_, name, value.data(), value.size(), status_.get());
+    return value.c_str();
+  }
+  std::vector<std::string> texts(const char* name) {
+    std::int32_t count = 0;
+    std::int32_t bytes = 0;
+    api().attribute_size(construction_, name, &count, &bytes, status_.get());
+    std::vector<char*> begins(static_cast<std::size_t>(count));
+    std::vector<std::size_t> lengths(begins.size());
+    std::vector<char> storage(static_cast<std::size_t>(bytes));
+    api().attribute_texts(construction_, name, begins.data(), lengths.data(), count, storage.data(),
+                          storage.size(), status_.get());
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < begins.size(); ++i) found.emplace_back(begins[i], lengths[i]);
+    return found;
+  }
+
+ private:
+  KernelConstruction* construction_;
+  OwnedStatus status_ = new_status();
+};
+
+// The fixed part of all calls of one operation in a program.
+struct Kernel {
+  std::vector<std::string> names;
+  Submission common;  // without name, dtype, shape and memory
+  std::int64_t job = 0;
+  bool waits = false;
+};
+
+template <Operation operation>
+void* create(KernelConstruction* construction) {
+  Attributes attributes(construction);
+  auto kernel = std::make_unique<Kernel>();
+  kernel->names = attributes.texts("names");
+  kernel->job = attributes.number("job");
+  kernel->waits = attributes.flag("waits");
+  kernel->common.operation = operation;
+  kernel->common.group = static_cast<GroupId>(attributes.number("group"));
+  if constexpr (row_of(operation).reduces) {
+    kernel->common.reduce_op = static_cast<ReduceOp>(attributes.number("reduce_op"));
+    kernel->common.prescale = attributes.bits("prescale");
+    kernel->common.postscale = attributes.bits("postscale");
+  }
+  if constexpr (row_of(operation).rooted)
+    kernel->common.root_rank = static_cast<int>(attributes.number("root_rank"));
+  return kernel.release();
+}
+
+void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
+
+// The calls of one run of an operation. TensorFlow keeps the context and the inputs until done.
+class TensorFlowBatch : public CallBatch {
+ public:
+  // `done` is only valid until the kernel returns, so this keeps a copy of the function that it
+  // points to. TensorFlow is built with the same C++ library (docs/decisions/0068).
+  TensorFlowBatch(KernelContext* context, Done* done)
+      : context_(context), done_(*static_cast<std::function<void()>*>(done)) {}
+
+  // Returns the call for one tensor of the operation, and gives it memory for its result.
+  Result<Submission> call_of(const Kernel& kernel, std::size_t index, const Engine& engine);
+
+  void finish(const Status& failure) override {
+    if (!failure.ok()) {
+      api().set_status(status_.get(), kAborted, text_of(failure).c_str());
+      api().fail(context_, status_.get());
+    }
+    api().run_done(&done_);
+  }
+
+ private:
+  Result<OwnedTensor> input(std::size_t index) {
+    Tensor* tensor = nullptr;
+    api().get_input(context_, static_cast<int>(index), &tensor, status_.get());
+    OwnedTensor owned(tensor);
+    if (Status status = status_of(status_.get(), "read an input"); !status.ok()) return status;
+    return owned;
+  }
+
+  // Gives the call memory for a result of the shape of its input: the input itself, if nothing else
+  // needs it.
+  Status set_same_shape_output(std::size_t index, OwnedTensor tensor, Submission& call) {
+    tensor.reset();  // TensorFlow reuses an input only if there is no other reference
+    const int number = static_cast<int>(index);
+    int forwarded = -1;
+    const OwnedTensor output(
+        api().forward_or_allocate(context_, &number, 1, number, call.shape.data(),
+                                  static_cast<int>(call.shape.size()), &forwarded, status_.get()));
+    if (!output) return status_of(status_.get(), "allocate a result");
+    call.output = api().data_of(output.get());
+    return {};
+  }
+
+  Status set_scattered_output(std::size_t index, int type, const Engine& engine, Submission& call);
+  Status set_splits(std::size_t index, Submission& call);
+  Status receive(std::size_t index, const Outcome& outcome) override;
+  Status set_received_rows(std::size_t index, const std::vector<std::int64_t>& rows);
+
+  KernelContext* context_;
+  std::function<void()> done_;
+  OwnedStatus status_ = new_status();
+  struct Received {
+    int type;
+    std::vector<std::int64_t> shape;  // of the input
+  };
+  std::vector<Received> received_;  // for results in memory of the engine, one for each call
+};
+
+Result<Submission> TensorFlowBatch::call_of(const Kernel& kernel, std::size_t index,
+                                            const Engine& engine) {
+  auto tensor = input(index);
+  if (!tensor.ok()) return tensor.status();
+  const int type = api().type_of(tensor->get());
+  const auto dtype = dtype_of(type);
+  if (!dtype) return Status::fix_call("a tensor of this dtype cannot be sent");
+  Submission call = kernel.common;
+  call.name = kernel.names[index];
+  call.dtype = *dtype;
+  for (int i = 0; i < api().dim_count(tensor->get()); ++i)
+    call.shape.push_back(api().dim(tensor->get(), i));
+  call.input = api().data_of(tensor->get());
+  Status status;
+  if (row_of(call.operation).output_rule == OutputRule::kReceived) {
+    received_.push_back({type, call.shape});
+    if (row_of(call.operation).has_splits) status = set_splits(kernel.names.size() + index, call);
+  } else if (row_of(call.operation).may_be_in_place) {
+    status = set_same_shape_output(index, *std::move(tensor), call);
+  } else {
+    status = set_scattered_output(index, type, engine, call);
+  }
+  if (!status.ok()) return status;
+  return call;
+}
+
+Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const Engine& engine,
+                                             Submission& call) {
+  auto shape = call.shape;
+  const auto ranks = engine.ranks_of(call.group);
+  const auto place = std::ranges::find(ranks, engine.topology().rank);
+  // If there are no rows, or this rank is no member, the engine rejects the call.
+  if (!shape.empty() && place != ranks.end())
+    shape[0] = scattered_rows(shape[0], static_cast<int>(ranks.size()),
+                              static_cast<int>(std::distance(ranks.begin(), place)));
+  std::size_t bytes = row_of(call.dtype).bytes;
+  for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
+  const OwnedTensor output(api().allocate_output(context_, static_cast<int>(index), type,
+                                                 shape.data(), static_cast<int>(shape.size()),
+                                                 bytes, status_.get()));
+  if (!output) return status_of(status_.get(), "allocate a result");
+  call.output = api().data_of(output.get());
+  return {};
+}
+
+Status TensorFlowBatch::set_splits(std::size_t index, Submission& call) {
+  auto tensor = input(index);
+  if (!tensor.ok()) return tensor.status();
+  if (api().dim_count(tensor->get()) != 1)
+    return Status::fix_call("splits must be a vector, with the number of rows for each member");
+  const auto* rows = static_cast<const std::int64_t*>(api().data_of(tensor->get()));
+  call.splits.assign(rows, rows + api().dim(tensor->get(), 0));
+  return {};
+}
+
+Status TensorFlowBatch::receive(std::size_t index, const Outcome& outcome) {
+  if (received_.empty()) return {};  // the result is already in its place
+  const OwnedStatus status = new_status();
+  auto [type, shape] = received_[index];
+  shape[0] = 0;
+  for (const std::int64_t rows : outcome.received_rows) shape[0] += rows;
+  std::size_t bytes = row_of(*dtype_of(type)).bytes;
+  for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
+  // The result is the memory of the engine, without a copy.
+  auto memory = std::make_unique<std::shared_ptr<std::byte>>(outcome.received);
+  const auto release = [](void*, std::size_t, void* argument) {
+    delete static_cast<std::shared_ptr<std::byte>*>(argument);
+  };
+  std::byte* const data = outcome.received.get();
+  const OwnedTensor result(api().new_tensor(type, shape.data(), static_cast<int>(shape.size()),
+                                            data, bytes, release, memory.release()));
+  api().set_output(context_, static_cast<int>(index), result.get(), status.get());
+  if (Status failure = status_of(status.get(), "set a result"); !failure.ok()) return failure;
+  return set_received_rows(received_.size() + index, outcome.received_rows);
+}
+
+Status TensorFlowBatch::set_received_rows(std::size_t index,
+                                          const std::vector<std::int64_t>& rows) {
+  const OwnedStatus status = new_status();
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const std::size_t bytes = rows.size() * sizeof(std::int64_t);
+  const OwnedTensor output(api().allocate_output(context_, static_cast<int>(index), kInt64, &count,
+                                                 1, bytes, status.get()));
+  if (!output) return status_of(status.get(), "allocate a result");
+  std::memcpy(api().data_of(output.get()), rows.data(), bytes);
+  return {};
+}
+
+void compute(void* pointer, KernelContext* context, Done* done) {
+  const Kernel& kernel = *static_cast<Kernel*>(pointer);
+  auto batch = std::make_unique<TensorFlowBatch>(context, done);
+  const auto [engine, number] = current_engine();
+  if (!engine)
+    return batch->finish(Status::fix_call("farandole is not initialized: call init() first"));
+  if (kernel.job != 0 && kernel.job != number)
+    return batch->finish(Status::fix_call(
+        "this function was traced before the last init(), for the ranks and groups of that time: "
+        "make a new tf.function after init()"));
+  std::vector<Submission> calls;
+  for (std::size_t i = 0; i < kernel.names.size(); ++i) {
+    auto call = batch->call_of(kernel, i, *engine);
+    if (!call.ok()) return batch->finish(call.status());
+    calls.push_back(*std::move(call));
+  }
+  CallBatch::start(std::move(batch), *engine, std::move(calls),
+                   kernel.waits ? kWaitLimit : std::chrono::milliseconds{});
+}
+
+struct Query {
+  const QueryRow* row;
+  GroupId group;
+};
+
+void* create_query(KernelConstruction* construction) {
+  Attributes attributes(construction);
+  const auto* row = std::ranges::find(kQueries, attributes.text("what"), &QueryRow::what);
+  return new Query{row, static_cast<GroupId>(attributes.number("group"))};
+}
+
+void destroy_query(void* query) { delete static_cast<Query*>(query); }
+
+void fail(KernelContext* context, const Status& failure) {
+  const OwnedStatus status = new_status();
+  api().set_status(status.get(), kAborted, text_of(failure).c_str());
+  api().fail(context, status.get());
+}
+
+void compute_query(void* pointer, KernelContext* context) {
+  const Query& query = *static_cast<Query*>(pointer);
+  const auto engine = current_engine().engine;
+  if (!engine)
+    return fail(context, Status::fix_call("farandole is not initialized: call init() first"));
+  const auto ranks = engine->ranks_of(query.group);
+  if (ranks.empty())
+    return fail(context, Status::fix_call("there is no process set with the number " +
+                                          std::to_string(query.group)));
+  const OwnedStatus status = new_status();
+  const OwnedTensor output(
+      api().allocate_output(context, 0, kInt32, nullptr, 0, sizeof(std::int32_t), status.get()));
+  if (!output) return fail(context, status_of(status.get(), "allocate a result"));
+  const std::int32_t answer = query.row->answer(*engine, ranks);
+  std::memcpy(api().data_of(output.get()), &answer, sizeof answer);
+}
+
+void infer_same_shapes(ShapeContext* context, TfStatus* status) {
+  ShapeHandle* const shape = api().new_shape();
+  const auto count = static_cast<int>(api().input_count_of_shapes(context));
+  for (int i = 0; i < count && api().code_of(status) == kOk; ++i) {
+    api().input_shape(context, i, shape, status);
+    if (api().code_of(status) == kOk) api().set_output_shape(context, i, shape, status);
+  }
+  api().delete_shape(shape);
+}
+
+// farandole/tensorflow/ops.py knows more about these shapes.
+void infer_nothing(ShapeContext* context, TfStatus* status) {
+  api().set_unknown_shapes(context, status);
+}
+
+OpBuilder* new_op(const char* name) {
+  OpBuilder* const op = api().new_op(name);
+  api().set_stateful(op, true);  // calls must not be merged, reordered, left out or precomputed
+  api().add_attribute(op, "group: int");
+  return op;
+}
+
+void register_op_and_kernel(const char* name, OpBuilder* op, KernelBuilder* kernel) {
+  const OwnedStatus status = new_status();
+  api().register_op(op, status.get());
+  api().register_kernel(name, kernel, status.get());
+}
+
+template <Operation operation>
+void register_call(const char* name) {
+  constexpr OperationRow row = row_of(operation);
+  constexpr bool is_received = row.output_rule == OutputRule::kReceived;
+  OpBuilder* const op = new_op(name);
+  api().add_attribute(op, "T: list(type) >= 1");
+  for (const char* text : {"names: list(string)", "job: int", "waits: bool"})
+    api().add_attribute(op, text);
+  if (row.reduces)
+    for (const char* text : {"reduce_op: int", "prescale: int", "postscale: int"})
+      api().add_attribute(op, text);
+  if (row.rooted) api().add_attribute(op, "root_rank: int");
+  api().add_input(op, "tensors: T");
+  api().add_output(op, "results: T");
+  if (is_received) {
+    api().add_attribute(op, "N: int >= 1");
+    if (row.has_splits) api().add_input(op, "splits: N * int64");
+    api().add_output(op, "received_rows: N * int64");
+  }
+  api().set_infer_shapes(op, row.may_be_in_place ? &infer_same_shapes : &infer_nothing);
+  register_op_and_kernel(
+      name, op, api().new_async_kernel(name, "CPU", &create<operation>, &compute, &destroy));
+}
+
+void register_query() {
+  constexpr const char* kName = "FarandoleQuery";
+  OpBuilder* const op = new_op(kName);
+  api().add_attribute(op, "what: string");
+  api().add_output(op, "answer: int32");
+  api().set_infer_shapes(op, &infer_nothing);
+  register_op_and_kernel(
+      kName, op, api().new_kernel(kName, "CPU", &create_query, &compute_query, &destroy_query));
+}
+
+}  // namespace
+}  // namespace farandole::python::tensorflow
+
+void farandole_register_tensorflow_ops() {
+  using namespace farandole::python::tensorflow;  // NOLINT(google-build-using-namespace)
+  static bool registered = false;
+  if (registered || load_api() == nullptr) return;
+  registered = true;
+  register_call<farandole::Operation::kAllreduce>("FarandoleAllreduce");
+  register_call<farandole::Operation::kBroadcast>("FarandoleBroadcast");
+  register_call<farandole::Operation::kAllgather>("FarandoleAllgather");
+  register_call<farandole::Operation::kAlltoall>("FarandoleAlltoall");
+  register_call<farandole::Operation::kReducescatter>("FarandoleReducescatter");
+  register_query();
+}

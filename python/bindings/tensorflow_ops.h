@@ -1,0 +1,26 @@
+// The glue for TensorFlow: operations of a TensorFlow program that call the engine.
+// farandole/tensorflow/ops.py makes them.
+#pragma once
+
+// Registers the operations with the TensorFlow that this process has loaded; a second call does
+// nothing. tensorflow_loader.cc calls it while tf.load_op_library() loads that file. TensorFlow
+// reports failures by raising them from tf.load_op_library().
+//
+// FarandoleAllreduce, FarandoleBroadcast, FarandoleReducescatter: `tensors` → `results`.
+// FarandoleAllgather: `tensors` → `results`, and `received_rows`, one int64 vector for each tensor.
+// FarandoleAlltoall: also takes `splits`, an int64 vector for each tensor; an empty one means equal
+// parts.
+//
+// The tensors of one operation are one batch of the engine. Their dtypes and shapes may differ. The
+// attributes are the fields of a Submission: `names` (one for each tensor; an empty name means that
+// the engine chooses one), `group`, `reduce_op`, `root_rank`, and `prescale` and `postscale`, as
+// the bits of a float64. `job` is job_number() at the time when the program was made, or 0 for any
+// job. `waits` is true if a thread waits for the operation anyway; then the calls run on that
+// thread.
+//
+// FarandoleQuery: → an int32, the number that `what` names (see kQueries) for `group`.
+//
+// The kernels are asynchronous: without `waits`, they hold no thread while a call runs. A failed
+// call ends its operation with the error ABORTED. The text begins with the name of the class of the
+// error, as in farandole/errors.py.
+extern "C" __attribute__((visibility("default"))) void farandole_register_tensorflow_ops();
