@@ -18,7 +18,18 @@ Array: TypeAlias = Any  # an array of the frontend's framework
 Shape: TypeAlias = Sequence[int]
 
 
-class Arrays(Protocol):
+class GradientArrays(Protocol):
+    """What the rules for gradients need. A framework may call them when it builds a program. Then
+    a shape may contain arrays, whose numbers are not known yet."""
+
+    def zeros_like(self, array: Array, /) -> Array:
+        """Return zeros with the shape and dtype of `array`, on its device."""
+
+    def extended(self, array: Array, rows: Any, /) -> Array:
+        """Return the array with zeros as further rows, so that it has `rows` rows."""
+
+
+class Arrays(GradientArrays, Protocol):
     # An object of exactly one of these types is an array without other state, so sending its
     # values is enough. An object of a subclass may have more state.
     plain_types: tuple[type, ...]
@@ -53,9 +64,6 @@ class Arrays(Protocol):
     def empty_like(self, array: Array, /) -> Array:
         """Return a new array of the same shape and dtype as `array`. `array` is in host memory. The
         values of the new array are undefined."""
-
-    def zeros(self, shape: Shape, like: Array, /) -> Array:
-        """Return zeros with the dtype of `like`, on the device of `like`."""
 
     def concatenate(self, arrays: Sequence[Array], /) -> Array:
         """Join arrays along their first dimension."""

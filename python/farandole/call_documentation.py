@@ -39,6 +39,9 @@ _ARGUMENTS = {
     "prescale_factor": "The tensor is multiplied by this number before the reduction.",
     "postscale_factor": "The result is multiplied by this number.",
     "process_set": "The group; by default all ranks. Its members must all make the call.",
+    "device_dense": "Ignored. Scripts that were written for Horovod pass it.",
+    "device_sparse": "Ignored.",
+    "ignore_name_scope": "Ignored, because scopes are never part of a name.",
 }
 _ERRORS = {
     "CallError": "The members disagree, the call is invalid on a member (then all members get the "

@@ -243,6 +243,15 @@ def group_of(ranks: Sequence[int]) -> Group | None:
     return next((group for group in _process.groups if group.ranks == wanted), None)
 
 
+def group_numbered(number: int) -> Group:
+    """Return the registered group with this number."""
+    for group in _process.groups:
+        if group.process_set_id == number:
+            return group
+    engine()  # outside a job, it raises an error that says so
+    raise CallError(f"there is no process set with the number {number}")
+
+
 def remove_process_set(process_set: Group) -> bool:
     """Remove a group from the running job.
 

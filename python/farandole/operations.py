@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from farandole import arguments, calls, core, lifecycle
 from farandole.arguments import scale_factor
-from farandole.arrays import Array, Arrays, Shape
+from farandole.arrays import Array, Arrays, GradientArrays, Shape
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle, PreparedCall
-from farandole.reduce_op import Average, ReduceOp, Sum, checked
+from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked
 
 Result = TypeVar("Result")
 # Makes the result of a call from the received array. If the shape of the array depends on the other
@@ -38,7 +38,16 @@ class Operation:
     """One operation with its arguments. It can run on any array."""
 
     __slots__ = ()
+    kind: ClassVar[str]  # the name of the operation
     group: Group
+
+    def fields(self) -> dict[str, int | float]:
+        """Return what the operation sets of a Submission of the engine, without name, tensor and
+        splits, for programs of a framework that make the call later and without Python."""
+        return {"group": arguments.group_number(self.group)}
+
+    def check_linear(self) -> None:
+        """Raise CallError if the operation is a reduction that has no derivative."""
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
         raise NotImplementedError
@@ -49,7 +58,7 @@ class Operation:
         raise NotImplementedError
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         """Return how to compute the gradient of the input.
 
@@ -94,8 +103,20 @@ class _Reduction(Operation):
         self.prescale = prescale if type(prescale) is float else scale_factor(prescale)
         self.postscale = postscale if type(postscale) is float else scale_factor(postscale)
 
+    def fields(self) -> dict[str, int | float]:
+        scales = {"prescale": self.prescale, "postscale": self.postscale}
+        return super().fields() | {"reduce_op": int(self.op)} | scales
+
+    def check_linear(self) -> None:
+        if self.op not in (Sum, Average, AverageOfPresent):
+            raise CallError(
+                f"{self.kind} with op {self.op.name} has no gradient; Sum and Average have one"
+            )
+
 
 class Allreduce(_Reduction):
+    kind = "allreduce"
+
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
         return core.allreduce(name, group, view, self.op, self.prescale, self.postscale)
@@ -104,15 +125,19 @@ class Allreduce(_Reduction):
         return arrays.empty_like(source)
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         return Backward(self, gradient, _unchanged)
 
 
 @dataclass
 class Broadcast(Operation):
+    kind = "broadcast"
     group: Group
     root_rank: int
+
+    def fields(self) -> dict[str, int | float]:
+        return super().fields() | {"root_rank": arguments.rank_number(self.root_rank)}
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
@@ -122,10 +147,10 @@ class Broadcast(Operation):
         return arrays.empty_like(source)
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         def zeros(mean: Array) -> Array:
-            return arrays.zeros(mean.shape, mean)
+            return arrays.zeros_like(mean)
 
         is_root = lifecycle.rank() == self.root_rank
         return Backward(_mean(self.group), gradient, _unchanged if is_root else zeros)
@@ -133,6 +158,7 @@ class Broadcast(Operation):
 
 @dataclass
 class Allgather(Operation):
+    kind = "allgather"
     group: Group
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
@@ -142,7 +168,7 @@ class Allgather(Operation):
         return None
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         member = self.group.rank()
         begin = sum(received_rows[:member])
@@ -153,6 +179,7 @@ class Allgather(Operation):
 
 @dataclass
 class Alltoall(Operation):
+    kind = "alltoall"
     group: Group
     splits: Any
 
@@ -164,16 +191,17 @@ class Alltoall(Operation):
         return None
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         def with_rows_that_were_not_sent(sent: Array) -> Array:
-            rest = arrays.zeros((shape[0] - len(sent), *shape[1:]), sent)
-            return arrays.concatenate((sent, rest))
+            return arrays.extended(sent, shape[0])
 
         return Backward(Alltoall(self.group, received_rows), gradient, with_rows_that_were_not_sent)
 
 
 class Reducescatter(_Reduction):
+    kind = "reducescatter"
+
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
         group = arguments.group_number(self.group)
         return core.reducescatter(name, group, view, self.op, self.prescale, self.postscale)
@@ -186,7 +214,7 @@ class Reducescatter(_Reduction):
         return arrays.empty((rows, *source.shape[1:]), source.dtype)
 
     def backward(
-        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+        self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
         if self.op not in (Sum, Average):
             raise CallError(

@@ -16,72 +16,9 @@ from conformance import Conformance
 from reference import DTYPES, OPERATIONS, Array
 from reference import Operation as Reference
 
-from farandole import arguments, calls, core, exports, objects, operations
-from farandole.errors import CallError
+from farandole import arguments, calls, exports, numpy_arrays, objects, operations
 from farandole.handle import BatchHandle, Handle
 from farandole.operations import Alltoall, Operation, array_only
-
-
-class NumpyArrays:
-    """Implements farandole.arrays.Arrays for NumPy."""
-
-    plain_types: tuple[type, ...] = (np.ndarray,)
-
-    def is_array(self, value: object) -> bool:
-        return isinstance(value, np.ndarray)
-
-    def check(self, array: Array) -> None:
-        if not isinstance(array, np.ndarray):
-            raise CallError(f"a numpy.ndarray is needed, not a {type(array).__name__}")
-        if array.dtype.name not in core.dtypes:
-            raise CallError(f"{array.dtype} cannot be reduced or sent")
-
-    def dtype_and_shape(self, array: Array) -> str:
-        return f"{array.dtype} {list(array.shape)}"
-
-    def contiguous_on_host(self, array: Array) -> Array:
-        return array if array.flags.c_contiguous else array.copy()
-
-    def view_of(self, array: Array, source: Array, target: Array | None) -> core.BufferView:
-        output = 0 if target is None else target.ctypes.data
-        code = core.dtypes[source.dtype.name]
-        return core.BufferView(code, source.shape, source.ctypes.data, output)
-
-    def received(self, memory: core.SharedArray) -> Array:
-        return np.from_dlpack(memory)
-
-    def on_device_of(self, array: Array, result: Array) -> Array:
-        return result
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        return np.empty(shape, dtype)
-
-    def empty_like(self, array: Array) -> Array:
-        return np.empty_like(array)
-
-    def zeros(self, shape: Sequence[int], like: Array) -> Array:
-        return np.zeros(shape, like.dtype)
-
-    def concatenate(self, arrays: Sequence[Array]) -> Array:
-        return np.concatenate(arrays)
-
-    def flat(self, array: Array) -> Array:
-        return array.reshape(-1)
-
-    def item_bytes(self, array: Array) -> int:
-        return array.itemsize
-
-    def why_unreadable(self, array: Array) -> str:
-        return ""
-
-    def bytes_of(self, array: Array) -> Any:
-        return np.ascontiguousarray(array).view(np.uint8).data
-
-    def largest_difference(self, one: Array, other: Array) -> float:
-        return float(np.abs(one.astype(float) - other.astype(float)).max())
-
-
-ARRAYS = NumpyArrays()
 
 
 def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Array]:
@@ -100,7 +37,9 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
         array: Array, *args: Any, name: str | None = None, waits: bool = False, **options: Any
     ) -> Handle[Any]:
         operation = reference.make(*args, **options)
-        return operations.start(ARRAYS, operation, array, name, _finish_of(operation, waits), waits)
+        return operations.start(
+            numpy_arrays, operation, array, name, _finish_of(operation, waits), waits
+        )
 
     def start_all(
         arrays: Sequence[Array],
@@ -119,7 +58,7 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
                 for tensor_splits in split_lists
             ]
         finish = _finish_of(batch[0], waits)
-        return operations.start_batch(ARRAYS, batch, arrays, name, finish, waits)
+        return operations.start_batch(numpy_arrays, batch, arrays, name, finish, waits)
 
     return {
         reference.name: lambda *args, **options: start(*args, waits=True, **options).wait(),

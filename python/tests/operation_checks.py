@@ -328,7 +328,8 @@ class OperationChecks(Suite):
             ]
             assert [received["call"]() for received in found] == [7] * group.size()
             root = group.ranks[-1]
-            found = api.broadcast_object(own if self.rank == root else None, root, "it", group)
+            mine = own if self.rank == root else None
+            found = api.broadcast_object(mine, root, name="it", process_set=group)
             assert found["rank"] == root and found["call"]() == 7
         assert api.broadcast_object(None) is None
         assert api.allgather_object((), name="empty") == [()] * self.size

@@ -13,10 +13,46 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from farandole import core
+from farandole import core, numpy_arrays
 from farandole.errors import CallError
+from farandole.numpy_arrays import (
+    bytes_of,
+    dtype_and_shape,
+    empty,
+    empty_like,
+    flat,
+    item_bytes,
+    largest_difference,
+    view_of,
+)
 
-plain_types: tuple[type, ...] = (np.ndarray,)
+__all__ = [
+    "as_before",
+    "as_signed",
+    "bytes_of",
+    "check",
+    "concatenate",
+    "contiguous_on_host",
+    "dtype_and_shape",
+    "empty",
+    "empty_like",
+    "extended",
+    "flat",
+    "is_array",
+    "is_key",
+    "is_uint32",
+    "item_bytes",
+    "key_data",
+    "largest_difference",
+    "on_device_of",
+    "plain_types",
+    "received",
+    "view_of",
+    "why_unreadable",
+    "zeros_like",
+]
+
+plain_types = numpy_arrays.plain_types
 
 
 def is_array(value: object) -> bool:
@@ -72,19 +108,9 @@ def as_before(result: Any, value: Any) -> Any:
     )
 
 
-def dtype_and_shape(array: Any) -> str:
-    return f"{array.dtype} {list(array.shape)}"
-
-
 def contiguous_on_host(array: Any) -> Any:
     check_device(array)
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def view_of(array: Any, source: Any, target: Any | None) -> core.BufferView:
-    output = 0 if target is None else target.ctypes.data
-    code = core.dtypes[source.dtype.name]
-    return core.BufferView(code, source.shape, source.ctypes.data, output)
+    return numpy_arrays.contiguous_on_host(array)
 
 
 def received(memory: core.SharedArray) -> Any:
@@ -95,28 +121,16 @@ def on_device_of(array: Any, result: Any) -> Any:
     return jnp.asarray(result)
 
 
-def empty(shape: Sequence[int], dtype: Any) -> Any:
-    return np.empty(shape, dtype)
+def zeros_like(array: Any) -> Any:
+    return jnp.zeros_like(array)
 
 
-def empty_like(array: Any) -> Any:
-    return np.empty_like(array)
-
-
-def zeros(shape: Sequence[int], like: Any) -> Any:
-    return jnp.zeros(shape, like.dtype)
+def extended(array: Any, rows: int) -> Any:
+    return jnp.concatenate((array, jnp.zeros((rows - len(array), *array.shape[1:]), array.dtype)))
 
 
 def concatenate(arrays: Sequence[Any]) -> Any:
     return jnp.concatenate(arrays)
-
-
-def flat(array: Any) -> Any:
-    return array.reshape(-1)
-
-
-def item_bytes(array: Any) -> int:
-    return int(array.dtype.itemsize)
 
 
 def why_unreadable(array: Any) -> str:
@@ -125,11 +139,3 @@ def why_unreadable(array: Any) -> str:
     if isinstance(array, jax.Array) and array.is_deleted():
         return "deleted, because it was donated"
     return ""
-
-
-def bytes_of(array: Any) -> Any:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def largest_difference(one: Any, other: Any) -> float:
-    return float(np.abs(np.asarray(one, float) - np.asarray(other, float)).max())

@@ -32,16 +32,9 @@ from farandole.operations import (
     Reducescatter,
     array_only,
 )
-from farandole.reduce_op import Adasum, Average, AverageOfPresent, Sum
+from farandole.reduce_op import Adasum, Sum
 
 _TARGET = "farandole_call"
-_NAMES: dict[type[Operation], str] = {
-    Allgather: "allgather",
-    Allreduce: "allreduce",
-    Alltoall: "alltoall",
-    Broadcast: "broadcast",
-    Reducescatter: "reducescatter",
-}
 
 
 class TracedCall(NamedTuple):
@@ -67,23 +60,23 @@ class TracedCall(NamedTuple):
             given = (operation.group, None)  # inside jit, all members get equally many rows
         else:
             given = (operation.group,)
-        name = name or f"jax.{_NAMES[type(operation)]}"
+        name = name or f"jax.{operation.kind}"
         return cls(type(operation), given, name, core.job_number())
 
     def operation(self) -> Operation:
         return self.kind(*self.arguments)
 
     def attributes(self) -> dict[str, Any]:
-        operation = self.operation()
+        fields = {"reduce_op": int(Sum), "root_rank": 0, "prescale": 1.0, "postscale": 1.0}
+        fields |= self.operation().fields()
         return {
             "name": self.name,
             "job": np.int64(self.job),
-            "operation": np.int64(core.operations[_NAMES[self.kind]]),
-            "group": np.int64(arguments.group_number(operation.group)),
-            "reduce_op": np.int64(getattr(operation, "op", Sum)),
-            "root_rank": np.int64(getattr(operation, "root_rank", 0)),
-            "prescale": np.float64(getattr(operation, "prescale", 1)),
-            "postscale": np.float64(getattr(operation, "postscale", 1)),
+            "operation": np.int64(core.operations[self.kind.kind]),
+            **{
+                name: np.float64(v) if type(v) is float else np.int64(v)
+                for name, v in fields.items()
+            },
         }
 
 
@@ -147,9 +140,11 @@ def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ..
     arguments.group_number(operation.group)
     if isinstance(operation, (Allreduce, Broadcast)):
         return shape
-    name, members = _NAMES[type(operation)], operation.group.size()
+    members = operation.group.size()
     if not shape:
-        raise CallError(f"{name} needs an array with at least one dimension; this one has none")
+        raise CallError(
+            f"{operation.kind} needs an array with at least one dimension; this one has none"
+        )
     if isinstance(operation, Allgather):
         return (members * shape[0], *shape[1:])
     if isinstance(operation, Alltoall):
@@ -186,11 +181,7 @@ def _derivative(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedC
     result: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
     if all(type(tangents[i]) is ad.Zero for i in places):
         return outputs, result
-    op = getattr(call.operation(), "op", Sum)
-    if op not in (Sum, Average, AverageOfPresent):
-        raise CallError(
-            f"{_NAMES[call.kind]} with op {op.name} has no gradient; Sum and Average have one"
-        )
+    call.operation().check_linear()
     moving = [ad.instantiate_zeros(tangents[i]) for i in places]
     for i, tangent in zip(places, bind(_gradient_of(call), moving), strict=True):
         result[i] = tangent

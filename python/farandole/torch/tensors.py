@@ -140,8 +140,12 @@ def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
 empty_like = torch.empty_like
 
 
-def zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    return like.new_zeros(shape)
+def zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(tensor)
+
+
+def extended(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    return torch.cat((tensor, tensor.new_zeros((rows - len(tensor), *tensor.shape[1:]))))
 
 
 def concatenate(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

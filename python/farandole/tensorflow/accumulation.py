@@ -1,0 +1,78 @@
+"""Add up the gradients of several passes, and send only the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.errors import CallError
+from farandole.tensorflow.gradients import GradientCombiner
+
+
+class Accumulation:
+    """Adds up the gradients of `passes` calls of combined(). The last of these calls combines the
+    sums of all ranks. It works eagerly, inside tf.function and in graphs of TensorFlow 1.
+
+    Args:
+        combiner: Combines the sums.
+        passes: The number of passes, the same on all ranks.
+        averages: Whether the sums are divided by the number of passes.
+    """
+
+    def __init__(self, combiner: GradientCombiner, passes: int, averages: bool) -> None:
+        self._combiner, self._passes, self._averages = combiner, passes, averages
+        self._sums: list[Any] = []  # a variable for each gradient that is not None
+        self._count: Any = None
+        self._is_last: Any = None
+
+    def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the combined sums after the last pass, and zeros before that."""
+        places = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        dense = [tf.convert_to_tensor(gradients[i]) for i in places]
+        self._make_variables(dense)
+        chosen = [variables[i] for i in places]
+        updates = [s.assign_add(g) for s, g in zip(self._sums, dense, strict=True)]
+        with tf.control_dependencies([*updates, self._count.assign_add(1)]):
+            self._is_last = tf.equal(self._count.read_value() % self._passes, 0)
+        results = tf.cond(
+            self._is_last,
+            lambda: self._take(chosen),
+            lambda: [tf.zeros_like(gradient) for gradient in dense],
+        )
+        found: list[Any] = [None] * len(gradients)
+        for i, result in zip(places, results, strict=True):
+            found[i] = result
+        return found
+
+    def after_last(self, apply: Callable[[], Any]) -> Any:
+        """Run `apply` if the last call of combined() was the last pass. Return an operation."""
+
+        def run() -> Any:
+            operation = apply()
+            with tf.control_dependencies([] if operation is None else [operation]):
+                return tf.constant(True)
+
+        return tf.cond(self._is_last, run, lambda: tf.constant(False))
+
+    def _make_variables(self, gradients: Sequence[Any]) -> None:
+        if self._count is None:
+            self._count = tf.Variable(0, trainable=False, dtype=tf.int64)
+            zeros = [tf.zeros(gradient.shape, gradient.dtype) for gradient in gradients]
+            self._sums = [tf.Variable(zero, trainable=False) for zero in zeros]
+        first, now = ([list(value.shape) for value in values] for values in (self._sums, gradients))
+        if first != now:
+            raise CallError(
+                "with backward_passes_per_step above 1, all passes must have gradients of the same "
+                f"variables; the shapes of the first pass were {first}, now they are {now}"
+            )
+
+    def _take(self, variables: Sequence[Any]) -> list[Any]:
+        factor = 1 / self._passes if self._averages else 1.0
+        totals = [total.read_value() * tf.cast(factor, total.dtype) for total in self._sums]
+        results = self._combiner.combined(totals, variables)
+        with tf.control_dependencies(totals):
+            resets = [total.assign(tf.zeros_like(total)) for total in self._sums]
+        with tf.control_dependencies(resets):
+            return [tf.identity(result) for result in results]

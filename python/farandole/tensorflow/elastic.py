@@ -1,0 +1,95 @@
+"""Training that continues from its last commit after a failure: Horovod's hvd.elastic."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import tensorflow as tf
+
+from farandole import lifecycle
+from farandole.elastic import ObjectState, reset_job, run_fn
+from farandole.objects import broadcast_object
+from farandole.tensorflow.ops import converted
+from farandole.tensorflow.variables import broadcast_variables
+
+if TYPE_CHECKING:
+    from farandole.keras.elastic import KerasState as TensorFlowKerasState
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def run(func: Function) -> Function:
+    """Decorate the training function func(state, ...) so that it survives failures: see
+    farandole.elastic.run_fn.
+
+    Jobs have a fixed size so far. If all processes are still there, they form the job again and
+    continue from the last commit. If a process is gone, forming the job again fails, and run()
+    raises that error.
+    """
+
+    @functools.wraps(func)
+    def run_with_our_errors(*args: Any, **options: Any) -> Any:
+        try:
+            return func(*args, **options)
+        except tf.errors.AbortedError as error:  # of a call inside tf.function
+            raise converted(error) or error from error
+
+    return cast(Function, run_fn(run_with_our_errors, reset_job))
+
+
+class TensorFlowState(ObjectState):
+    """Keep variables, and any picklable objects as attributes.
+
+    Args:
+        variables: Variables of TensorFlow. None: all global variables of a TensorFlow 1 graph.
+        session: The session of a TensorFlow 1 graph; None in eager programs.
+        objects: Objects, such as `epoch=0`, which become attributes.
+    """
+
+    def __init__(self, variables: Any = None, session: Any = None, **objects: Any) -> None:
+        found = tf.compat.v1.global_variables() if variables is None else variables
+        self.variables, self.session = list(found), session
+        self._values: list[Any] = []
+        self._sync_operation: Any = None
+        super().__init__(broadcast_object, lifecycle.rank, **objects)
+        self._save_variables()
+
+    def save(self) -> None:
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        for variable, value in zip(self.variables, self._values, strict=True):
+            if self.session is None:
+                variable.assign(value)
+            else:
+                variable.load(value, self.session)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
+        if self.session is None:
+            broadcast_variables(self.variables, root_rank=0)
+        elif self.variables:
+            if self._sync_operation is None:  # a graph must not grow with each call
+                self._sync_operation = broadcast_variables(self.variables, root_rank=0)
+            self.session.run(self._sync_operation)
+        self._save_variables()
+        super().sync()
+
+    def _save_variables(self) -> None:
+        if self.session is None:
+            self._values = [variable.numpy() for variable in self.variables]
+        else:
+            self._values = self.session.run(self.variables)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TensorFlowKerasState":  # imports Keras, which other programs do not need
+        return importlib.import_module("farandole.keras.elastic").KerasState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

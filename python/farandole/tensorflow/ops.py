@@ -1,0 +1,218 @@
+"""The TensorFlow operations that call the engine, and their gradients.
+
+The operations are part of TensorFlow programs: of eager calls, of functions made by tf.function,
+and of the graphs of TensorFlow 1. They hold no thread while a call runs (docs/decisions/0068).
+
+TensorFlow runs eager calls, and the operations inside functions, in the order of the program. So
+their names may be empty; the engine numbers them. A graph of TensorFlow 1 has no order, so each
+operation in it gets a name when it is made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from farandole import arguments, core, errors, lifecycle
+from farandole.errors import CallError, FarandoleError
+from farandole.group import Group, global_process_set
+from farandole.operations import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Operation,
+    Reducescatter,
+)
+from farandole.reduce_op import ReduceOp
+
+_library = tf.load_op_library(str(Path(core.__file__).with_name("tensorflow_ops.so")))
+if not hasattr(_library, "farandole_allreduce"):
+    raise ImportError(
+        f"farandole.tensorflow cannot add its operations to TensorFlow {tf.__version__}: its "
+        "library libtensorflow_framework.so.2 was not found, or lacks functions. Install "
+        "tensorflow or tensorflow-cpu 2.16 or newer"
+    )
+
+_ANY_JOB = 0
+_MESSAGE = re.compile(
+    r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
+    re.DOTALL,
+)
+# For each graph of TensorFlow 1, the numbers of its operations.
+_numbers: weakref.WeakKeyDictionary[Any, Iterator[int]] = weakref.WeakKeyDictionary()
+
+
+class Results(NamedTuple):
+    """The results of the calls of a batch, in the order of the inputs."""
+
+    tensors: list[Any]
+    # Allgather and alltoall: how many rows came from each member, as int64 vectors.
+    received_rows: list[Any]
+
+
+def run(
+    operation: Operation,
+    tensors: Sequence[Any],
+    name: str | None,
+    splits: Sequence[Any] | None = None,
+) -> Results:
+    """Run the operation on all tensors, as one batch. `splits` has an int64 vector for each
+    tensor, if the operation is an Alltoall."""
+    text = arguments.call_name(name) or _name_in_graph()
+    names = [text] if len(tensors) == 1 else arguments.batch_names(text, len(tensors))
+    # The number of the world is the same in every job, so a function may outlive its job.
+    job = _ANY_JOB if operation.group is global_process_set else core.job_number()
+    return _run(operation, tensors, names, splits, job)
+
+
+def _run(
+    operation: Operation,
+    tensors: Sequence[Any],
+    names: Sequence[str],
+    splits: Sequence[Any] | None,
+    job: int,
+) -> Results:
+    fields = operation.fields()
+    attributes = {key: _bits(v) if type(v) is float else v for key, v in fields.items()}
+    is_eager = tf.executing_eagerly()
+    inputs: dict[str, Any] = {"tensors": tensors}
+    if isinstance(operation, Alltoall):
+        inputs["splits"] = splits
+    elif isinstance(operation, Allgather):
+        attributes["N"] = len(tensors)
+    make = getattr(_library, f"farandole_{operation.kind}")
+    try:
+        results = make(**inputs, **attributes, names=names, job=job, waits=is_eager)
+    except tf.errors.AbortedError as error:
+        raise converted(error) or error from None
+    found = (
+        Results(*results) if isinstance(operation, (Allgather, Alltoall)) else Results(results, [])
+    )
+    if not is_eager and not isinstance(operation, (Allreduce, Broadcast)):
+        for result, tensor in zip(found.tensors, tensors, strict=True):
+            if tensor.shape.rank:
+                result.set_shape([None, *tensor.shape[1:]])
+    return found
+
+
+def query(what: str, group: int = 0) -> Any:
+    """Return an int32 scalar, which a function or graph reads anew in every run: "rank", "size",
+    "local_rank", "local_size" or "included"."""
+    try:
+        answer = _library.farandole_query(what=what, group=group)
+    except tf.errors.AbortedError as error:
+        raise converted(error) or error from None
+    answer.set_shape([])
+    return answer
+
+
+def converted(error: BaseException) -> FarandoleError | None:
+    """Return the error of a call as an error of farandole.errors. Return None if the error is not
+    from a call of farandole."""
+    found = _MESSAGE.search(getattr(error, "message", None) or str(error))
+    if found is None:
+        return None
+    made: FarandoleError = getattr(errors, found[1])(found[2])
+    return made
+
+
+def _name_in_graph() -> str:
+    """Return a name for an operation in a graph of TensorFlow 1, and "" anywhere else."""
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return ""
+    with tf.init_scope():  # leaves functions that are inside the graph
+        graph = tf.compat.v1.get_default_graph()
+    return f"tensorflow.{next(_numbers.setdefault(graph, itertools.count()))}"
+
+
+def _bits(value: float) -> int:
+    """Return the bits of a float64, because attributes of TensorFlow have only float32."""
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _float(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+
+
+def _reduction(op: Any) -> tuple[ReduceOp, float, float]:
+    scales = (_float(op.get_attr("prescale")), _float(op.get_attr("postscale")))
+    return (ReduceOp(op.get_attr("reduce_op")), *scales)
+
+
+# How to make an operation from its attributes in a program.
+_MAKERS: dict[str, Callable[[Any, Group], Operation]] = {
+    "FarandoleAllgather": lambda op, group: Allgather(group),
+    "FarandoleAllreduce": lambda op, group: Allreduce(group, *_reduction(op)),
+    "FarandoleAlltoall": lambda op, group: Alltoall(group, None),
+    "FarandoleBroadcast": lambda op, group: Broadcast(group, op.get_attr("root_rank")),
+    "FarandoleReducescatter": lambda op, group: Reducescatter(group, *_reduction(op)),
+}
+
+
+class _GradientArrays:
+    """Implements farandole.arrays.GradientArrays, also for shapes that are not known yet."""
+
+    def zeros_like(self, array: Any) -> Any:
+        return tf.zeros_like(array)
+
+    def extended(self, array: Any, rows: Any) -> Any:
+        rest = [[rows - tf.shape(array)[0]], tf.shape(array)[1:]]
+        return tf.concat([array, tf.zeros(tf.concat(rest, 0), array.dtype)], 0)
+
+
+def _gradient(op: Any, *gradients: Any) -> list[Any]:
+    """Return the gradients of all inputs of an operation, by the rules that all frontends share."""
+    names = [name.decode() for name in op.get_attr("names")]
+    count = len(names)
+    operation = _MAKERS[op.type](op, lifecycle.group_numbered(op.get_attr("group")))
+    operation.check_linear()
+    places = [i for i in range(count) if op.inputs[i].dtype.is_floating]
+    if not places:
+        return [None] * len(op.inputs)
+    steps = []
+    for i in places:
+        given = gradients[i] if gradients[i] is not None else tf.zeros_like(op.outputs[i])
+        received = op.outputs[count:]
+        rows = tf.unstack(received[i], num=operation.group.size()) if received else []
+        shape = tf.shape(op.inputs[i])
+        steps.append(
+            operation.backward(_GradientArrays(), tf.convert_to_tensor(given), shape, rows)
+        )
+    backward = steps[0].operation
+    splits = [op.outputs[count + i] for i in places] if isinstance(backward, Alltoall) else None
+    results = _run(
+        backward,
+        [step.array for step in steps],
+        [arguments.gradient_name(names[i]) or "" for i in places],
+        splits,
+        core.job_number(),  # the rules have used the ranks of this job
+    ).tensors
+    found: list[Any] = [None] * len(op.inputs)
+    for i, step, result in zip(places, steps, results, strict=True):
+        found[i] = step.finish(result)
+        found[i].set_shape(op.inputs[i].shape)
+    return found
+
+
+for _type in _MAKERS:
+    tf.RegisterGradient(_type)(_gradient)
+
+
+def checked_tensor(value: Any) -> Any:
+    """Return the value as a tensor that the engine can send."""
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise CallError(f"a tensor is needed, not {value!r}: {error}") from None
+    if tensor.dtype.name not in core.dtypes:
+        known = ", ".join(core.dtypes)
+        raise CallError(f"{tensor.dtype.name} cannot be reduced or sent; these can: {known}")
+    return tensor

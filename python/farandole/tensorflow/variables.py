@@ -1,0 +1,154 @@
+"""Give all ranks the same variables, and check that they have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from farandole import numpy_arrays, parameter_check
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.tensorflow.operations import grouped_broadcast
+
+_ADVICE = (
+    "Give all ranks the same values: hvd.broadcast_variables(model.variables, root_rank=0) after "
+    "the model is built and after a checkpoint is loaded"
+)
+
+
+def broadcast_variables(
+    variables: Sequence[Any],
+    root_rank: int,
+    process_set: Group = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Give the variables the values of root_rank, in one batch.
+
+    Args:
+        variables: Variables of TensorFlow or of Keras, the same on all members.
+        root_rank: The rank of the world whose values all members get.
+        process_set: The group; by default all ranks.
+        inplace: Ignored. Scripts that were written for Horovod pass it.
+
+    Returns:
+        In a graph of TensorFlow 1 the operation to run, otherwise None.
+
+    Raises:
+        CallError: The members give different shapes or dtypes, or a value is not a variable.
+        GroupLostError: A member has left or died.
+    """
+    assigned = broadcast_(variables, root_rank, process_set=process_set)
+    return None if tf.executing_eagerly() or not assigned else tf.group(*assigned)
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> list[Any]:
+    """Give the variables the values of root_rank, in one batch, and return what their assign() has
+    returned. The arguments are those of broadcast_variables(); `name` is the name of the call."""
+    listed = _checked(variables)
+    if not listed:
+        return []
+    values = [_signed(tf.convert_to_tensor(variable)) for variable in listed]
+    results = grouped_broadcast(values, root_rank, name or "variables", process_set)
+    return [
+        variable.assign(_as_before(result, variable))
+        for variable, result in zip(listed, results, strict=True)
+    ]
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Return an operation that gives all variables of a TensorFlow 1 graph the values of root_rank.
+
+    Raises:
+        CallError: TensorFlow runs eagerly, so there are no global variables.
+    """
+    if tf.executing_eagerly():
+        raise CallError(
+            "broadcast_global_variables() is for graphs of TensorFlow 1; call "
+            "broadcast_variables(model.variables, root_rank=0) instead"
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """Give all variables of a TensorFlow 1 graph the values of root_rank when a session begins.
+
+    Args:
+        root_rank: The rank whose values all ranks get.
+        device: Ignored. Scripts that were written for Horovod pass it.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        self._root_rank, self._graph, self._operation = root_rank, None, None
+
+    def begin(self) -> None:
+        graph = tf.compat.v1.get_default_graph()
+        if self._graph is not graph:  # the hook may serve several sessions
+            self._graph, self._operation = graph, broadcast_global_variables(self._root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        if self._operation is not None:
+            session.run(self._operation)
+
+
+def check_parameters(
+    params: Any, name: str | None = None, *, process_set: Group = global_process_set
+) -> None:
+    """Raise CallError on all ranks, with the same text, if their parameters differ.
+
+    The text names the first parameter that differs, and the ranks. The call blocks until all
+    members have made it. If the parameters are equal, the ranks exchange only 32 bytes. The
+    comparison is bit by bit.
+
+    Args:
+        params: Variables or tensors, such as model.variables, or a dict with their names. They are
+            compared in their order, or by name.
+        name: The name of the call. With None, the call gets a number.
+        process_set: The group.
+    """
+    if isinstance(params, dict):
+        named = [(key, _numpy(value)) for key, value in params.items()]
+    else:
+        listed = list(params) if isinstance(params, Iterable) else [params]
+        names = [f"{i} {_name_of(value)}".rstrip() for i, value in enumerate(listed)]
+        named = list(zip(names, map(_numpy, listed), strict=True))
+    parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
+
+
+def _checked(variables: Any) -> list[Any]:
+    listed = list(variables) if isinstance(variables, Iterable) else [variables]
+    for variable in listed:
+        if not hasattr(variable, "assign"):
+            raise CallError(
+                "variables must be a list of variables, such as model.variables; it contains "
+                f"{variable!r}"
+            )
+    return listed
+
+
+def _name_of(value: Any) -> str:
+    return str(getattr(value, "path", None) or getattr(value, "name", ""))
+
+
+def _numpy(value: Any) -> Any:
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def _signed(value: Any) -> Any:
+    """Return the bits of uint32 numbers, such as the states of random generators, as int32, and of
+    uint64 as int64, because the engine sends only these. Return any other value as it is."""
+    signed = {tf.uint32: tf.int32, tf.uint64: tf.int64}.get(value.dtype)
+    return value if signed is None else tf.bitcast(value, signed)
+
+
+def _as_before(result: Any, variable: Any) -> Any:
+    dtype = tf.as_dtype(variable.dtype)
+    return tf.bitcast(result, dtype) if dtype in (tf.uint32, tf.uint64) else result
