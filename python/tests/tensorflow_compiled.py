@@ -1,0 +1,330 @@
+"""Calls inside tf.function and in graphs of TensorFlow 1, compared with NumPy.
+
+With ONE_THREAD=1 in the environment, TensorFlow has one thread for operations and one for the work
+inside them. Odd ranks also optimize their graphs in another way than even ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import reference
+import tensorflow as tf
+from reference import Array, Shape, input_of
+from suite import Suite
+from tensorflow_frontend import TensorFlowFrontend
+
+import farandole.tensorflow as hvd
+
+if os.environ.get("ONE_THREAD") == "1":
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+if int(os.environ.get("FARANDOLE_RANK", "0")) % 2:
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": False, "function_optimization": True, "remapping": False}
+    )
+else:
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+TURNS = 3
+DTYPES = ("float32", "float64", "int32", "bfloat16")
+SURROUNDINGS = ("none", "function", "loop", "branch", "eager")
+
+
+@dataclass
+class Step:
+    """One call of a random program, on one input, and what surrounds it."""
+
+    operation: str
+    op: str
+    group: Any
+    shape: Shape
+    dtype: str
+    surroundings: str
+    root: int
+
+    def call(self, x: Any) -> Any:
+        options: dict[str, Any] = {"process_set": self.group}
+        if self.operation in ("allreduce", "reducescatter"):
+            options["op"] = getattr(hvd, self.op)
+        if self.operation == "broadcast":
+            options["root_rank"] = self.root
+        return getattr(hvd, self.operation)(x, **options)
+
+    def run(self, x: Any) -> Any:
+        if self.surroundings == "function":
+            return tf.function(self.call)(x)
+        if self.surroundings == "loop":
+
+            def body(i: Any, _: Any) -> Any:
+                return i + 1, self.call(x)
+
+            result = self.call(x)
+            invariants = [tf.TensorShape([]), tf.TensorShape([None, *result.shape[1:]])]
+            return tf.while_loop(lambda i, _: i < 3, body, [0, result], invariants)[1]
+        if self.surroundings == "branch":
+            return tf.cond(tf.size(x) >= 0, lambda: self.call(x), lambda: self.call(x))
+        return self.call(x)
+
+    def wanted(self, inputs: Sequence[Array], member: int) -> Array:
+        if self.operation == "allreduce":
+            return reference.allreduce(inputs, self.op, self.dtype)
+        if self.operation == "reducescatter":
+            return reference.reducescatter(inputs, self.op, self.dtype, member)
+        if self.operation == "broadcast":
+            return inputs[self.group.ranks.index(self.root)]
+        if self.operation == "allgather":
+            return np.concatenate(inputs)
+        rows = len(inputs[0]) // len(inputs)
+        return np.concatenate([array[member * rows : (member + 1) * rows] for array in inputs])
+
+
+class TensorFlowCompiledChecks(Suite):
+    def __init__(self) -> None:
+        super().__init__(TensorFlowFrontend())
+
+    def random_steps(self, seed: int, count: int) -> list[Step]:
+        """Return the same steps on all ranks; a rank leaves out those of groups of others."""
+        choose = random.Random(seed)
+        steps = []
+        for _ in range(count):
+            group = choose.choice([hvd.global_process_set, *self.groups])
+            operation = choose.choice(
+                ["allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]
+            )
+            rows = len(group.ranks) * choose.randint(1, 3)
+            step = Step(
+                operation,
+                choose.choice(["Sum", "Average", "Min", "Max"]),
+                group,
+                (rows, choose.choice([1, 5, 300])),
+                choose.choice(DTYPES),
+                choose.choice(SURROUNDINGS),
+                choose.choice(group.ranks),
+            )
+            steps.append(step)
+        return [step for step in steps if step.group.included()]
+
+    def check_random_programs(self) -> None:
+        """Each program runs as one function, several times, with sleeps between the runs."""
+        for seed in range(6):
+            steps = self.random_steps(seed, 12)
+            program = tf.function(functools.partial(run_all, steps))
+            for turn in range(TURNS):
+                time.sleep(random.random() * 0.005)  # differs between ranks
+                inputs = [self.tensor(step.shape, step.dtype, seed * 100 + turn) for step in steps]
+                for step, result in zip(steps, program(inputs), strict=True):
+                    arrays = self.inputs_of_group(
+                        step.group, step.shape, step.dtype, seed * 100 + turn
+                    )
+                    wanted = step.wanted(arrays, step.group.rank())
+                    self.expect(result, wanted, step.dtype, exact=False, absolute=1e-6)
+
+    def check_independent_operations_of_a_graph(self) -> None:
+        """A graph of TensorFlow 1 has no order, so each rank runs its operations in another one,
+        and may have fewer threads than operations. The calls still find each other."""
+        count = 24
+        graph = tf.Graph()
+        with graph.as_default():
+            inputs = [
+                tf.constant(input_of(self.rank, (40, 3), "float32", i), tf.float32)
+                for i in range(count)
+            ]
+            results = [hvd.allreduce(x, op=hvd.Sum) for x in inputs]
+        chosen = list(range(count))
+        with tf.compat.v1.Session(graph=graph) as session:
+            for turn in range(TURNS):
+                random.Random(self.rank * 100 + turn).shuffle(chosen)
+                found = session.run([results[i] for i in chosen])
+                for i, result in zip(chosen, found, strict=True):
+                    wanted = np.sum(self.inputs_of_all((40, 3), seed=i), 0)
+                    np.testing.assert_allclose(result, wanted, rtol=1e-5)
+
+    def check_threads_with_names(self) -> None:
+        wrong: list[str] = []
+
+        def work(number: int) -> None:
+            @tf.function
+            def step(x: Any) -> Any:
+                return hvd.allreduce(x, op=hvd.Sum, name=f"thread.{number}")
+
+            for turn in range(20):
+                found = step(tf.fill([8], float(self.rank + number + turn)))
+                wanted = sum(rank + number + turn for rank in range(self.size))
+                if not np.array_equal(found.numpy(), np.full(8, wanted, np.float32)):
+                    wrong.append(f"{number} {turn}: {found} {wanted}")
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+
+    def check_shapes_that_are_not_known(self) -> None:
+        """The ranks may call a function with different numbers of rows."""
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32)])
+        def gathered(x: Any) -> Any:
+            result = hvd.allgather(x)
+            assert result.shape.as_list() == [None, 2]
+            return result
+
+        @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
+        def doubled(x: Any) -> Any:
+            return hvd.allreduce(x, op=hvd.Sum)
+
+        found = gathered(tf.fill([self.rank + 1, 2], float(self.rank)))
+        wanted = [[float(rank)] * 2 for rank in range(self.size) for _ in range(rank + 1)]
+        assert found.numpy().tolist() == wanted
+        for shape in ([], [3], [2, 2]):
+            assert (doubled(tf.ones(shape)).numpy() == self.size).all()
+
+    def check_splits_inside_a_function(self) -> None:
+        @tf.function
+        def exchange(x: Any, splits: Any) -> Any:
+            return hvd.alltoall(x, splits)
+
+        splits = [rank + 1 for rank in range(self.size)]
+        x = tf.range(sum(splits)) + 100 * self.rank
+        rows, counts = exchange(x, tf.constant(splits))
+        begin = sum(splits[: self.rank])
+        wanted = [
+            100 * rank + begin + row for rank in range(self.size) for row in range(self.rank + 1)
+        ]
+        assert rows.numpy().tolist() == wanted
+        assert counts.numpy().tolist() == [self.rank + 1] * self.size and counts.dtype == tf.int32
+
+    def check_numbers_of_this_rank(self) -> None:
+        @tf.function
+        def numbers() -> Any:
+            own = [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()]
+            return [*own, hvd.process_set_included_op()]
+
+        wanted = [self.rank, self.size, hvd.local_rank(), hvd.local_size(), 1]
+        assert [int(number) for number in numbers()] == wanted
+        assert [int(hvd.rank_op()), int(hvd.size_op(0))] == [self.rank, self.size]
+        for group in self.groups:
+            number = group.process_set_id
+            assert int(hvd.process_set_included_op(number)) == int(group.included())
+            assert int(hvd.size_op(number)) == len(group.ranks)
+        self.expect_error("no process set with the number 99", hvd.size_op, 99)
+
+    def check_errors_in_functions(self) -> None:
+        """All ranks get the same text, and go on."""
+        if self.size == 1:
+            return
+        x = tf.ones([3 + self.rank])
+        step = tf.function(lambda x: hvd.allreduce(x, name="grown"))
+        self.expect_aborted("CallError: allreduce `grown` was submitted differently", step, x)
+        text = self.expect_error("the shape differs", hvd.allreduce, x, name="grown")
+        assert "[Op:" not in text and "{{" not in text, text
+        self.expect_sum_works()
+
+    def check_functions_of_an_earlier_job(self) -> None:
+        """Calls of all ranks still work in a function that was traced before init(). Calls of a
+        process set do not, because its number is that of another job."""
+        world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+        groups = self.my_groups()[1:]
+        calls = [
+            tf.function(functools.partial(hvd.allreduce, op=hvd.Sum, process_set=group))
+            for group in groups
+        ]
+        assert world(tf.ones([])) == self.size
+        for group, call in zip(groups, calls, strict=True):
+            assert call(tf.ones([])) == group.size()
+        self.api.shutdown()
+        self.init()
+        assert world(tf.ones([])) == self.size
+        for call in calls:
+            self.expect_aborted("traced before the last init()", call, tf.ones([]))
+
+    def expect_aborted(self, text: str, call: Callable[..., Any], *args: Any) -> None:
+        try:
+            call(*args)
+        except tf.errors.AbortedError as error:
+            assert text in str(error), str(error)
+        else:
+            raise AssertionError("no error")
+
+    def check_gradients_of_all_operations(self) -> None:
+        for make in (lambda call: call, tf.function, unknown_shapes):
+            self.expect_gradients(make)
+
+    def expect_gradients(self, make: Callable[[Any], Any]) -> None:
+        rows, rank, size = 2 * self.size, self.rank, self.size
+        x = tf.constant(np.arange(rows * 2).reshape(rows, 2) + 10.0 * rank)
+
+        def gradient_of(call: Callable[[Any], Any]) -> Array:
+            """Return the gradient of Σ (1 + rank + position) · result."""
+
+            def weighted(x: Any) -> Any:
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    result = call(x)
+                    first = tf.cast(tf.reshape(tf.range(tf.shape(result)[0]), [-1, 1]), x.dtype)
+                    loss = tf.reduce_sum((1.0 + rank + first) * result)
+                return tape.gradient(loss, x)
+
+            return make(weighted)(x).numpy()
+
+        weights = np.arange(rows).reshape(-1, 1) + np.ones((rows, 2))
+        total = size * weights + sum(range(size))
+        mean = total / size
+        np.testing.assert_allclose(gradient_of(lambda x: hvd.allreduce(x, op=hvd.Sum)), total)
+        np.testing.assert_allclose(gradient_of(hvd.allreduce), mean)
+        root = size - 1
+        np.testing.assert_allclose(
+            gradient_of(lambda x: hvd.broadcast(x, root)), mean if rank == root else 0 * mean
+        )
+        places = np.arange(rows).reshape(-1, 1) + rank * rows + np.ones((rows, 2))
+        gathered = places + sum(range(size)) / size
+        np.testing.assert_allclose(gradient_of(hvd.allgather), gathered)
+        own = np.concatenate([np.arange(2) + 1 + 2 * rank + r for r in range(size)])
+        np.testing.assert_allclose(gradient_of(hvd.alltoall)[:, 0], own)
+        parts = np.concatenate([np.arange(2) + 1 + r for r in range(size)])
+        found = gradient_of(lambda x: hvd.reducescatter(x, op=hvd.Sum))
+        np.testing.assert_allclose(found[:, 0], parts * size)
+        np.testing.assert_allclose(gradient_of(hvd.reducescatter)[:, 0], parts)
+
+    def check_rows_that_were_not_sent_have_no_gradient(self) -> None:
+        x = tf.ones([self.size + 1, 1])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            rows, _ = hvd.alltoall(x, [1] * self.size)
+            loss = tf.reduce_sum(rows) * 3
+        assert tape.gradient(loss, x).numpy()[:, 0].tolist() == [3.0] * self.size + [0.0]
+
+    def check_second_derivatives(self) -> None:
+        x = tf.constant(float(self.rank + 2))
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = hvd.allreduce(x**3, op=hvd.Sum)
+            first = inner.gradient(y, x)
+        assert first.numpy() == self.size * 3 * (self.rank + 2) ** 2
+        assert outer.gradient(first, x).numpy() == self.size * 6 * (self.rank + 2)
+
+    def check_reductions_without_a_gradient(self) -> None:
+        x = tf.ones([2])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(hvd.allreduce(x, op=hvd.Min))
+        self.expect_error("allreduce with op Min has no gradient", tape.gradient, loss, x)
+
+
+def run_all(steps: Sequence[Step], inputs: Sequence[Any]) -> list[Any]:
+    return [step.run(x) for step, x in zip(steps, inputs, strict=True)]
+
+
+def unknown_shapes(call: Callable[[Any], Any]) -> Any:
+    return tf.function(call, input_signature=[tf.TensorSpec([None, None], tf.float64)])
