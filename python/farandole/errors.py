@@ -11,6 +11,10 @@ class FarandoleError(RuntimeError):
     """A call failed. The subclasses say more. An error of this class itself means that this process
     cannot continue: a limit of the system was reached, or the process is a forked child."""
 
+    # AutoGraph of TensorFlow makes a new error, with more text, of each error that leaves a
+    # function while it is traced. It keeps the class only if the class has this constructor.
+    __init__ = Exception.__init__
+
 
 class CallError(FarandoleError, ValueError):
     """The call itself is wrong. Correct it; later calls work.

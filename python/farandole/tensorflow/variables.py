@@ -34,14 +34,15 @@ def broadcast_variables(
         inplace: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        In a graph of TensorFlow 1 the operation to run, otherwise None.
+        In a graph of TensorFlow 1 the operation to run. Otherwise None; inside tf.function, too.
 
     Raises:
         CallError: The members give different shapes or dtypes, or a value is not a variable.
         GroupLostError: A member has left or died.
     """
     assigned = broadcast_(variables, root_rank, process_set=process_set)
-    return None if tf.executing_eagerly() or not assigned else tf.group(*assigned)
+    has_no_graph = tf.compat.v1.executing_eagerly_outside_functions()
+    return None if has_no_graph else tf.group(*assigned)
 
 
 def broadcast_(

@@ -1,0 +1,270 @@
+"""Training with TensorFlow: the replicas stay equal, and they learn what one process learns from
+all data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from suite import Suite
+from tensorflow_frontend import TensorFlowFrontend
+
+import farandole.tensorflow as hvd
+from farandole.elastic import HostsUpdatedInterrupt
+
+v1 = tf.compat.v1
+
+STEPS = 8
+ROWS = 12  # of all ranks together, a multiple of every size that is tested
+WORDS = 20
+
+
+class Model(tf.Module):
+    """An embedding, whose gradient is sparse, and two dense layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        random = np.random.default_rng(7)
+        self.table = tf.Variable(random.standard_normal((WORDS, 5)), name="table")
+        self.hidden = tf.Variable(random.standard_normal((5, 4)), name="hidden")
+        self.bias = tf.Variable(np.zeros(4), name="bias")
+        self.out = tf.Variable(random.standard_normal((4, 1)), name="out")
+        self.unused = tf.Variable(np.ones(2), name="unused")  # it never has a gradient
+
+    def loss(self, words: Any, y: Any) -> Any:
+        x = tf.nn.embedding_lookup(self.table, words)
+        return tf.reduce_mean((tf.tanh(x @ self.hidden + self.bias) @ self.out - y) ** 2)
+
+
+class TensorFlowTrainingChecks(Suite):
+    def __init__(self) -> None:
+        super().__init__(TensorFlowFrontend())
+        random = np.random.default_rng(3)
+        self.words = random.integers(0, WORDS, (STEPS, ROWS))
+        self.y = random.standard_normal((STEPS, ROWS, 1))
+
+    def own(self, data: Any) -> Any:
+        return data[:, self.rank :: self.size]
+
+    def train(
+        self,
+        wrap: Callable[[Any], Any],
+        data: Sequence[Any],
+        make: Callable[[Any], Any] = lambda step: step,
+        rate: float = 0.2,
+    ) -> list[Any]:
+        model = Model()
+        variables = model.trainable_variables
+
+        def step(words: Any, y: Any) -> Any:
+            with wrap(tf.GradientTape()) as tape:
+                loss = model.loss(words, y)
+            for gradient, variable in zip(tape.gradient(loss, variables), variables, strict=True):
+                if isinstance(gradient, tf.IndexedSlices):
+                    variable.scatter_sub(tf.IndexedSlices(gradient.values * rate, gradient.indices))
+                elif gradient is not None:
+                    variable.assign_sub(rate * gradient)
+            return loss
+
+        run = make(step)
+        for words, y in zip(*data, strict=True):
+            run(tf.constant(words), tf.constant(y))
+        return [variable.numpy() for variable in variables]
+
+    def expect_close(self, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+    def check_tape_as_one_process_with_all_data(self) -> None:
+        mine = (self.own(self.words), self.own(self.y))
+        alone = self.train(lambda tape: tape, (self.words, self.y))
+        for make in (lambda step: step, tf.function):
+            for options in ({}, {"sparse_as_dense": True}, {"gradient_predivide_factor": 2.0}):
+                found = self.train(
+                    lambda tape, o=options: hvd.DistributedGradientTape(tape, **o), mine, make
+                )
+                hvd.check_parameters(found)
+                self.expect_close(found, alone)
+        if self.size > 1:  # without the tape, the replicas would drift apart
+            apart = self.train(lambda tape: tape, mine)
+            self.expect_error("are not the same on all ranks", hvd.check_parameters, apart)
+
+    def check_tape_after_the_recording(self) -> None:
+        x = tf.Variable([1.0, 2.0])
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_sum(x) * self.rank
+        together = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        assert isinstance(together, tf.GradientTape)
+        total = float(sum(range(self.size)))
+        assert together.gradient(loss, {"x": x})["x"].numpy().tolist() == [total] * 2
+        assert together.gradient(loss, x).numpy().tolist() == [total] * 2
+        assert tape.gradient(loss, x).numpy().tolist() == [self.rank] * 2
+        assert together.watched_variables() == (x,)
+
+    def check_local_sources(self) -> None:
+        for scale in (True, False):
+            mine, shared = tf.Variable(1.0), tf.Variable(1.0)
+            tape = hvd.DistributedGradientTape(tf.GradientTape(), scale_local_gradients=scale)
+            tape.register_local_source(mine)
+            with tape:
+                loss = (mine + shared) * self.rank
+            own, mean = tape.gradient(loss, [mine, shared])
+            assert own.numpy() == np.float32(self.rank / self.size if scale else self.rank)
+            np.testing.assert_allclose(mean.numpy(), sum(range(self.size)) / self.size)
+
+    def check_optimizers_of_tensorflow_1_in_a_graph(self) -> None:
+        def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:
+            with tf.Graph().as_default():
+                model = Model()
+                rows, goals = v1.placeholder(tf.int64, [None]), v1.placeholder(tf.float64)
+                loss = model.loss(rows, goals)
+                optimizer = wrap(v1.train.MomentumOptimizer(0.1, 0.9))
+                train_op = optimizer.minimize(
+                    loss, v1.train.get_or_create_global_step(), var_list=model.trainable_variables
+                )
+                hooks = [hvd.BroadcastGlobalVariablesHook(0)] if hook else []
+                with v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+                    for step in range(STEPS):
+                        session.run(train_op, {rows: words[step], goals: y[step]})
+                    return list(session.run(list(model.trainable_variables)))
+
+        alone = train(lambda optimizer: optimizer, self.words, self.y, hook=False)
+        together = train(hvd.DistributedOptimizer, self.own(self.words), self.own(self.y), True)
+        hvd.check_parameters(together)
+        self.expect_close(together, alone)
+
+    def check_variables_of_a_graph(self) -> None:
+        with tf.Graph().as_default():
+            one = tf.Variable([1.0 + self.rank], name="one")
+            two = tf.Variable(self.rank, name="two")
+            start, share = v1.global_variables_initializer(), hvd.broadcast_global_variables(0)
+            with v1.Session() as session:
+                session.run(start)
+                session.run(share)
+                assert session.run([one, two])[0].tolist() == [1.0]
+                assert session.run(two) == 0
+
+    def check_several_passes(self) -> None:
+        """An optimizer of TensorFlow 1 adds up gradients, eagerly, in a function and in a graph."""
+        for averages in (False, True):
+            wanted = 10.0 - sum(range(self.size)) / self.size * (3.0 if averages else 6.0)
+            for run in (self.run_passes_eagerly, self.run_passes_in_a_graph):
+                assert abs(run(averages) - wanted) < 1e-6, (run, averages)
+
+    def distributed(self, averages: bool) -> Any:
+        return hvd.DistributedOptimizer(
+            v1.train.GradientDescentOptimizer(1.0),
+            backward_passes_per_step=2,
+            average_aggregated_gradients=averages,
+        )
+
+    def run_passes_eagerly(self, averages: bool) -> float:
+        found = []
+        for make in (lambda step: step, tf.function):
+            x = tf.Variable(10.0)
+            optimizer = self.distributed(averages)
+
+            def one_pass(factor: Any, x: Any = x, optimizer: Any = optimizer) -> None:
+                pairs = optimizer.compute_gradients(lambda: x * factor, [x])
+                optimizer.apply_gradients(pairs)
+
+            run = make(one_pass)
+            for factor in (2, 4):
+                assert x.numpy() == 10.0
+                run(tf.constant(float(factor * self.rank)))
+            found.append(float(x.numpy()))
+        assert found[0] == found[1]
+        return found[0]
+
+    def run_passes_in_a_graph(self, averages: bool) -> float:
+        with tf.Graph().as_default():
+            x = tf.Variable(10.0)
+            factor = v1.placeholder(tf.float32)
+            train = self.distributed(averages).minimize(x * factor)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for number in (2, 4):
+                    assert session.run(x) == 10.0
+                    session.run(train, {factor: number * self.rank})
+                return float(session.run(x))
+
+    def check_variables_of_the_root(self) -> None:
+        root = self.size - 1
+        dtypes = (tf.float32, tf.bfloat16, tf.int64, tf.bool, tf.uint32, tf.uint64)
+
+        def values(rank: int) -> list[Any]:
+            return [tf.cast(tf.constant([rank + 1, 0, 7]), dtype) for dtype in dtypes]
+
+        variables = [tf.Variable(value) for value in values(self.rank)]
+        if self.size > 1:
+            self.expect_error("are not the same on all ranks", hvd.check_parameters, variables)
+        assert hvd.broadcast_variables(variables, root_rank=root) is None
+        for variable, wanted in zip(variables, values(root), strict=True):
+            assert variable.dtype == wanted.dtype
+            assert (variable.numpy() == wanted.numpy()).all()
+        hvd.check_parameters({str(i): variable for i, variable in enumerate(variables)})
+        variables[0].assign([self.rank, 1, 2])
+        share = tf.function(lambda: hvd.broadcast_variables(variables, root_rank=root))
+        share()
+        assert variables[0].numpy().tolist() == [root, 1, 2]
+        first = tf.Variable(float(self.rank))
+        assert [float(value) for value in hvd.broadcast_([first], 0)] == [0.0]
+
+    def check_sparse_reductions(self) -> None:
+        mine = tf.IndexedSlices(
+            tf.fill([self.rank + 1, 2], 1.0), tf.range(self.rank + 1), tf.constant([9, 2])
+        )
+        dense = np.zeros((9, 2))
+        for rank in range(self.size):
+            dense[: rank + 1] += 1
+        for op, factor in ((hvd.Sum, 1), (hvd.Average, 1 / self.size)):
+            found = hvd.allreduce(mine, op=op, compression=hvd.Compression.fp16)
+            assert isinstance(found, tf.IndexedSlices) and found.dtype == tf.float32
+            np.testing.assert_allclose(tf.convert_to_tensor(found), dense * factor, rtol=1e-6)
+        self.expect_error("got Min", hvd.allreduce, mine, op=hvd.Min)
+
+    def check_smaller_dtypes(self) -> None:
+        for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+            found = hvd.allreduce(
+                tf.constant([1.0, self.rank]), op=hvd.Sum, compression=compression
+            )
+            assert found.dtype == tf.float32
+            assert found.numpy().tolist() == [self.size, sum(range(self.size))]
+
+    def check_join(self) -> None:
+        for _ in range(self.rank):
+            hvd.allreduce(tf.ones([2]), op=hvd.Sum)
+        last = hvd.join()
+        assert last.dtype == tf.int32 and int(last) == self.size - 1
+        self.expect_error("call it outside of tf.function", tf.function(hvd.join))
+
+    def check_elastic_state(self) -> None:
+        root = tf.Variable([float(self.rank)])
+        state = hvd.elastic.TensorFlowState([root], epoch=self.rank)
+        attempts: list[tuple[float, int]] = []
+
+        @hvd.elastic.run
+        def train(state: Any) -> str:
+            attempts.append((float(root.numpy()[0]), state.epoch))
+            root.assign_add([1.0])
+            state.epoch += 1
+            if len(attempts) == 1:
+                state.commit()
+                root.assign_add([100.0])
+                tf.function(fail)()
+            if len(attempts) == 2:
+                raise HostsUpdatedInterrupt(skip_sync=True)
+            return "done"
+
+        def fail() -> None:
+            raise hvd.GroupLostError("a failure that the test made")
+
+        assert train(state) == "done"
+        assert attempts == [(0.0, 0), (1.0, 1), (2.0, 2)], attempts
+
+    def check_objects_with_a_session(self) -> None:
+        share = hvd.broadcast_object_fn(root_rank=self.size - 1)
+        assert share({"rank": self.rank}) == {"rank": self.size - 1}
+        assert hvd.allgather_object(self.rank, session=None) == list(range(self.size))
