@@ -57,7 +57,7 @@ def allreduce(
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     if isinstance(tensor, tf.IndexedSlices):
         return allreduce_slices([tensor], operation, compression, name)[0]
-    return _run(operation, [tensor], name, compression)[0]
+    return run(operation, [tensor], name, compression)[0]
 
 
 # size waiver: Horovod's arguments
@@ -77,7 +77,7 @@ def grouped_allreduce(
 ) -> list[Any]:
     """Return the result of an allreduce for each tensor. The tensors are sent as one batch."""
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return _run(operation, arguments.checked_batch(tensors), name, compression)
+    return run(operation, arguments.checked_batch(tensors), name, compression)
 
 
 @documented
@@ -94,7 +94,7 @@ def broadcast(
 
         seed = hvd.broadcast(tf.constant([hvd.rank() + 7]), root_rank=0)  # 7 on all ranks
     """
-    return _run(Broadcast(process_set, root_rank), [tensor], name)[0]
+    return run(Broadcast(process_set, root_rank), [tensor], name)[0]
 
 
 @documented
@@ -105,7 +105,7 @@ def grouped_broadcast(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return, for each tensor of the list, the tensor of root_rank."""
-    return _run(Broadcast(process_set, root_rank), arguments.checked_batch(tensors), name)
+    return run(Broadcast(process_set, root_rank), arguments.checked_batch(tensors), name)
 
 
 @documented
@@ -120,7 +120,7 @@ def allgather(
     The tensors have at least one dimension. The first dimension may differ between members. The
     other dimensions and the dtype must be equal.
     """
-    return _run(Allgather(process_set), [tensor], name)[0]
+    return run(Allgather(process_set), [tensor], name)[0]
 
 
 @documented
@@ -131,7 +131,7 @@ def grouped_allgather(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return the result of an allgather for each tensor of the list."""
-    return _run(Allgather(process_set), arguments.checked_batch(tensors), name)
+    return run(Allgather(process_set), arguments.checked_batch(tensors), name)
 
 
 @documented
@@ -182,7 +182,7 @@ def reducescatter(
     gradient.
     """
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run(operation, [tensor], name, compression)[0]
+    return run(operation, [tensor], name, compression)[0]
 
 
 # size waiver: Horovod's arguments
@@ -199,7 +199,7 @@ def grouped_reducescatter(
 ) -> list[Any]:
     """Return the result of a reducescatter for each tensor of the list."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run(operation, arguments.checked_batch(tensors), name, compression)
+    return run(operation, arguments.checked_batch(tensors), name, compression)
 
 
 def join() -> Any:
@@ -240,12 +240,13 @@ def local_rank_op(name: str | None = None) -> Any:
     return ops.query("local_rank")
 
 
-def _run(
+def run(
     operation: Operation,
     tensors: Sequence[Any],
     name: str | None,
     compression: AnyCompressor = Compression.none,
 ) -> list[Any]:
+    """Run the operation on all tensors, as one batch, in the form that `compression` chooses."""
     compressor = checked_compression(compression)
     pairs = [compressor.compress(ops.checked_tensor(tensor)) for tensor in tensors]
     sent, contexts = zip(*pairs, strict=True)

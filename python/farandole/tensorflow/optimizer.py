@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
+from farandole.gradients import GradientCombiner
 from farandole.group import Group, global_process_set
 from farandole.optimizer_arguments import checked_passes
 from farandole.reduce_op import Average, ReduceOp, Sum
 from farandole.tensorflow.accumulation import Accumulation
 from farandole.tensorflow.compression import Compression
-from farandole.tensorflow.gradients import GradientCombiner
+from farandole.tensorflow.gradients import TensorFlowGradients
 
 _FirstOptimizer: Any = tf.compat.v1.train.Optimizer  # the optimizers of TensorFlow 1
 
@@ -136,6 +137,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         )
     passes = checked_passes(backward_passes_per_step)
     combiner = GradientCombiner(
+        TensorFlowGradients(),
         op,
         compression,
         process_set,

@@ -1,0 +1,137 @@
+"""Combine the gradients of all ranks, for the optimizers and tapes of several frontends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from farandole import arguments
+from farandole.arrays import Array
+from farandole.compression import AnyCompressor, NoneCompressor
+from farandole.compression import checked as checked_compression
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.operations import Allreduce
+from farandole.optimizer_arguments import checked_factor, parameters_by_group
+from farandole.reduce_op import Average, ReduceOp
+from farandole.reduce_op import checked as checked_op
+
+NAME = "gradients"  # of the calls, in errors, reports and the timeline
+
+
+class GradientFunctions(Protocol):
+    """What a frontend does with gradients."""
+
+    def reduce(
+        self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
+    ) -> list[Array]:
+        """Return the reduction of each dense gradient. The gradients are one batch."""
+
+    def reduce_sparse(
+        self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
+    ) -> list[Array]:
+        """Return the reduction of each sparse gradient. The gradients are one batch."""
+
+    def is_sparse(self, gradient: Array) -> bool: ...
+
+    def dense(self, gradient: Array) -> Array:
+        """Return a sparse gradient as a dense one."""
+
+    def scaled(self, gradient: Array, factor: float) -> Array: ...
+
+
+class GradientCombiner:
+    """Combines gradients, with the arguments that optimizers and tapes share.
+
+    Raises:
+        CallError: An argument is wrong.
+    """
+
+    # size waiver: Horovod's arguments
+    def __init__(
+        self,
+        functions: GradientFunctions,
+        op: ReduceOp = Average,
+        compression: AnyCompressor = NoneCompressor,
+        process_set: Group = global_process_set,
+        gradient_predivide_factor: float = 1.0,
+        sparse_as_dense: bool = False,
+        scale_local_gradients: bool = True,
+        num_groups: int = 0,
+        groups: Any = None,
+        is_variable: Callable[[object], bool] = lambda value: hasattr(value, "assign"),
+    ) -> None:
+        self._functions = functions
+        op = checked_op(op)
+        self._compression = checked_compression(compression)
+        arguments.group_number(process_set)
+        factor = checked_factor(gradient_predivide_factor, op)
+        # All gradients are sent as one batch, so the groups are only checked.
+        parameters_by_group(groups, num_groups, [], is_variable)
+        self._operation = Allreduce(process_set, op, 1 / factor, factor)
+        self._sparse_as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
+        self._local: list[Any] = []
+
+    def add_local(self, variable: Any) -> None:
+        """Leave the gradient of this variable as it is on this rank."""
+        self._local.append(variable)
+
+    def multiply_by(self, factor: float) -> None:
+        """Multiply all combined gradients by this number, too."""
+        scales = (self._operation.prescale, self._operation.postscale * factor)
+        self._operation = Allreduce(self._operation.group, self._operation.op, *scales)
+
+    def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the combined gradients. A gradient may be None.
+
+        The dense gradients are one batch of calls, and the sparse ones another one. Gradients of
+        local variables are not sent; they are divided by the number of members if
+        scale_local_gradients is True.
+        """
+        functions = self._functions
+        results = list(gradients)
+        present = [i for i, gradient in enumerate(results) if gradient is not None]
+        local = [i for i in present if self._is_local(variables[i])]
+        sent = [i for i in present if i not in local]
+        sparse = [i for i in sent if functions.is_sparse(results[i])]
+        if self._sparse_as_dense:
+            for i in sparse:
+                results[i] = functions.dense(results[i])
+            sparse = []
+        dense = [i for i in sent if i not in sparse]
+        for places, reduce in ((dense, functions.reduce), (sparse, functions.reduce_sparse)):
+            if not places:
+                continue
+            batch = reduce([results[i] for i in places], self._operation, self._compression)
+            for i, result in zip(places, batch, strict=True):
+                results[i] = result
+        if self._scales_local:
+            for i in local:
+                results[i] = functions.scaled(results[i], 1 / self._operation.group.size())
+        return results
+
+    def _is_local(self, variable: Any) -> bool:
+        return any(_same(variable, other) for other in self._local)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two variables are the same. A variable of Keras holds one of its backend as
+    its `value`."""
+    return one is other or _held(one) is other or one is _held(other)
+
+
+def _held(variable: Any) -> Any:
+    value = getattr(variable, "value", None)
+    return None if callable(value) else value
+
+
+def variables_of_layers(layers: Any) -> list[Any]:
+    """Return the trainable variables of a layer or of several layers."""
+    if layers is None:
+        return []
+    variables = []
+    for layer in layers if isinstance(layers, Iterable) else [layers]:
+        if not hasattr(layer, "trainable_variables"):
+            raise CallError(f"local_layers must be a layer or a list of layers; got {layer!r}")
+        variables += layer.trainable_variables
+    return variables
