@@ -15,11 +15,13 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 _WIDTH = 88  # the site and help() indent docstrings
 
 _INPUTS = {
+    "value": "The input: a number, an array or a tensor.",
     "tensor": "The input, on any device and with any strides. It is not changed.",
     "tensors": "The inputs, a list or tuple. They are not changed. All members give the "
     "same number of tensors.",
 }
 _IN_PLACE_INPUTS = {
+    "value": "The input: a number, an array or a tensor.",
     "tensor": "The input. The result replaces its values.",
     "tensors": "The inputs, a list or tuple. The results replace their values. All members give "
     "the same number of tensors.",

@@ -132,8 +132,8 @@ class OptimizerName:
     of the group. So after a job was formed again, the optimizer of a surviving member has the same
     prefix as the optimizer that a new member has just made. After a join(), optimizers that some
     members had not used yet have the same prefixes on all members. Members must use their
-    optimizers in the same order; farandole.pairing checks that by comparing the parameters of the
-    optimizers.
+    optimizers in the same order; farandole.training.pairing checks that by comparing the parameters
+    of the optimizers.
     """
 
     def __init__(self, group: Group) -> None:
@@ -153,6 +153,9 @@ class _World(Group):
         self.ranks = cast(list[int], None)
         self.process_set_id = None
         self._world_rank = -1
+
+    def __reduce__(self) -> str:
+        return "global_process_set"  # unpickling gives the world of the process that does it
 
     def unregister(self) -> None:
         self.process_set_id, self.ranks = None, cast(list[int], None)

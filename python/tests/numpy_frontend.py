@@ -16,7 +16,8 @@ from conformance import Conformance
 from reference import DTYPES, OPERATIONS, Array
 from reference import Operation as Reference
 
-from farandole import arguments, calls, exports, numpy_arrays, objects, operations
+from farandole import arguments, calls, exports, objects, operations
+from farandole import numpy as numpy_arrays
 from farandole.handle import BatchHandle, Handle
 from farandole.operations import Alltoall, Operation, array_only
 

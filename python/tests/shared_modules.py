@@ -9,8 +9,7 @@ from numpy_frontend import ARRAYS, NumpyFrontend
 from reference import Array
 from suite import Suite
 
-from farandole import elastic, parameter_check, periodic_check, training_state
-from farandole.bucket_layout import DENSE, NOTHING, SPARSE, agree
+from farandole import elastic
 from farandole.elastic_samples import ElasticSamples, SamplesHandler
 from farandole.group import OptimizerName
 from farandole.handle import Handle
@@ -24,9 +23,11 @@ from farandole.operations import (
     start,
     with_rows,
 )
-from farandole.pairing import paired
 from farandole.reduce_op import Average, Sum
 from farandole.sparse_rows import start_gather
+from farandole.training import parameter_check, periodic_check, training_state
+from farandole.training.bucket_layout import DENSE, NOTHING, SPARSE, agree
+from farandole.training.pairing import paired
 
 
 class Model:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from farandole.bucket_plan import ALIGNMENT, plan_buckets, plan_groups
+from farandole.training.bucket_plan import ALIGNMENT, plan_buckets, plan_groups
 
 
 def places(gradients: list[tuple[str, int]], limit: int) -> list[list[tuple[int, int]]]:

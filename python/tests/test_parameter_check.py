@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.parameter_check import ParameterDigest, find_difference
+from farandole.training.parameter_check import ParameterDigest, find_difference
 
 
 def parameters(**digests: str) -> dict[str, ParameterDigest]:

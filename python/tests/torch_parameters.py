@@ -12,7 +12,7 @@ from torch import nn
 from torch_frontend import TorchFrontend
 
 import farandole.torch as hvd
-from farandole import periodic_check
+from farandole.training import periodic_check
 
 
 def network(seed: int = 3) -> nn.Sequential:

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from farandole import core, numpy_arrays
+from farandole import core
+from farandole import numpy as numpy_arrays
 from farandole.errors import CallError
-from farandole.numpy_arrays import (
+from farandole.numpy import (
     bytes_of,
     dtype_and_shape,
     empty,

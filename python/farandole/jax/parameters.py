@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import jax
 
-from farandole import parameter_check
 from farandole.group import Group, global_process_set
 from farandole.jax import arrays as jax_arrays
 from farandole.jax.operations import broadcast
 from farandole.jax.primitive import wait_for_programs
+from farandole.training import parameter_check
 
 Tree = TypeVar("Tree")
 

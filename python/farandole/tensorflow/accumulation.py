@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.errors import CallError
-from farandole.gradients import GradientCombiner
+from farandole.training.gradients import GradientCombiner
 
 
 class Accumulation:

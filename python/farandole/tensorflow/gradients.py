@@ -1,4 +1,4 @@
-"""Combine the gradients of all ranks: TensorFlow's part of farandole.gradients."""
+"""Combine the gradients of all ranks: TensorFlow's part of farandole.training.gradients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.compression import AnyCompressor
-from farandole.gradients import NAME
 from farandole.operations import Allreduce
 from farandole.tensorflow.operations import run
 from farandole.tensorflow.sparse import allreduce_slices
+from farandole.training.gradients import NAME
 
 
 class TensorFlowGradients:
-    """Implements farandole.gradients.GradientFunctions. Sparse gradients are tf.IndexedSlices."""
+    """Implements farandole.training.gradients.GradientFunctions. Sparse gradients are
+    tf.IndexedSlices."""
 
     def reduce(
         self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor
@@ -38,3 +39,7 @@ class TensorFlowGradients:
             values = gradient.values * tf.cast(factor, gradient.dtype)
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         return gradient * tf.cast(factor, gradient.dtype)
+
+    def variable_of(self, variable: Any) -> Any:
+        value = getattr(variable, "value", None)  # a variable of Keras has a tf.Variable as value
+        return variable if value is None or callable(value) else value

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
-from farandole.gradients import GradientCombiner
 from farandole.group import Group, global_process_set
-from farandole.optimizer_arguments import checked_passes
 from farandole.reduce_op import Average, ReduceOp, Sum
 from farandole.tensorflow.accumulation import Accumulation
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.gradients import TensorFlowGradients
+from farandole.training.gradients import GradientCombiner
+from farandole.training.optimizer_arguments import checked_passes
 
 _FirstOptimizer: Any = tf.compat.v1.train.Optimizer  # the optimizers of TensorFlow 1
 

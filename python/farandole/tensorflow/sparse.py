@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from farandole import arguments
 from farandole.compression import AnyCompressor
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
@@ -43,7 +44,7 @@ def allreduce_slices(
         if factor != 1:
             values *= tf.cast(factor, values.dtype)
         if op is Average:
-            members = ops.query("size", operation.fields()["group"])
+            members = ops.query("size", arguments.group_number(operation.group))
             values /= tf.cast(members, values.dtype)
         results.append(tf.IndexedSlices(values, gathered[i], part.dense_shape))
     return results

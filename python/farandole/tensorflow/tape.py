@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
-from farandole.gradients import GradientCombiner, variables_of_layers
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.gradients import TensorFlowGradients
+from farandole.training.gradients import GradientCombiner, variables_of_layers
 
 
 class _DistributedTape(tf.GradientTape):

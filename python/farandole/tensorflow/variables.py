@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole import numpy_arrays, parameter_check
+from farandole import numpy as numpy_arrays
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.tensorflow.operations import grouped_broadcast
+from farandole.training import parameter_check
 
 _ADVICE = (
     "Give all ranks the same values: hvd.broadcast_variables(model.variables, root_rank=0) after "

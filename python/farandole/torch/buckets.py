@@ -15,7 +15,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
-from farandole.bucket_plan import PlannedBucket
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce
@@ -23,6 +22,7 @@ from farandole.reduce_op import ReduceOp
 from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_of, start_sparse
+from farandole.training.bucket_plan import PlannedBucket
 
 _LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared

@@ -26,17 +26,17 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
-from farandole.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
-from farandole.bucket_plan import plan_buckets, plan_groups
 from farandole.comparison import allreduce_max
 from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
-from farandole.pairing import paired
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed_error
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
+from farandole.training.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
+from farandole.training.bucket_plan import plan_buckets, plan_groups
+from farandole.training.pairing import paired
 
 _FEW_ELEMENTS = 1 << 12
 

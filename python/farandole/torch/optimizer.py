@@ -15,14 +15,6 @@ from farandole.compression import AnyCompressor
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, Period, global_process_set
-from farandole.optimizer_arguments import (
-    checked_factor,
-    checked_names,
-    checked_passes,
-    parameters_by_group,
-)
-from farandole.pairing import paired
-from farandole.periodic_check import PeriodicCheck
 from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
@@ -32,6 +24,14 @@ from farandole.torch.grad_scaler import has_unscaled, scaler_in_step, share_over
 from farandole.torch.gradients import Gradients
 from farandole.torch.operations import allreduce, allreduce_, grouped_allreduce_async_
 from farandole.torch.optimizer_types import keeps_class
+from farandole.training.optimizer_arguments import (
+    checked_factor,
+    checked_names,
+    checked_passes,
+    parameters_by_group,
+)
+from farandole.training.pairing import paired
+from farandole.training.periodic_check import PeriodicCheck
 
 
 # size waiver: Horovod's arguments

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from farandole import parameter_check
 from farandole.group import Group, global_process_set
-from farandole.parameter_check import ADVICE
 from farandole.torch import tensors as torch_tensors
+from farandole.training import parameter_check
+from farandole.training.parameter_check import ADVICE
 
 
 def check_parameters(

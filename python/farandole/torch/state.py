@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from farandole import training_state
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
+from farandole.training import training_state
 
 
 def broadcast_parameters(

@@ -10,7 +10,7 @@ from farandole.arrays import Array, Arrays
 from farandole.comparison import exchange, table
 from farandole.errors import CallError
 from farandole.group import Group, OptimizerName, Period
-from farandole.parameter_check import ADVICE, check
+from farandole.training.parameter_check import ADVICE, check
 
 PART_BYTES = 16 << 20
 

@@ -12,9 +12,9 @@ from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.operations import Allreduce
-from farandole.optimizer_arguments import checked_factor, parameters_by_group
 from farandole.reduce_op import Average, ReduceOp
 from farandole.reduce_op import checked as checked_op
+from farandole.training.optimizer_arguments import checked_factor, parameters_by_group
 
 NAME = "gradients"  # of the calls, in errors, reports and the timeline
 
@@ -38,6 +38,9 @@ class GradientFunctions(Protocol):
         """Return a sparse gradient as a dense one."""
 
     def scaled(self, gradient: Array, factor: float) -> Array: ...
+
+    def variable_of(self, variable: Any) -> Any:
+        """Return the object that stands for this variable: itself, or the one that it wraps."""
 
 
 class GradientCombiner:
@@ -74,7 +77,12 @@ class GradientCombiner:
 
     def add_local(self, variable: Any) -> None:
         """Leave the gradient of this variable as it is on this rank."""
-        self._local.append(variable)
+        self._local.append(self._functions.variable_of(variable))
+
+    @property
+    def has_local(self) -> bool:
+        """Whether add_local() was called."""
+        return bool(self._local)
 
     def multiply_by(self, factor: float) -> None:
         """Multiply all combined gradients by this number, too."""
@@ -111,18 +119,7 @@ class GradientCombiner:
         return results
 
     def _is_local(self, variable: Any) -> bool:
-        return any(_same(variable, other) for other in self._local)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two variables are the same. A variable of Keras holds one of its backend as
-    its `value`."""
-    return one is other or _held(one) is other or one is _held(other)
-
-
-def _held(variable: Any) -> Any:
-    value = getattr(variable, "value", None)
-    return None if callable(value) else value
+        return any(self._functions.variable_of(variable) is other for other in self._local)
 
 
 def variables_of_layers(layers: Any) -> list[Any]:

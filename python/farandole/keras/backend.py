@@ -1,0 +1,101 @@
+"""The frontend of the framework that Keras uses, and NumPy for values outside of programs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from farandole import arguments, operations
+from farandole import numpy as numpy_arrays
+from farandole.compression import AnyCompressor
+from farandole.errors import CallError
+from farandole.operations import Allreduce, Operation
+from farandole.training.gradients import NAME, GradientFunctions
+
+_FRONTENDS = ("jax", "tensorflow", "torch")
+
+
+def frontend() -> Any:
+    """Return the module farandole.torch, farandole.jax or farandole.tensorflow."""
+    name = keras.config.backend()
+    if name not in _FRONTENDS:
+        raise CallError(
+            f"Keras uses the backend {name!r}, for which farandole.keras has no operations: set "
+            f"KERAS_BACKEND to one of {', '.join(_FRONTENDS)} before Keras is imported"
+        )
+    return importlib.import_module(f"farandole.{name}")
+
+
+class _DenseGradients:
+    """Implements farandole.training.gradients.GradientFunctions for torch and JAX. In these
+    backends Keras makes no sparse gradients."""
+
+    def reduce(
+        self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor
+    ) -> list[Any]:
+        results: list[Any] = frontend().grouped_allreduce(
+            list(gradients),
+            name=NAME,
+            op=operation.op,
+            compression=compression,
+            prescale_factor=operation.prescale,
+            postscale_factor=operation.postscale,
+            process_set=operation.group,
+        )
+        return results
+
+    def reduce_sparse(
+        self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor
+    ) -> list[Any]:
+        raise NotImplementedError
+
+    def is_sparse(self, gradient: Any) -> bool:
+        return False
+
+    def dense(self, gradient: Any) -> Any:
+        return gradient
+
+    def scaled(self, gradient: Any, factor: float) -> Any:
+        return gradient * factor
+
+    def variable_of(self, variable: Any) -> Any:
+        return variable
+
+
+def gradient_functions() -> GradientFunctions:
+    frontend()  # raises an error for an unknown backend
+    if keras.config.backend() == "tensorflow":
+        module = importlib.import_module("farandole.tensorflow.gradients")
+        functions: GradientFunctions = module.TensorFlowGradients()
+        return functions
+    return _DenseGradients()
+
+
+def numpy_of(value: Any) -> Any:
+    """Return a number, an array or a tensor as a NumPy array."""
+    if isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic)):
+        return np.asarray(value)
+    return np.asarray(keras.ops.convert_to_numpy(value))
+
+
+def run_on_numpy(operation: Operation, values: Sequence[Any], name: str | None) -> list[Any]:
+    """Run the operation on NumPy arrays, as one batch, and wait for the results."""
+    arguments.group_number(operation.group)
+    batch = [operation] * len(values)
+    finish = operations.array_only
+    handle = operations.start_batch(numpy_arrays, batch, values, name, finish, waits=True)
+    return handle.wait()
+
+
+_SIGNED = {"uint32": np.int32, "uint64": np.int64}
+
+
+def signed(array: Any) -> Any:
+    """Return the bits of uint32 numbers, such as the states of random generators, as int32, and of
+    uint64 as int64, because the engine sends only these. Return any other array as it is."""
+    dtype = _SIGNED.get(array.dtype.name)
+    return array if dtype is None else np.ascontiguousarray(array).view(dtype)

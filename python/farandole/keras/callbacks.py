@@ -1,0 +1,247 @@
+"""Callbacks for fit(), with Horovod's names and arguments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from farandole import lifecycle
+from farandole.errors import CallError
+from farandole.group import global_process_set
+from farandole.keras.backend import run_on_numpy
+from farandole.keras.operations import broadcast_variables, variables_of
+from farandole.keras.optimizer import is_distributed
+from farandole.operations import Allreduce
+from farandole.reduce_op import Average, Min
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Give all ranks the variables of the model and of its optimizer that root_rank has, when
+    fit() begins. If the variables do not exist yet on some rank, do so after the first batch.
+
+    Args:
+        root_rank: The rank whose values all ranks get.
+        device: Ignored. Scripts that were written for Horovod pass it.
+        local_variables: Variables that stay as they are on each rank.
+    """
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._root_rank, self._local = root_rank, list(local_variables or ())
+        self._is_done = False
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leave this variable as it is on each rank."""
+        self._local.append(variable)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._is_done = False
+        model = self.model
+        if lifecycle.size() > 1 and not is_distributed(model.optimizer):
+            warnings.warn(
+                "the optimizer of this model is not distributed, so its ranks train apart unless "
+                "train_step() combines gradients: use hvd.DistributedOptimizer(), and "
+                "hvd.load_model() for models from files",
+                stacklevel=2,
+            )
+        is_built = model.built and model.optimizer is not None and model.optimizer.built
+        # Some ranks may have built their model before fit(), so all must agree on the time.
+        own = [np.array([is_built], np.int32)]
+        if run_on_numpy(Allreduce(global_process_set, Min), own, "variables.exist")[0][0]:
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if not self._is_done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        chosen = [
+            variable
+            for variable in variables_of(self.model)
+            if not any(variable is local for local in self._local)
+        ]
+        broadcast_variables(chosen, self._root_rank)
+        self._is_done = True
+
+
+class MetricAverageCallback(keras.callbacks.Callback):
+    """Average the metrics of all ranks at the end of each epoch. Put it before callbacks that use
+    metrics, such as ReduceLROnPlateau.
+
+    Args:
+        device: Ignored. Scripts that were written for Horovod pass it.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        average_metrics(logs)
+
+
+def average_metrics(logs: Any) -> None:
+    """Replace the numbers in the dict by their averages over all ranks."""
+    if not logs:
+        return
+    names = sorted(logs)
+    own = [np.array(float(logs[name])) for name in names]
+    operation = Allreduce(global_process_set, Average)
+    # The names of the metrics are part of the name, so ranks with other metrics are noticed.
+    found = run_on_numpy(operation, own, f"metrics.{','.join(names)}")
+    logs.update(zip(names, map(float, found), strict=True))
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):
+    """Multiply the learning rate by a factor that depends on the epoch.
+
+    Args:
+        initial_lr: The learning rate that is multiplied.
+        multiplier: The factor, or a function that returns it for an epoch. Without staircase, the
+            function gets fractions of epochs.
+        start_epoch: The first epoch in which the callback sets the rate.
+        end_epoch: The first epoch in which it does so no more; None: never.
+        staircase: Whether the rate is set once in each epoch. If not, it is set before each batch.
+            A constant factor always means True.
+        momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
+        steps_per_epoch: The number of batches of an epoch. None: as in fit().
+    """
+
+    # size waiver: Horovod's arguments
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: float = 0,
+        end_epoch: float | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise CallError("initial_lr must be the learning rate that is multiplied; got None")
+        self._initial_lr, self._steps = initial_lr, steps_per_epoch
+        self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self._first, self._end = start_epoch, end_epoch
+        self._staircase = staircase or not callable(multiplier)
+        self._epoch = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not isinstance(self.model.optimizer.get_config().get("learning_rate", 0.0), float):
+            raise CallError(
+                "the optimizer has a learning rate schedule of its own: give it a number, or leave "
+                "out this callback"
+            )
+        self._steps = self._steps or self.params.get("steps")
+        if not self._staircase and not self._steps:
+            raise CallError(
+                "the number of batches of an epoch is not known: pass steps_per_epoch to the "
+                "callback"
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        if self._staircase:
+            self._set(epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if not self._staircase:
+            self._set(self._epoch + batch / (self._steps or 1))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+
+    def _set(self, epoch: float) -> None:
+        if epoch >= self._first and (self._end is None or epoch < self._end):
+            self.model.optimizer.learning_rate = self._initial_lr * self._multiplier(epoch)
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raise the learning rate from initial_lr / size() to initial_lr in the first epochs: Goyal et
+    al., "Accurate, Large Minibatch SGD" (2017), section 2.2.
+
+    Args:
+        initial_lr: The rate after the warm-up; usually the rate of one rank times size().
+        warmup_epochs: How long it takes.
+        momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
+        steps_per_epoch: The number of batches of an epoch. None: as in fit().
+        verbose: 1: print the rate after the warm-up.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            # The rate of the last batch of the warm-up is initial_lr itself.
+            epoch += 1.0 / (self._steps or 1)
+            size = lifecycle.size()
+            return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
+
+        super().__init__(
+            initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch
+        )
+        self._verbose, self._warmup_epochs = verbose, warmup_epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self._verbose > 0 and epoch == self._warmup_epochs - 1:
+            rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+            print(f"epoch {epoch + 1}: the learning rate after the warm-up is {rate:g}")
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """keras.callbacks.ModelCheckpoint that keeps only the best model. Set its `filepath` before
+    fit(). Use it on one rank, or with a path for each rank.
+
+    Args:
+        monitor: The metric that decides.
+        verbose: 1: print when a model is saved.
+        save_weights_only: Whether only the weights are saved.
+        mode: "min", "max" or "auto".
+        save_freq: "epoch", or a number of batches.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+    ) -> None:
+        ending = ".weights.h5" if save_weights_only else ".keras"
+        super().__init__(
+            f"no_path_yet{ending}",
+            monitor,
+            verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.filepath is None:
+            raise CallError("BestModelCheckpoint has no path: set its attribute filepath")
+        super().on_train_begin(logs)

@@ -1,0 +1,142 @@
+"""Training that continues from its last commit after a failure: Horovod's hvd.elastic."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import keras
+
+from farandole import lifecycle
+from farandole.elastic import ObjectState, reset_job, run_fn
+from farandole.keras.backend import numpy_of
+from farandole.keras.operations import broadcast_variables
+from farandole.objects import broadcast_object
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def run(func: Function) -> Function:
+    """Decorate the training function func(state, ...) so that it survives failures: see
+    farandole.elastic.run_fn.
+
+    Jobs have a fixed size so far. If all processes are still there, they form the job again and
+    continue from the last commit. If a process is gone, forming the job again fails, and run()
+    raises that error.
+    """
+    if keras.config.backend() == "tensorflow":
+        decorated: Function = importlib.import_module("farandole.tensorflow.elastic").run(func)
+        return decorated
+    return run_fn(func, reset_job)
+
+
+class KerasState(ObjectState):
+    """Keep the variables of a model and of its optimizer, and any picklable objects as attributes.
+
+    Args:
+        model: The model.
+        optimizer: The optimizer, if it is not that of the model.
+        backend: Ignored. Scripts that were written for Horovod pass it.
+        objects: Objects, such as `epoch=0`, which become attributes.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **objects: Any
+    ) -> None:
+        self.model = model
+        self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        self._values: list[Any] = []
+        super().__init__(broadcast_object, lifecycle.rank, **objects)
+        self._save_variables()
+
+    def save(self) -> None:
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        for variable, value in zip(self._variables(), self._values, strict=False):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
+        broadcast_variables(self._variables(), root_rank=0)
+        self._save_variables()
+        super().sync()
+
+    def reset(self) -> None:
+        self.model.train_function = None  # fit() makes it again, for the ranks of the new job
+
+    def _variables(self) -> list[Any]:
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
+        own = self.optimizer.variables if self.optimizer is not None else ()
+        return [*self.model.variables, *own]
+
+    def _save_variables(self) -> None:
+        self._values = [numpy_of(variable).copy() for variable in self._variables()]
+
+
+class CommitStateCallback(keras.callbacks.Callback):
+    """Commit the state after every batches_per_commit batches, and at the end of each epoch."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self._state, self._interval, self._remaining = state, batches_per_commit, batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._remaining = self._interval
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._remaining -= 1
+        if self._remaining == 0:
+            self._commit()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._commit()
+
+    def _commit(self) -> None:
+        self._remaining = self._interval
+        self._state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):
+    """Keep the number of the next batch in state.batch. After a restart, the first epoch has only
+    the batches that are left: give fit() the remaining data and steps, from state.batch on."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self._state, self._skipped = state, 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._skipped = self._state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._state.batch = self._skipped + batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):
+    """Keep the number of finished epochs in state.epoch. After a restart, fit() may count from
+    0 again."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self._state, self._skipped = state, 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._skipped = self._state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._state.epoch = self._skipped + epoch + 1

@@ -1,0 +1,53 @@
+"""Keep XLA away from models with a distributed optimizer, on the TensorFlow backend of Keras.
+
+XLA of TensorFlow cannot compile operations of other libraries. With jit_compile="auto", Keras uses
+XLA if the machine has a GPU, and asks nothing but the layers.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from farandole.errors import CallError
+
+_RESOLVE = "_resolve_auto_jit_compile"  # of keras.Model; not public
+_FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
+
+
+@functools.cache  # once in a process
+def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
+    """Let jit_compile="auto" mean False for models whose optimizer is distributed."""
+    resolve = getattr(keras.Model, _RESOLVE, None)
+    if keras.config.backend() != "tensorflow" or resolve is None:
+        return
+
+    @functools.wraps(resolve)
+    def resolve_without_xla(model: Any) -> Any:
+        return False if is_distributed(model.optimizer) else resolve(model)
+
+    setattr(keras.Model, _RESOLVE, resolve_without_xla)
+
+
+def check_no_xla(optimizer: Any) -> None:
+    """Raise CallError if the caller is a step of a model that XLA of TensorFlow is to compile.
+    `optimizer` is the optimizer of that model."""
+    if keras.config.backend() != "tensorflow":
+        return
+    frame: Any = sys._getframe(1)
+    for _ in range(_FRAMES_MAX):
+        model = frame.f_locals.get("self")
+        if isinstance(model, keras.Model) and model.optimizer is optimizer:
+            if model.jit_compile and not model.run_eagerly:
+                raise CallError(
+                    "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
+                    'model.compile(..., jit_compile=False), or "auto"'
+                )
+            return
+        frame = frame.f_back
+        if frame is None:
+            return

@@ -1,0 +1,144 @@
+"""Operations on values, and on the variables of models, outside of compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from farandole import numpy as numpy_arrays
+from farandole.call_documentation import documented
+from farandole.compression import AnyCompressor, NoneCompressor
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.keras.backend import numpy_of, run_on_numpy, signed
+from farandole.operations import Allgather, Allreduce, Broadcast, Reducescatter
+from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.training import parameter_check
+
+_ADVICE = (
+    "Give all ranks the same values: add hvd.callbacks.BroadcastGlobalVariablesCallback(0) to "
+    "fit(), or call hvd.broadcast_variables(model.variables, root_rank=0)"
+)
+
+
+# size waiver: Horovod's arguments
+@documented
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: ReduceOp | None = None,
+    compression: AnyCompressor = NoneCompressor,
+    process_set: Group = global_process_set,
+) -> Any:
+    """Return the elementwise reduction of all members' values, as a NumPy array.
+
+    Example::
+
+        mean = hvd.allreduce(float(loss))
+    """
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    return run_on_numpy(operation, [numpy_of(value)], name)[0]
+
+
+@documented
+def allgather(value: Any, name: str | None = None, process_set: Group = global_process_set) -> Any:
+    """Return all members' values, joined along the first dimension in the order of the ranks, as a
+    NumPy array. The first dimension may differ between members."""
+    return run_on_numpy(Allgather(process_set), [numpy_of(value)], name)[0]
+
+
+@documented
+def broadcast(
+    value: Any,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Any:
+    """Return the value of root_rank, as a NumPy array."""
+    return run_on_numpy(Broadcast(process_set, root_rank), [numpy_of(value)], name)[0]
+
+
+@documented
+def reducescatter(
+    value: Any,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+) -> Any:
+    """Reduce all members' values and return this rank's part of the rows, as a NumPy array."""
+    return run_on_numpy(Reducescatter(process_set, op), [numpy_of(value)], name)[0]
+
+
+def broadcast_variables(
+    variables: Iterable[Any], root_rank: int, process_set: Group = global_process_set
+) -> None:
+    """Give the variables the values of root_rank, in one batch.
+
+    Args:
+        variables: Variables of Keras, such as model.variables, the same on all members.
+        root_rank: The rank of the world whose values all members get.
+        process_set: The group; by default all ranks.
+
+    Raises:
+        CallError: The members give different shapes or dtypes, or a value is not a variable.
+        GroupLostError: A member has left or died.
+    """
+    listed = list(variables)
+    for variable in listed:
+        if not hasattr(variable, "assign"):
+            raise CallError(
+                "variables must be a list of variables, such as model.variables; it contains "
+                f"{variable!r}"
+            )
+    if not listed:
+        return
+    values = [numpy_of(variable) for variable in listed]
+    operation = Broadcast(process_set, root_rank)
+    results = run_on_numpy(operation, [signed(value) for value in values], "variables")
+    for variable, value, result in zip(listed, values, results, strict=True):
+        variable.assign(result.view(value.dtype))
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """Raise CallError, because Keras 3 keeps no list of all variables. Scripts that were written
+    for Horovod may call it."""
+    raise CallError(
+        "broadcast_global_variables() has no meaning in Keras 3, which keeps no list of all "
+        "variables: add hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to fit(), or "
+        "call hvd.broadcast_variables(model.variables, root_rank)"
+    )
+
+
+def check_parameters(
+    params: Any, name: str | None = None, *, process_set: Group = global_process_set
+) -> None:
+    """Raise CallError on all ranks, with the same text, if their variables differ.
+
+    The text names the first variable that differs, and the ranks. The call blocks until all
+    members have made it. If the variables are equal, the ranks exchange only 32 bytes. The
+    comparison is bit by bit.
+
+    Args:
+        params: A model, or variables such as model.variables. A model also means the variables of
+            its optimizer.
+        name: The name of the call. With None, the call gets a number.
+        process_set: The group.
+    """
+    listed = variables_of(params) if isinstance(params, keras.Model) else list(params)
+    named = [(f"{i} {_path(variable)}", numpy_of(variable)) for i, variable in enumerate(listed)]
+    parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
+
+
+def variables_of(model: Any) -> list[Any]:
+    """Return the variables of a model and of its optimizer."""
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+
+
+def _path(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or getattr(variable, "name", "a tensor"))

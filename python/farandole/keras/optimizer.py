@@ -1,0 +1,245 @@
+"""Optimizers of Keras with the gradients of all ranks combined.
+
+The optimizer keeps its class. An object takes the place of its methods apply() and
+stateless_apply(), through one of which the trainers of all backends go. It combines the gradients
+and calls the method of the class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from farandole.compression import AnyCompressor, NoneCompressor
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.keras.backend import gradient_functions
+from farandole.keras.no_xla import check_no_xla, let_auto_leave_out_xla
+from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.training.gradients import GradientCombiner, variables_of_layers
+from farandole.training.optimizer_arguments import checked_passes
+
+
+class GradientHook:
+    """Takes the place of methods of one optimizer."""
+
+    def __init__(self, optimizer: Any, combiner: GradientCombiner) -> None:
+        self._optimizer, self._combiner = optimizer, combiner
+        self._has_combined = False  # while the class's stateless_apply() runs
+
+    def install(self) -> None:
+        self._optimizer.apply = self.apply
+        self._optimizer.stateless_apply = self.stateless_apply
+        self._optimizer.register_local_var = self._combiner.add_local
+        # Keras copies an optimizer by pickling it, which knows only the class.
+        self._optimizer.__reduce__ = self.reduce
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        original = type(self._optimizer).apply
+        # Only JAX passes no variables. It has built the optimizer before.
+        given = trainable_variables or self._optimizer._trainable_variables
+        gradients, variables = list(grads), list(given)
+        if self._has_combined or len(gradients) != len(variables):  # Keras reports the latter
+            return original(self._optimizer, gradients, trainable_variables)
+        self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
+        check_no_xla(self._optimizer)
+        combined = self._combiner.combined(gradients, variables)
+        return original(self._optimizer, combined, trainable_variables and variables)
+
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any
+    ) -> Any:
+        self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
+        variables = self._optimizer._trainable_variables
+        combined = self._combiner.combined(list(grads), variables)
+        self._has_combined = True
+        try:
+            return type(self._optimizer).stateless_apply(
+                self._optimizer, optimizer_variables, combined, trainable_variables
+            )
+        finally:
+            self._has_combined = False
+
+    def _check_outside_loss_scaling(self, caller: Any) -> None:
+        """A LossScaleOptimizer calls its inner optimizer only if the gradients of this rank are
+        finite. So the ranks would not make the same calls."""
+        is_loss_scaling = isinstance(caller, keras.optimizers.LossScaleOptimizer)
+        if is_loss_scaling and caller is not self._optimizer:
+            raise CallError(
+                "the optimizer inside the LossScaleOptimizer is distributed: distribute the outer "
+                "one, hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
+            )
+
+    def reduce(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if self._combiner.has_local:
+            raise CallError(
+                "an optimizer with local variables cannot be copied, because the copy would not "
+                "know them: make a new optimizer, and register them there"
+            )
+        kind: Any = type(self._optimizer)
+        make, arguments = kind.__reduce__(self._optimizer)
+        return _make_again, (self._combiner, make, arguments)
+
+
+def _make_again(
+    combiner: GradientCombiner, make: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
+    optimizer = make(*arguments)
+    GradientHook(optimizer, combiner).install()
+    return optimizer
+
+
+def is_distributed(optimizer: Any) -> bool:
+    return isinstance(getattr(getattr(optimizer, "apply", None), "__self__", None), GradientHook)
+
+
+# size waiver: Horovod's arguments
+def DistributedOptimizer(  # noqa: N802 - Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: AnyCompressor = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Group = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make an optimizer combine the gradients of all ranks before it applies them, and return it.
+
+    The optimizer keeps its class, and copies of it combine gradients, too. But a model that is
+    loaded by keras.models.load_model() has a new optimizer, which does not: use load_model() of
+    this module. With the dtype policy "mixed_float16", the result is a LossScaleOptimizer around
+    the optimizer, which compile() would otherwise add.
+
+    Args:
+        optimizer: An optimizer of Keras 3.
+        name: Ignored, like device_dense and device_sparse. Scripts that were written for Horovod
+            pass it.
+        device_dense: Ignored.
+        device_sparse: Ignored.
+        compression: The form in which gradients are sent, such as Compression.fp16.
+        sparse_as_dense: With TensorFlow: convert each tf.IndexedSlices to a dense tensor before it
+            is sent.
+        gradient_predivide_factor: For Average: the gradients are divided by this number before the
+            sum, and by the rest of the number of members after it.
+        op: Average or Sum.
+        backward_passes_per_step: Add up the gradients of so many batches, then apply them. This
+            sets gradient_accumulation_steps of the optimizer. The gradients of each batch are sent.
+        average_aggregated_gradients: Whether the gradients of several batches are averaged. If not,
+            they are added up.
+        num_groups: Checked and not used, like groups, because all gradients are one batch.
+        groups: Checked and not used.
+        process_set: The group; by default all ranks.
+        scale_local_gradients: Whether the gradients of register_local_var() are divided by the
+            number of members.
+
+    Raises:
+        CallError: An argument is wrong, or the optimizer is distributed already.
+
+    Example::
+
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.001)), loss="mse")
+    """
+    _check_optimizer(optimizer)
+    if op not in (Average, Sum):
+        raise CallError(f"op of an optimizer must be Average or Sum; got {op!r}")
+    passes = checked_passes(backward_passes_per_step)
+    combiner = GradientCombiner(
+        gradient_functions(),
+        op,
+        compression,
+        process_set,
+        gradient_predivide_factor,
+        sparse_as_dense,
+        scale_local_gradients,
+        num_groups,
+        groups,
+    )
+    if passes > 1:
+        _accumulate(optimizer, passes)
+        if not average_aggregated_gradients:
+            combiner.multiply_by(passes)  # Keras averages
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if not scales and keras.config.dtype_policy().name == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+    GradientHook(optimizer, combiner).install()
+    let_auto_leave_out_xla(is_distributed)
+    return optimizer
+
+
+# size waiver: Horovod's arguments
+def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: AnyCompressor = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: Group = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a DistributedOptimizer() that leaves the gradients of `local_layers`, a layer or a
+    list of layers that are built, as they are on this rank. The other arguments are the same."""
+    local = variables_of_layers(local_layers)
+    distributed = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        0,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for variable in local:
+        distributed.register_local_var(variable)
+    return distributed
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise CallError(
+            "optimizer must be an optimizer of Keras 3, such as keras.optimizers.Adam(0.001); got "
+            f"{optimizer!r}"
+        )
+    if is_distributed(optimizer):
+        raise CallError(
+            "the optimizer is distributed already, so its gradients would be combined twice: call "
+            "DistributedOptimizer() once"
+        )
+
+
+def _accumulate(optimizer: Any, passes: int) -> None:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner.built:
+        raise CallError(
+            "backward_passes_per_step must be set before the optimizer is built: call "
+            "DistributedOptimizer() before compile() and fit()"
+        )
+    if inner.gradient_accumulation_steps not in (None, passes):
+        raise CallError(
+            f"backward_passes_per_step is {passes}, but gradient_accumulation_steps of the "
+            f"optimizer is {inner.gradient_accumulation_steps}: give one of them"
+        )
+    inner.gradient_accumulation_steps = passes

@@ -1,0 +1,56 @@
+"""Batch normalization over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.keras.backend import frontend
+from farandole.reduce_op import Sum
+
+
+@keras.saving.register_keras_serializable("farandole")
+class SyncBatchNormalization(keras.layers.BatchNormalization):
+    """keras.layers.BatchNormalization whose mean and variance in training are those of the batches
+    of all ranks. The ranks may have different numbers of examples.
+
+    Args:
+        fused: Must be False. Scripts that were written for Horovod pass it.
+        process_set: The group; by default all ranks.
+        options: The arguments of keras.layers.BatchNormalization.
+
+    Raises:
+        CallError: `fused` is True.
+    """
+
+    def __init__(
+        self, fused: bool = False, process_set: Group = global_process_set, **options: Any
+    ) -> None:
+        if fused:
+            raise CallError("SyncBatchNormalization has no fused form: leave out fused=True")
+        super().__init__(**options)
+        self._process_set = process_set
+
+    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        axes = list(self._reduction_axes)
+        if mask is None:
+            weights = ops.ones_like(inputs)
+        else:
+            weights = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), inputs.shape), "bool")
+            weights = ops.cast(weights, inputs.dtype)
+        count, total = ops.sum(weights, axes), ops.sum(inputs * weights, axes)
+        count, total = ops.split(self._sum_of_all(ops.concatenate([count, total])), 2)
+        count = ops.maximum(count, 1.0)
+        mean = total / count
+        shape = [1 if axis in axes else -1 for axis in range(len(inputs.shape))]
+        squares = ops.square(inputs - ops.reshape(mean, shape)) * weights
+        return mean, self._sum_of_all(ops.sum(squares, axes)) / count
+
+    def _sum_of_all(self, tensor: Any) -> Any:
+        if str(getattr(tensor, "device", "")) == "meta":  # torch infers a shape, without values
+            return tensor
+        return frontend().allreduce(tensor, op=Sum, process_set=self._process_set)

@@ -1,0 +1,453 @@
+"""Training with Keras on the backend that KERAS_BACKEND names: after fit(), the replicas are equal
+bit by bit, and they have learned what one process learns from all data."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from suite import Suite
+
+import farandole.keras as hvd
+from farandole.elastic import HostsUpdatedInterrupt
+from farandole.keras.operations import variables_of
+from farandole.keras.optimizer import is_distributed
+
+ROWS = 24  # of a batch of all ranks together, a multiple of every size that is tested
+BATCHES = 4
+WORDS = 20
+EPOCHS = 2
+
+
+class KerasFrontend:
+    """The conformance suite runs on the backend's frontend; the checks here need only the names."""
+
+    api = hvd
+    dtypes: Sequence[str] = ()
+    has_async = False
+    has_in_place = False
+
+    def tensor(self, values: Any, dtype: str) -> Any:
+        return np.asarray(values).astype(dtype)
+
+    def array(self, tensor: Any) -> Any:
+        return np.asarray(tensor)
+
+    def dtype(self, tensor: Any) -> str:
+        return str(np.asarray(tensor).dtype.name)
+
+
+def make_model(seed: int = 1, dropout: float = 0.0) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((3,), dtype="int32"),
+            layers.Embedding(WORDS, 4),
+            layers.Flatten(),
+            layers.Dense(5, activation="tanh"),
+            layers.Dropout(dropout, seed=seed),
+            layers.Dense(1),
+        ]
+    )
+
+
+def values_of(model: Any) -> list[Any]:
+    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables_of(model)]
+
+
+class KerasTrainingChecks(Suite):
+    def __init__(self) -> None:
+        super().__init__(KerasFrontend())
+        random = np.random.default_rng(3)
+        self.words = random.integers(0, WORDS, (BATCHES, ROWS, 3)).astype("int32")
+        self.y = random.standard_normal((BATCHES, ROWS, 1)).astype("float32")
+
+    def own_rows(self) -> tuple[Any, Any]:
+        """Return this rank's part of each batch, one batch after another."""
+        mine = slice(self.rank, None, self.size)
+        return np.concatenate(self.words[:, mine]), np.concatenate(self.y[:, mine])
+
+    def all_rows(self) -> tuple[Any, Any]:
+        return np.concatenate(self.words), np.concatenate(self.y)
+
+    def train_together(self, model: Any, optimizer: Any, **options: Any) -> Any:
+        x, y = self.own_rows()
+        return self.fit(model, optimizer, x, y, ROWS // self.size, **options)
+
+    def train_alone(self, model: Any, optimizer: Any, **options: Any) -> Any:
+        return self.fit(model, optimizer, *self.all_rows(), ROWS, **options)
+
+    def fit(
+        self,
+        model: Any,
+        optimizer: Any,
+        x: Any,
+        y: Any,
+        batch_size: int,
+        *,
+        callbacks: Sequence[Any] = (),
+        jit_compile: Any = "auto",
+        epochs: int = EPOCHS,
+    ) -> Any:
+        model.compile(optimizer=optimizer, loss="mse", jit_compile=jit_compile)
+        model.fit(
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=list(callbacks),
+        )
+        return model
+
+    def expect_close(self, found: Any, wanted: Any) -> None:
+        self.expect_close_variables(found.variables, wanted.variables)
+
+    def expect_close_variables(self, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+        for one, other in zip(found, wanted, strict=True):
+            arrays = [keras.ops.convert_to_numpy(variable) for variable in (one, other)]
+            np.testing.assert_allclose(*arrays, rtol=2e-4, atol=2e-6)
+
+    def expect_equal_replicas(self, model: Any) -> None:
+        hvd.check_parameters(model)
+
+    def expect_apart(self, model: Any) -> None:
+        if self.size > 1:
+            self.expect_error("are not the same on all ranks", hvd.check_parameters, model)
+
+    def check_fit_as_one_process_with_all_data(self) -> None:
+        for make in (
+            lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+            lambda: keras.optimizers.Adam(0.01),
+            lambda: keras.optimizers.SGD(0.1, clipnorm=0.05, use_ema=True),
+        ):
+            together = self.train_together(make_model(), hvd.DistributedOptimizer(make()))
+            self.expect_equal_replicas(together)
+            self.expect_close(together, self.train_alone(make_model(), make()))
+        # Without the optimizer, the replicas would drift apart.
+        self.expect_apart(self.train_together(make_model(), keras.optimizers.SGD(0.1)))
+
+    def check_options(self) -> None:
+        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
+        summed = self.train_together(
+            make_model(),
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1 / self.size), op=hvd.Sum),
+        )
+        self.expect_close(summed, wanted)
+        for options in (
+            {"sparse_as_dense": True},
+            {"gradient_predivide_factor": 2.0},
+            {"num_groups": 2, "device_dense": "/cpu:0"},
+        ):
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options)
+            self.expect_close(self.train_together(make_model(), optimizer), wanted)
+        smaller = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.1), compression=hvd.Compression.fp16
+        )
+        self.expect_equal_replicas(self.train_together(make_model(), smaller))
+
+    def check_several_batches_for_a_step(self) -> None:
+        for averages, rate in ((True, 0.1), (False, 0.05)):
+            optimizer = hvd.DistributedOptimizer(
+                keras.optimizers.SGD(rate),
+                backward_passes_per_step=2,
+                average_aggregated_gradients=averages,
+            )
+            together = self.train_together(make_model(), optimizer)
+            alone = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+            self.expect_equal_replicas(together)
+            self.expect_close(together, self.train_alone(make_model(), alone))
+
+    def check_jit_compile(self) -> None:
+        makes = {"auto": None, False: None, True: None}
+        for value in makes:
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+            if value is True and keras.config.backend() == "tensorflow":
+                self.expect_error(
+                    "use model.compile(..., jit_compile=False)",
+                    self.train_together,
+                    make_model(),
+                    optimizer,
+                    jit_compile=True,
+                )
+            elif value is not True or keras.config.backend() == "jax":
+                together = self.train_together(make_model(), optimizer, jit_compile=value)
+                self.expect_equal_replicas(together)
+
+    def check_auto_on_a_machine_with_a_gpu(self) -> None:
+        """Keras would choose XLA there."""
+        if keras.config.backend() != "tensorflow":
+            return
+        tf = importlib.import_module("tensorflow")
+
+        class Device:
+            device_type = "GPU"
+
+        real = tf.config.list_physical_devices
+        tf.config.list_physical_devices = lambda *kind: [Device()]
+        try:
+            for optimizer, wanted in (
+                (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), False),
+                (keras.optimizers.SGD(0.1), True),
+            ):
+                model = make_model()
+                model.compile(optimizer=optimizer, loss="mse")
+                assert model.jit_compile is wanted, optimizer
+        finally:
+            tf.config.list_physical_devices = real
+
+    def check_copies_are_distributed(self) -> None:
+        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
+        for copied in (copy.deepcopy, copy.copy, lambda one: pickle.loads(pickle.dumps(one))):
+            original = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+            optimizer = copied(original)
+            assert optimizer is not original and is_distributed(optimizer)
+            assert isinstance(optimizer, keras.optimizers.SGD)
+            self.expect_close(self.train_together(make_model(), optimizer), wanted)
+
+    def check_local_layers(self) -> None:
+        for scale in (True, False):
+            model = make_model()
+            hidden = model.layers[2]
+            x, y = self.own_rows()
+            optimizer = hvd.PartialDistributedOptimizer(
+                keras.optimizers.SGD(0.1), local_layers=hidden, scale_local_gradients=scale
+            )
+            self.fit(model, optimizer, x, y, len(x), epochs=1)
+            alone = make_model()
+            rate = 0.1 / self.size if scale else 0.1
+            self.fit(alone, keras.optimizers.SGD(rate), x, y, len(x), epochs=1)
+            self.expect_close_variables(hidden.variables, alone.layers[2].variables)
+            hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
+            self.expect_apart(model)
+
+    def check_loss_scaling(self) -> None:
+        scaled = keras.optimizers.LossScaleOptimizer
+        together = self.train_together(
+            make_model(), hvd.DistributedOptimizer(scaled(keras.optimizers.SGD(0.1)))
+        )
+        self.expect_equal_replicas(together)
+        self.expect_close(
+            together, self.train_alone(make_model(), scaled(keras.optimizers.SGD(0.1)))
+        )
+        self.expect_error(
+            "distribute the outer one",
+            self.train_together,
+            make_model(),
+            scaled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))),
+        )
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+            assert isinstance(optimizer, scaled)
+            self.expect_equal_replicas(self.train_together(make_model(), optimizer))
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+    def check_variables_of_the_root(self) -> None:
+        """The ranks begin with other weights, and a random generator has a state in uint32."""
+        root = self.size - 1
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(root)
+        model = make_model(seed=self.rank + 1, dropout=0.5)
+        self.train_together(model, optimizer, callbacks=[callback])
+        self.expect_equal_replicas(model)
+        model = make_model(seed=self.rank + 1)
+        self.expect_apart(model)
+        hvd.broadcast_variables(model.variables, root_rank=root)
+        self.expect_equal_replicas(model)
+        for one, other in zip(values_of(model), values_of(make_model(seed=root + 1)), strict=True):
+            assert np.array_equal(one, other) or one.dtype == np.uint32
+
+    def check_variables_that_do_not_exist_yet(self) -> None:
+        """A model without an input layer is built by its first batch."""
+        keras.utils.set_random_seed(self.rank)
+        model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+        x, y = self.own_rows()
+        if self.rank == 0:
+            model.build((None, 3))
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        self.fit(model, optimizer, x.astype("float32"), y, 4, callbacks=[callback])
+        self.expect_equal_replicas(model)
+
+    def check_local_variables_of_the_callback(self) -> None:
+        model = make_model(seed=self.rank + 1)
+        local = model.layers[-1].variables
+        before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in local]
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=local)
+        self.train_together(model, optimizer, callbacks=[callback])
+        for variable, value in zip(local, before, strict=True):
+            assert np.array_equal(keras.ops.convert_to_numpy(variable), value)
+        self.expect_apart(model)
+
+    def check_metrics_of_all_ranks(self) -> None:
+        model = make_model()
+        x, y = self.own_rows()
+        seen: list[float] = []
+        own: list[float] = []
+
+        class Before(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                own.append(logs["loss"])
+
+        class After(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                seen.append(logs["loss"])
+
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        average = hvd.callbacks.MetricAverageCallback()
+        self.fit(model, optimizer, x, y, 4, callbacks=[Before(), average, After()])
+        wanted = np.mean(hvd.allgather_object(own), 0)
+        np.testing.assert_allclose(seen, wanted, rtol=1e-9)
+        assert set(map(tuple, hvd.allgather_object(seen))) == {tuple(seen)}
+
+    def rates_of(self, *callbacks: Any, epochs: int = 3) -> list[float]:
+        """Return the learning rate of each batch."""
+        rates: list[float] = []
+
+        class Record(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                rate = self.model.optimizer.learning_rate
+                rates.append(float(keras.ops.convert_to_numpy(rate)))
+
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3))
+        self.train_together(
+            make_model(), optimizer, callbacks=[*callbacks, Record()], epochs=epochs
+        )
+        return rates
+
+    def check_learning_rates(self) -> None:
+        rate, size = 0.1, self.size
+        warm_up = self.rates_of(hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=2))
+        wanted = [
+            rate / size * ((batch + 1) / BATCHES * (size - 1) / 2 + 1)
+            for batch in range(2 * BATCHES)
+        ]
+        np.testing.assert_allclose(warm_up, [*wanted, *[rate] * BATCHES], rtol=1e-5)
+        steps = hvd.callbacks.LearningRateScheduleCallback
+        found = self.rates_of(
+            steps(rate, lambda epoch: 0.5**epoch, end_epoch=2), steps(rate, 0.1, start_epoch=2)
+        )
+        wanted = [rate * factor for factor in (1, 0.5, 0.1) for _ in range(BATCHES)]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        smooth = self.rates_of(steps(rate, lambda epoch: 1 / (1 + epoch), staircase=False))
+        wanted = [rate / (1 + batch / BATCHES) for batch in range(3 * BATCHES)]
+        np.testing.assert_allclose(smooth, wanted, rtol=1e-5)
+
+    def check_models_from_files(self) -> None:
+        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1, momentum=0.9))
+        self.train_alone(wanted, wanted.optimizer)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+        model = self.train_together(make_model(), optimizer)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.keras"
+            best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+            self.expect_error("set its attribute filepath", best.on_train_begin)
+            best.filepath = str(path.with_name("best.keras"))
+            x, y = self.own_rows()
+            model.save(path)
+            loaded = hvd.load_model(path, custom_optimizers=[keras.optimizers.SGD])
+            loaded.fit(x, y, batch_size=ROWS // self.size, epochs=EPOCHS, shuffle=False, verbose=0)
+            self.expect_equal_replicas(loaded)
+            self.expect_close(loaded, wanted)
+            loaded.fit(x, y, epochs=1, verbose=0, callbacks=[best])
+            assert Path(best.filepath).exists()
+
+    def check_values(self) -> None:
+        total = float(sum(range(self.size)))
+        assert hvd.allreduce(self.rank, op=hvd.Sum) == total
+        assert hvd.allreduce(float(self.rank), average=False) == total
+        assert hvd.allreduce([float(self.rank)], average=True).tolist() == [total / self.size]
+        tensor = keras.ops.full((2,), float(self.rank))
+        assert hvd.broadcast(tensor, self.size - 1).tolist() == [self.size - 1] * 2
+        assert hvd.allgather(np.full(self.rank + 1, self.rank)).tolist() == [
+            rank for rank in range(self.size) for _ in range(rank + 1)
+        ]
+        part = hvd.reducescatter(np.ones((self.size, 2), "float32"), op=hvd.Sum)
+        assert part.tolist() == [[self.size] * 2]
+
+    def check_elastic_state(self) -> None:
+        model = make_model(seed=self.rank + 1)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        model.compile(optimizer=optimizer, loss="mse")
+        x, y = self.own_rows()
+        state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+        attempts: list[tuple[int, int]] = []
+
+        class FailOnce(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
+                    raise HostsUpdatedInterrupt(skip_sync=False)
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            attempts.append((state.epoch, state.batch))
+            model.fit(
+                x,
+                y,
+                batch_size=ROWS // self.size,
+                epochs=EPOCHS - state.epoch,
+                shuffle=False,
+                verbose=0,
+                callbacks=[
+                    FailOnce(),
+                    hvd.elastic.UpdateBatchStateCallback(state),
+                    hvd.elastic.UpdateEpochStateCallback(state),
+                    hvd.elastic.CommitStateCallback(state, batches_per_commit=1),
+                ],
+            )
+
+        train(state)
+        assert attempts == [(0, 0), (1, 1)], attempts
+        assert (state.epoch, state.batch) == (EPOCHS, 0)
+        self.expect_equal_replicas(model)
+        committed = values_of(model)
+        model.variables[0].assign(model.variables[0] * 0)
+        state.restore()
+        for one, other in zip(values_of(model), committed, strict=True):
+            assert np.array_equal(one, other)
+
+    def check_batch_normalization_of_all_ranks(self) -> None:
+        random = np.random.default_rng(5)
+        x = random.standard_normal((BATCHES, ROWS, 3)).astype("float32")
+        y = (x @ np.array([[1.0], [2.0], [3.0]])).astype("float32")
+
+        def model(layer: Callable[[], Any]) -> Any:
+            keras.utils.set_random_seed(1)
+            return keras.Sequential(
+                [
+                    keras.Input((3,)),
+                    keras.layers.Dense(4, activation="tanh"),
+                    layer(),
+                    keras.layers.Dense(1),
+                ]
+            )
+
+        mine = slice(self.rank, None, self.size)
+        together = self.fit(
+            model(hvd.SyncBatchNormalization),
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
+            np.concatenate(x[:, mine]),
+            np.concatenate(y[:, mine]),
+            ROWS // self.size,
+        )
+        alone = self.fit(
+            model(keras.layers.BatchNormalization),
+            keras.optimizers.SGD(0.1),
+            np.concatenate(x),
+            np.concatenate(y),
+            ROWS,
+        )
+        self.expect_equal_replicas(together)
+        self.expect_close(together, alone)
