@@ -85,6 +85,13 @@ class Arrays(GradientArrays, Protocol):
         """Return the largest difference between two elements with the same index, in float64."""
 
 
+def check_dtype(name: str) -> None:
+    """Raise CallError unless the engine has a dtype of this name."""
+    if name not in core.dtypes:
+        known = ", ".join(core.dtypes)
+        raise CallError(f"{name} cannot be reduced or sent; these can: {known}")
+
+
 def can_be_sent(arrays: Arrays, value: object) -> bool:
     try:
         arrays.check(value)

@@ -22,7 +22,9 @@ from typing import Any
 from unittest import mock
 
 import jax_errors
+import keras_errors
 import notice_errors
+import tensorflow_errors
 import torch
 import torch.distributed as dist
 
@@ -124,6 +126,8 @@ class ErrorTexts:
         for cases in (self.groups, self.calls, self.tensors, self.sparse, self.batch_norm):
             self.expect(cases())
         for cases in (self.other_parameters, self.objects, self.state, jax_errors.cases):
+            self.expect(cases())
+        for cases in (tensorflow_errors.cases, keras_errors.cases):
             self.expect(cases())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):

@@ -15,6 +15,7 @@ import numpy as np
 
 from farandole import core
 from farandole import numpy as numpy_arrays
+from farandole.arrays import check_dtype
 from farandole.errors import CallError
 from farandole.numpy import (
     bytes_of,
@@ -63,9 +64,7 @@ def is_array(value: object) -> bool:
 def check(array: Any) -> None:
     if not is_array(array):
         raise CallError(f"a jax.Array is needed, not a {type(array).__name__}")
-    if array.dtype.name not in core.dtypes:
-        known = ", ".join(core.dtypes)
-        raise CallError(f"{array.dtype} cannot be reduced or sent; these can: {known}")
+    check_dtype(array.dtype.name)
 
 
 def check_device(array: Any) -> None:

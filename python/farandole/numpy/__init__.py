@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from farandole import core
+from farandole.arrays import check_dtype
 from farandole.errors import CallError
 
 plain_types: tuple[type, ...] = (np.ndarray,)
@@ -23,8 +24,7 @@ def is_array(value: object) -> bool:
 def check(array: Any) -> None:
     if not is_array(array):
         raise CallError(f"a numpy.ndarray is needed, not a {type(array).__name__}")
-    if array.dtype.name not in core.dtypes:
-        raise CallError(f"{array.dtype} cannot be reduced or sent")
+    check_dtype(array.dtype.name)
 
 
 def dtype_and_shape(array: Any) -> str:

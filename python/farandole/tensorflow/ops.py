@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from farandole import arguments, core, errors, lifecycle
+from farandole.arrays import check_dtype
 from farandole.errors import CallError, FarandoleError
 from farandole.group import Group, global_process_set
 from farandole.operations import (
@@ -212,7 +213,5 @@ def checked_tensor(value: Any) -> Any:
         tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
         raise CallError(f"a tensor is needed, not {value!r}: {error}") from None
-    if tensor.dtype.name not in core.dtypes:
-        known = ", ".join(core.dtypes)
-        raise CallError(f"{tensor.dtype.name} cannot be reduced or sent; these can: {known}")
+    check_dtype(tensor.dtype.name)
     return tensor

@@ -1,0 +1,139 @@
+"""The errors of the Keras frontend: calls, each with the whole text of its error."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+
+import farandole.keras as hvd
+from farandole import core
+from farandole.numpy import check
+
+Case = tuple[Callable[[], object], str]
+
+
+def cases() -> Iterator[Case]:
+    yield lambda: check(3), "a numpy.ndarray is needed, not a int"
+    yield (
+        lambda: hvd.allgather(["a"]),
+        f"str32 cannot be reduced or sent; these can: {', '.join(core.dtypes)}",
+    )
+    yield from _optimizers()
+    yield from _training()
+    yield from _callbacks()
+    yield (
+        lambda: hvd.broadcast_variables([3], 0),
+        "variables must be a list of variables, such as model.variables; it contains 3",
+    )
+    yield (
+        lambda: hvd.broadcast_global_variables(0),
+        "broadcast_global_variables() has no meaning in Keras 3, which keeps no list of all "
+        "variables: add hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to fit(), or "
+        "call hvd.broadcast_variables(model.variables, root_rank)",
+    )
+    yield (
+        lambda: hvd.SyncBatchNormalization(fused=True),
+        "SyncBatchNormalization has no fused form: leave out fused=True",
+    )
+
+
+def _optimizers() -> Iterator[Case]:
+    yield (
+        lambda: hvd.DistributedOptimizer("adam"),
+        "optimizer must be an optimizer of Keras 3, such as keras.optimizers.Adam(0.001); got "
+        "'adam'",
+    )
+    sgd = keras.optimizers.SGD
+    distributed = hvd.DistributedOptimizer(sgd())
+    yield (
+        lambda: hvd.DistributedOptimizer(distributed),
+        "the optimizer is distributed already, so its gradients would be combined twice: call "
+        "DistributedOptimizer() once",
+    )
+    yield (
+        lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Max),
+        f"op of an optimizer must be Average or Sum; got {hvd.Max!r}",
+    )
+    built = sgd()
+    built.build([keras.Variable(1.0)])
+    yield (
+        lambda: hvd.DistributedOptimizer(built, backward_passes_per_step=2),
+        "backward_passes_per_step must be set before the optimizer is built: call "
+        "DistributedOptimizer() before compile() and fit()",
+    )
+    other = sgd(gradient_accumulation_steps=3)
+    yield (
+        lambda: hvd.DistributedOptimizer(other, backward_passes_per_step=2),
+        "backward_passes_per_step is 2, but gradient_accumulation_steps of the optimizer is 3: "
+        "give one of them",
+    )
+    distributed.register_local_var(keras.Variable(1.0))
+    yield (
+        lambda: copy.deepcopy(distributed),
+        "an optimizer with local variables cannot be copied, because the copy would not know them: "
+        "make a new optimizer, and register them there",
+    )
+    with mock.patch.object(keras.config, "backend", lambda: "openvino"):
+        yield (
+            lambda: hvd.DistributedOptimizer(sgd()),
+            "Keras uses the backend 'openvino', for which farandole.keras has no operations: set "
+            "KERAS_BACKEND to one of jax, tensorflow, torch before Keras is imported",
+        )
+
+
+def _fit(optimizer: Any, callback: Any = None, **options: Any) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer=optimizer, loss="mse", **options)
+    callbacks = [] if callback is None else [callback]
+    model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0, callbacks=callbacks)
+
+
+def _training() -> Iterator[Case]:
+    yield (
+        lambda: _fit(hvd.DistributedOptimizer(keras.optimizers.SGD()), jit_compile=True),
+        "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
+        'model.compile(..., jit_compile=False), or "auto"',
+    )
+    keras.config.disable_traceback_filtering()  # it adds the arguments of Keras' layers to errors
+    inner = hvd.DistributedOptimizer(keras.optimizers.SGD())
+    yield (
+        lambda: _fit(keras.optimizers.LossScaleOptimizer(inner), run_eagerly=True),
+        "the optimizer inside the LossScaleOptimizer is distributed: distribute the outer one, "
+        "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))",
+    )
+    keras.config.enable_traceback_filtering()
+
+
+def _callbacks() -> Iterator[Case]:
+    yield (
+        lambda: hvd.callbacks.LearningRateScheduleCallback(None, 1.0),
+        "initial_lr must be the learning rate that is multiplied; got None",
+    )
+    falling = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    yield (
+        lambda: _fit(
+            keras.optimizers.SGD(falling), hvd.callbacks.LearningRateScheduleCallback(0.1, 1.0)
+        ),
+        "the optimizer has a learning rate schedule of its own: give it a number, or leave out "
+        "this callback",
+    )
+    warm_up = hvd.callbacks.LearningRateWarmupCallback(0.1)
+    warm_up.set_params({})
+    warm_up.set_model(keras.Sequential())
+    warm_up.model.compile(keras.optimizers.SGD())
+    yield (
+        warm_up.on_train_begin,
+        "the number of batches of an epoch is not known: pass steps_per_epoch to the callback",
+    )
+    yield (
+        hvd.callbacks.BestModelCheckpoint().on_train_begin,
+        "BestModelCheckpoint has no path: set its attribute filepath",
+    )

@@ -1,0 +1,102 @@
+"""The errors of the TensorFlow frontend: calls, each with the whole text of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+import farandole.tensorflow as hvd
+from farandole import core
+from farandole.tensorflow.ops import converted
+
+Case = tuple[Callable[[], object], str]
+
+
+def cases() -> Iterator[Case]:
+    yield from _tensors()
+    yield from _gradients()
+    yield from _optimizers()
+    yield from _variables()
+
+
+def _tensors() -> Iterator[Case]:
+    known = ", ".join(core.dtypes)
+    yield (
+        lambda: hvd.allreduce("a"),
+        f"string cannot be reduced or sent; these can: {known}",
+    )
+    ragged = [[1], [2, 3]]
+    try:
+        tf.convert_to_tensor(ragged)
+    except ValueError as error:
+        yield lambda: hvd.allgather(ragged), f"a tensor is needed, not {ragged!r}: {error}"
+    yield (
+        lambda: hvd.alltoall(tf.ones(2), tf.constant([1.0, 1.0])),
+        "splits must be whole numbers; its dtype is float32",
+    )
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))
+    yield (
+        lambda: hvd.allreduce(slices, op=hvd.AverageOfPresent),
+        "an allreduce of tf.IndexedSlices needs the op Sum or Average; got AverageOfPresent: "
+        "convert it to a dense tensor with tf.convert_to_tensor()",
+    )
+    with tf.Graph().as_default():
+        yield hvd.join, "join() waits for other ranks: call it outside of tf.function and graphs"
+
+
+def _gradients() -> Iterator[Case]:
+    yield lambda: hvd.DistributedGradientTape(3), "gradtape must be a tf.GradientTape; got 3"
+    tape = hvd.DistributedGradientTape(tf.GradientTape())
+    yield (
+        lambda: hvd.DistributedGradientTape(tape),
+        "gradtape is already distributed: pass the tf.GradientTape itself",
+    )
+    yield (
+        lambda: hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[3]),
+        "local_layers must be a layer or a list of layers; got 3",
+    )
+    groups = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
+    number = groups[hvd.rank()].process_set_id
+    x = tf.Variable(1.0)
+    with tf.GradientTape() as recorded:
+        y = hvd.allreduce(x, process_set=groups[hvd.rank()])
+    for group in groups:
+        hvd.remove_process_set(group)
+    yield lambda: recorded.gradient(y, x), f"there is no process set with the number {number}"
+
+
+def _optimizers() -> Iterator[Case]:
+    first = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    yield (
+        lambda: hvd.DistributedOptimizer(first, op=hvd.Min),
+        f"op of an optimizer must be Average or Sum; got {hvd.Min!r}. For Adasum, call "
+        "allreduce(gradient, op=hvd.Adasum)",
+    )
+    for wrong in (3, hvd.DistributedOptimizer(first)):
+        yield (
+            lambda wrong=wrong: hvd.DistributedOptimizer(wrong),
+            "optimizer must be an optimizer of Keras 3 or of tf.compat.v1.train that is not "
+            f"distributed yet; got {wrong!r}",
+        )
+    several = hvd.DistributedOptimizer(first, backward_passes_per_step=2)
+    x, y = tf.Variable(1.0), tf.Variable([1.0, 2.0])
+    several.compute_gradients(lambda: x * 2, [x])
+    yield (
+        lambda: several.compute_gradients(lambda: y * 2, [y]),
+        "with backward_passes_per_step above 1, all passes must have gradients of the same "
+        "variables; the shapes of the first pass were [[]], now they are [[2]]",
+    )
+
+
+def _variables() -> Iterator[Case]:
+    yield (
+        lambda: hvd.broadcast_global_variables(0),
+        "broadcast_global_variables() is for graphs of TensorFlow 1; call "
+        "broadcast_variables(model.variables, root_rank=0) instead",
+    )
+    yield (
+        lambda: hvd.broadcast_variables([3], 0),
+        "variables must be a list of variables, such as model.variables; it contains 3",
+    )
+    assert converted(ValueError("of another library")) is None
