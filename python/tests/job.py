@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -109,3 +110,17 @@ def run_checks(size: int, *suites: str, timeout: float = 120) -> None:
     job = run(size, sys.executable, WORKER, *suites, timeout=timeout * len(suites))
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == size, job.text
+
+
+def run_programs_of_page(page: Path, folder: Path) -> None:
+    """Run the Python programs of a page with two workers, and compare what rank 0 prints with the
+    comments `# prints …`. Write the programs into `folder`."""
+    programs = re.findall(r"^```python\n(.+?)^```", page.read_text(), re.M | re.S)
+    assert programs
+    for number, program in enumerate(programs):
+        file = folder / f"program_{number}.py"
+        file.write_text(program)
+        job = run(2, sys.executable, file)
+        assert job.code == 0, job.text
+        for line in re.findall(r"# prints (.+)$", program, re.M):
+            assert f"[0] {line}\n" in job.text, job.text

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from job import run, run_checks
+from job import run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/jax.md"
 
@@ -36,15 +35,7 @@ def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_programs_of_the_page(tmp_path: Path) -> None:
-    programs = re.findall(r"^```python\n(.+?)^```", PAGE.read_text(), re.M | re.S)
-    assert len(programs) > 1
-    for number, program in enumerate(programs):
-        file = tmp_path / f"program_{number}.py"
-        file.write_text(program)
-        job = run(2, sys.executable, file)
-        assert job.code == 0, job.text
-        for line in re.findall(r"# prints (.+)$", program, re.M):
-            assert f"[0] {line}\n" in job.text, job.text
+    run_programs_of_page(PAGE, tmp_path)
 
 
 def test_a_missing_jax() -> None:

@@ -1,0 +1,60 @@
+"""The TensorFlow frontend in jobs of one to four workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job import run_checks, run_programs_of_page
+
+PAGE = Path(__file__).parents[2] / "docs/tensorflow.md"
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_conformance_and_training(size: int) -> None:
+    suites = ("tensorflow_frontend:TensorFlowConformance",)
+    run_checks(size, *suites, "tensorflow_training:TensorFlowTrainingChecks")
+
+
+@pytest.mark.parametrize(("size", "one_thread"), [(1, ""), (2, "1"), (3, ""), (4, "1")])
+def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of its own, because it starts TensorFlow with other options."""
+    monkeypatch.setenv("ONE_THREAD", one_thread)
+    run_checks(size, "tensorflow_compiled:TensorFlowCompiledChecks")
+
+
+def test_the_programs_of_the_page(tmp_path: Path) -> None:
+    run_programs_of_page(PAGE, tmp_path)
+
+
+def last_error_of(program: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    return result.stderr.splitlines()[-1]
+
+
+def test_a_missing_tensorflow() -> None:
+    program = "import sys; sys.modules['tensorflow'] = None; import farandole.tensorflow"
+    assert last_error_of(program) == (
+        "ImportError: farandole.tensorflow needs TensorFlow, which is not installed here: run `pip "
+        "install tensorflow` or `pip install tensorflow-cpu`"
+    )
+
+
+def test_a_tensorflow_that_is_too_old() -> None:
+    program = "import tensorflow; tensorflow.__version__ = '2.15.1'; import farandole.tensorflow"
+    assert last_error_of(program) == (
+        "ImportError: farandole.tensorflow needs TensorFlow 2.16 or newer; this is TensorFlow "
+        "2.15.1: run `pip install --upgrade tensorflow`"
+    )
+
+
+def test_a_tensorflow_without_the_functions_that_we_need() -> None:
+    program = (
+        "import tensorflow; tensorflow.load_op_library = lambda path: object(); "
+        "import farandole.tensorflow"
+    )
+    assert "cannot add its operations to TensorFlow 2." in last_error_of(program)
