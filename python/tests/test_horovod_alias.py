@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
+import tensorflow as tf
 
-import farandole
+import farandole.keras
+import farandole.tensorflow
+import horovod.keras
+import horovod.tensorflow.keras
 import horovod.torch
 from farandole.elastic import run_fn
 from horovod.common import exceptions, util
@@ -27,6 +32,7 @@ from horovod.runner.common.util import secret
 from horovod.runner.common.util.env import get_env_rank_and_size
 from horovod.runner.common.util.settings import Settings
 from horovod.runner.util.threads import in_thread
+from horovod.tensorflow.util import refs_to_vars, vars_to_refs
 
 
 def test_horovod_torch_has_the_names_of_farandole_torch() -> None:
@@ -34,6 +40,36 @@ def test_horovod_torch_has_the_names_of_farandole_torch() -> None:
         assert getattr(horovod.torch, name) is getattr(farandole.torch, name), name
         assert getattr(horovod.torch.mpi_ops, name) is getattr(farandole.torch, name), name
     assert horovod.torch.elastic.run is farandole.torch.elastic.run
+
+
+def test_horovod_tensorflow_and_keras_have_the_names_of_farandole() -> None:
+    for names, theirs, ours in (
+        (farandole.tensorflow.__all__, horovod.tensorflow, farandole.tensorflow),
+        (farandole.keras.__all__, horovod.tensorflow.keras, farandole.keras),
+    ):
+        for name in set(names) - {"elastic", "callbacks"}:
+            assert getattr(theirs, name) is getattr(ours, name), name
+    assert horovod.tensorflow.elastic.TensorFlowKerasState is farandole.keras.elastic.KerasState
+    assert horovod.tensorflow.keras.callbacks.__name__ == "horovod.tensorflow.keras.callbacks"
+    assert horovod.keras.callbacks.MetricAverageCallback is (
+        farandole.keras.callbacks.MetricAverageCallback
+    )
+    variables = [tf.Variable(1.0), tf.Variable(2.0)]
+    found = refs_to_vars(vars_to_refs(variables))
+    assert all(one is other for one, other in zip(found, variables, strict=True))
+
+
+def test_keras_functions_with_other_arguments() -> None:
+    hvd = horovod.keras
+    hvd.init()
+    assert hvd.allreduce(3.0, op=hvd.Sum) == 3.0
+    assert hvd.allreduce(3.0, average=False) == hvd.allreduce(3.0) == 3.0
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), num_groups=0, groups=None)
+    with pytest.raises(farandole.CallError, match="distributed already"):
+        hvd.DistributedOptimizer(optimizer)
+    hvd.shutdown()
+    best = hvd.callbacks.BestModelCheckpoint("loss", 0, "min")
+    assert (best.monitor, best.save_weights_only) == ("loss", False)
 
 
 def test_every_failed_call_is_caught_as_an_internal_error() -> None:
@@ -67,7 +103,7 @@ def test_version_mismatches_raise_horovods_error() -> None:
 
 
 def test_features_are_reported() -> None:
-    assert util.extension_available("torch") and not util.extension_available("tensorflow")
+    assert util.extension_available("torch") and util.extension_available("tensorflow")
     assert not util.gpu_available("torch")
     assert not util.nccl_built() and not util.ccl_built() and not util.ddl_built()
     assert util.gloo_built(verbose=True) == farandole.gloo_built()

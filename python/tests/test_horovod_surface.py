@@ -105,6 +105,7 @@ def test_arguments_are_those_of_horovod(module: str) -> None:
         for name, text in public_names(module)
         if text is not None
         and (ours := attribute_of(module, name)) is not None
+        and text != "(*args, **kwargs)"  # passed on to another library
         and not has_arguments(ours, arguments(text))
     }
     assert not different

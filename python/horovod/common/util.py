@@ -36,13 +36,15 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
     framework = ext_name.removeprefix("horovod.")
     if not extension_available(framework):
         raise ImportError(
-            f"{ext_name} does not work here: only PyTorch does, and it must be installed"
+            f"{ext_name} does not work here: only PyTorch and TensorFlow do, and they must be "
+            "installed"
         )
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Return whether the framework ("torch", "tensorflow" ...) works here, without importing it."""
-    return ext_base_name == "torch" and importlib.util.find_spec("torch") is not None
+    works = ext_base_name in ("torch", "tensorflow")
+    return works and importlib.util.find_spec(ext_base_name) is not None
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:

@@ -1,0 +1,3 @@
+"""Callbacks for fit()."""
+
+from farandole.keras.callbacks import *  # noqa: F403
