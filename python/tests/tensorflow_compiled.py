@@ -34,6 +34,8 @@ if int(os.environ.get("FARANDOLE_RANK", "0")) % 2:
 else:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
+assert os.environ.get("WANTED_TENSORFLOW", tf.__version__) == tf.__version__
+
 TURNS = 3
 DTYPES = ("float32", "float64", "int32", "bfloat16")
 SURROUNDINGS = ("none", "function", "loop", "branch", "eager")

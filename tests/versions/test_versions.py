@@ -1,4 +1,5 @@
-"""Farandole with each version of torch, and with three of JAX, in jobs of two ranks.
+"""Farandole with each version of torch, and with some of TensorFlow, Keras and JAX, in jobs of two
+ranks.
 
 A test installs its version in build/versions, once. For each minor version, the newest patch
 release is tested.
@@ -68,15 +69,27 @@ def first_not_passed(passed: list[str]) -> str:
     return CHECKS[len(passed)] if len(passed) < len(CHECKS) else ""
 
 
-def install_jax(version: str) -> Path:
-    """Return a folder with this version of JAX. Its dependencies are those of .venv's JAX."""
-    folder = ROOT / "build/versions" / f"jax-{version}"
+def install(name: str, *words: str) -> Path:
+    """Return a folder build/versions/NAME with the packages of these words for pip."""
+    folder = ROOT / "build/versions" / name
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder)
-        subprocess.run([*pip, f"jax=={version}", f"jaxlib=={version}"], check=True)
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--target", folder)
+        subprocess.run([*pip, *words], check=True)
         (folder / "complete").touch()
     return folder
+
+
+def check_job(suite: str, environment: dict[str, str]) -> None:
+    job = run(2, sys.executable, WORKER, suite, environment=environment)
+    assert job.code == 0, job.text
+    assert job.text.count("all checks passed") == 2, job.text
+
+
+def install_jax(version: str) -> Path:
+    """Return a folder with this version of JAX. Its dependencies are those of .venv's JAX."""
+    requirements = (f"jax=={version}", f"jaxlib=={version}")
+    return install(f"jax-{version}", *requirements, "--no-deps")
 
 
 # The oldest version is that of the other tests.
@@ -91,7 +104,22 @@ def test_jax(version: str) -> None:
         "WANTED_JAX": version,
         "JAX_PLATFORMS": "cpu",
     }
-    suite = "jax_compiled:JaxCompiledChecks"
-    job = run(2, sys.executable, WORKER, suite, environment=environment)
-    assert job.code == 0, job.text
-    assert job.text.count("all checks passed") == 2, job.text
+    check_job("jax_compiled:JaxCompiledChecks", environment)
+
+
+# The version of the other tests is 2.21.0.
+@pytest.mark.parametrize("version", ["2.16.2", "2.18.1"], ids=["ends-2.16.2", "2.18.1"])
+def test_tensorflow(version: str) -> None:
+    folder = install(f"tensorflow-{version}", f"tensorflow-cpu=={version}")
+    # TensorFlow imports JAX if it is installed. The JAX of .venv needs newer packages.
+    (folder / "jax.py").write_text('raise ImportError("hidden by this test")\n')
+    environment = {"PYTHONPATH": str(folder), "WANTED_TENSORFLOW": version}
+    check_job("tensorflow_compiled:TensorFlowCompiledChecks", environment)
+
+
+# The version of the other tests is 3.15.1. Keras 3.5 needs an older JAX than that of .venv.
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"], ids=lambda name: f"ends-{name}")
+def test_keras(backend: str) -> None:
+    folder = install("keras-3.5.0", "keras==3.5.0", "--no-deps")
+    environment = {"PYTHONPATH": str(folder), "WANTED_KERAS": "3.5.0", "KERAS_BACKEND": backend}
+    check_job("keras_training:KerasTrainingChecks", environment)
