@@ -135,8 +135,11 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
         ["torch_optimizer:OptimizerChecks"],
         ["jax_training:JaxTrainingChecks"],
         ["jax_compiled:JaxCompiledChecks"],
+        ["tensorflow_training:TensorFlowTrainingChecks"],
+        ["tensorflow_compiled:TensorFlowCompiledChecks"],
+        ["keras_training:KerasTrainingChecks"],
     ],
-    ids=["torch", "jax", "jax_compiled"],
+    ids=["torch", "jax", "jax_compiled", "tensorflow", "tensorflow_compiled", "keras"],
 )
 def test_training(suites: list[str], tmp_path: Path) -> None:
     with Hosts(2) as hosts:

@@ -45,9 +45,20 @@ def test_fashion_mnist_with_four_workers() -> None:
     check_end(job.text, 4)
 
 
-def test_fashion_mnist_with_jax() -> None:
-    program = EXAMPLES.parent / "jax/fashion_mnist.py"
-    job = run(2, sys.executable, program, *ARGUMENTS, environment={"JAX_PLATFORMS": "cpu"})
+@pytest.mark.parametrize(
+    ("folder", "backend"),
+    [
+        ("jax", ""),
+        ("tensorflow", ""),
+        ("keras", "tensorflow"),
+        ("keras", "torch"),
+        ("keras", "jax"),
+    ],
+)
+def test_fashion_mnist_with_other_frameworks(folder: str, backend: str) -> None:
+    environment = {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": backend or "tensorflow"}
+    program = EXAMPLES.parent / folder / "fashion_mnist.py"
+    job = run(2, sys.executable, program, *ARGUMENTS, environment=environment)
     assert job.code == 0, job.text
     check_end(job.text, 2)
 
