@@ -59,7 +59,6 @@ void find_registration(Finder& finder, Api& api) {
 void find_kernels(Finder& finder, Api& api) {
   finder.find(api.attribute_size, "TF_OpKernelConstruction_GetAttrSize");
   finder.find(api.attribute_number, "TF_OpKernelConstruction_GetAttrInt64");
-  finder.find(api.attribute_flag, "TF_OpKernelConstruction_GetAttrBool");
   finder.find(api.attribute_text, "TF_OpKernelConstruction_GetAttrString");
   finder.find(api.attribute_texts, "TF_OpKernelConstruction_GetAttrStringList");
   finder.find(api.fail_construction, "TF_OpKernelConstruction_Failure");

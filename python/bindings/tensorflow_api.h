@@ -75,8 +75,6 @@ struct Api {
                          std::int32_t* bytes, TfStatus*) = nullptr;
   void (*attribute_number)(KernelConstruction*, const char* name, std::int64_t*,
                            TfStatus*) = nullptr;
-  void (*attribute_flag)(KernelConstruction*, const char* name, unsigned char*,
-                         TfStatus*) = nullptr;
   void (*attribute_text)(KernelConstruction*, const char* name, char* text, std::size_t bytes,
                          TfStatus*) = nullptr;
   void (*attribute_texts)(KernelConstruction*, const char* name, char** texts, std::size_t* lengths,

@@ -25,7 +25,6 @@
 namespace farandole::python::tensorflow {
 namespace {
 
-constexpr std::chrono::milliseconds kWaitLimit{100};
 constexpr std::size_t kTextBytesMax = 32;
 
 struct TypeRow {
@@ -92,11 +91,6 @@ class Attributes {
     return value;
   }
   double bits(const char* name) { return std::bit_cast<double>(number(name)); }
-  bool flag(const char* name) {
-    unsigned char value = 0;
-    api().attribute_flag(construction_, name, &value, status_.get());
-    return value != 0;
-  }
   std::string text(const char* name) {
     std::string value(kTextBytesMax, '\0');
     api().attribute_text(construction_, name, value.data(), value.size(), status_.get());
@@ -126,7 +120,7 @@ struct Kernel {
   std::vector<std::string> names;
   Submission common;  // without name, dtype, shape and memory
   std::int64_t job = 0;
-  bool waits = false;
+  std::chrono::milliseconds wait_limit{};
 };
 
 template <Operation operation>
@@ -135,7 +129,7 @@ void* create(KernelConstruction* construction) {
   auto kernel = std::make_unique<Kernel>();
   kernel->names = attributes.texts("names");
   kernel->job = attributes.number("job");
-  kernel->waits = attributes.flag("waits");
+  kernel->wait_limit = std::chrono::milliseconds(attributes.number("wait_ms"));
   kernel->common.operation = operation;
   kernel->common.group = static_cast<GroupId>(attributes.number("group"));
   if constexpr (row_of(operation).reduces) {
@@ -311,8 +305,7 @@ void compute(void* pointer, KernelContext* context, Done* done) {
     if (!call.ok()) return batch->finish(call.status());
     calls.push_back(*std::move(call));
   }
-  CallBatch::start(std::move(batch), *engine, std::move(calls),
-                   kernel.waits ? kWaitLimit : std::chrono::milliseconds{});
+  CallBatch::start(std::move(batch), *engine, std::move(calls), kernel.wait_limit);
 }
 
 struct Query {
@@ -385,7 +378,7 @@ void register_call(const char* name) {
   constexpr bool is_received = row.output_rule == OutputRule::kReceived;
   OpBuilder* const op = new_op(name);
   api().add_attribute(op, "T: list(type) >= 1");
-  for (const char* text : {"names: list(string)", "job: int", "waits: bool"})
+  for (const char* text : {"names: list(string)", "job: int", "wait_ms: int"})
     api().add_attribute(op, text);
   if (row.reduces)
     for (const char* text : {"reduce_op: int", "prescale: int", "postscale: int"})

@@ -15,12 +15,12 @@
 // attributes are the fields of a Submission: `names` (one for each tensor; an empty name means that
 // the engine chooses one), `group`, `reduce_op`, `root_rank`, and `prescale` and `postscale`, as
 // the bits of a float64. `job` is job_number() at the time when the program was made, or 0 for any
-// job. `waits` is true if a thread waits for the operation anyway; then the calls run on that
-// thread.
+// job. `wait_ms` is how long the thread of the operation makes progress itself before it leaves the
+// calls to their completions (docs/decisions/0068).
 //
 // FarandoleQuery: → an int32, the number that `what` names (see kQueries) for `group`.
 //
-// The kernels are asynchronous: without `waits`, they hold no thread while a call runs. A failed
+// The kernels are asynchronous: after `wait_ms`, they hold no thread while a call runs. A failed
 // call ends its operation with the error ABORTED. The text begins with the name of the class of the
 // error, as in farandole/errors.py.
 extern "C" __attribute__((visibility("default"))) void farandole_register_tensorflow_ops();

@@ -91,7 +91,7 @@ def _run(
         attributes["N"] = len(tensors)
     make = getattr(_library, f"farandole_{operation.kind}")
     try:
-        results = make(**inputs, **attributes, names=names, job=job, waits=is_eager)
+        results = make(**inputs, **attributes, names=names, job=job, wait_ms=_wait_ms())
     except tf.errors.AbortedError as error:
         raise converted(error) or error from None
     found = (
@@ -123,6 +123,15 @@ def converted(error: BaseException) -> FarandoleError | None:
         return None
     made: FarandoleError = getattr(errors, found[1])(found[2])
     return made
+
+
+def _wait_ms() -> int:
+    """Return how long the thread of an operation makes progress itself. This saves waking another
+    thread. A longer time would block a thread of TensorFlow."""
+    if tf.executing_eagerly():
+        return 100  # a thread of the program waits in any case
+    # The operations of a function run one after another. Those of a graph run side by side.
+    return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
 
 def _name_in_graph() -> str:
