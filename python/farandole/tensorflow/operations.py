@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from farandole import arguments, calls
 from farandole.call_documentation import documented
-from farandole.compression import AnyCompressor
+from farandole.compression import AnyCompressor, NoneCompressor
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
@@ -248,7 +248,10 @@ def run(
 ) -> list[Any]:
     """Run the operation on all tensors, as one batch, in the form that `compression` chooses."""
     compressor = checked_compression(compression)
-    pairs = [compressor.compress(ops.checked_tensor(tensor)) for tensor in tensors]
+    inputs = [ops.checked_tensor(tensor) for tensor in tensors]
+    if compressor is NoneCompressor:
+        return ops.run(operation, inputs, name).tensors
+    pairs = [compressor.compress(tensor) for tensor in inputs]
     sent, contexts = zip(*pairs, strict=True)
     results = ops.run(operation, sent, name).tensors
     return [

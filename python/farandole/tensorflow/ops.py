@@ -10,6 +10,7 @@ operation in it gets a name when it is made.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import struct
@@ -42,6 +43,8 @@ if not hasattr(_library, "farandole_allreduce"):
         "tensorflow or tensorflow-cpu 2.16 or newer"
     )
 
+_KINDS = ("allgather", "allreduce", "alltoall", "broadcast", "reducescatter")
+_FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 _MESSAGE = re.compile(
     r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
@@ -81,17 +84,19 @@ def _run(
     splits: Sequence[Any] | None,
     job: int,
 ) -> Results:
-    fields = operation.fields()
-    attributes = {key: _bits(v) if type(v) is float else v for key, v in fields.items()}
+    attributes = {
+        key: _bits(value) if type(value) is float else value
+        for key, value in operation.fields().items()
+    }
     is_eager = tf.executing_eagerly()
     inputs: dict[str, Any] = {"tensors": tensors}
     if isinstance(operation, Alltoall):
         inputs["splits"] = splits
     elif isinstance(operation, Allgather):
         attributes["N"] = len(tensors)
-    make = getattr(_library, f"farandole_{operation.kind}")
+    attributes["wait_ms"] = 100 if is_eager else _wait_ms_in_program()
     try:
-        results = make(**inputs, **attributes, names=names, job=job, wait_ms=_wait_ms())
+        results = _FUNCTIONS[operation.kind](**inputs, **attributes, names=names, job=job)
     except tf.errors.AbortedError as error:
         raise converted(error) or error from None
     found = (
@@ -125,11 +130,9 @@ def converted(error: BaseException) -> FarandoleError | None:
     return made
 
 
-def _wait_ms() -> int:
-    """Return how long the thread of an operation makes progress itself. This saves waking another
-    thread. A longer time would block a thread of TensorFlow."""
-    if tf.executing_eagerly():
-        return 100  # a thread of the program waits in any case
+def _wait_ms_in_program() -> int:
+    """Return how long a thread of TensorFlow makes progress with an operation, which saves waking
+    another thread. (For an eager operation, a thread of the program waits in any case.)"""
     # The operations of a function run one after another. Those of a graph run side by side.
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
@@ -143,6 +146,7 @@ def _name_in_graph() -> str:
     return f"tensorflow.{next(_numbers.setdefault(graph, itertools.count()))}"
 
 
+@functools.cache  # most calls have the same factors
 def _bits(value: float) -> int:
     """Return the bits of a float64, because attributes of TensorFlow have only float32."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
@@ -219,7 +223,7 @@ for _type in _MAKERS:
 def checked_tensor(value: Any) -> Any:
     """Return the value as a tensor that the engine can send."""
     try:
-        tensor = tf.convert_to_tensor(value)
+        tensor = value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
         raise CallError(f"a tensor is needed, not {value!r}: {error}") from None
     check_dtype(tensor.dtype.name)
