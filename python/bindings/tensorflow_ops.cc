@@ -374,24 +374,24 @@ void register_op_and_kernel(const char* name, OpBuilder* op, KernelBuilder* kern
 
 template <Operation operation>
 void register_call(const char* name) {
-  constexpr OperationRow row = row_of(operation);
-  constexpr bool is_received = row.output_rule == OutputRule::kReceived;
+  constexpr OperationRow kRow = row_of(operation);
+  constexpr bool kIsReceived = kRow.output_rule == OutputRule::kReceived;
   OpBuilder* const op = new_op(name);
   api().add_attribute(op, "T: list(type) >= 1");
   for (const char* text : {"names: list(string)", "job: int", "wait_ms: int"})
     api().add_attribute(op, text);
-  if (row.reduces)
+  if (kRow.reduces)
     for (const char* text : {"reduce_op: int", "prescale: int", "postscale: int"})
       api().add_attribute(op, text);
-  if (row.rooted) api().add_attribute(op, "root_rank: int");
+  if (kRow.rooted) api().add_attribute(op, "root_rank: int");
   api().add_input(op, "tensors: T");
   api().add_output(op, "results: T");
-  if (is_received) {
+  if (kIsReceived) {
     api().add_attribute(op, "N: int >= 1");
-    if (row.has_splits) api().add_input(op, "splits: N * int64");
+    if (kRow.has_splits) api().add_input(op, "splits: N * int64");
     api().add_output(op, "received_rows: N * int64");
   }
-  api().set_infer_shapes(op, row.may_be_in_place ? &infer_same_shapes : &infer_nothing);
+  api().set_infer_shapes(op, kRow.may_be_in_place ? &infer_same_shapes : &infer_nothing);
   register_op_and_kernel(
       name, op, api().new_async_kernel(name, "CPU", &create<operation>, &compute, &destroy));
 }
