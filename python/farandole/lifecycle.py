@@ -384,10 +384,16 @@ def _leave_all() -> bool:
 
 
 def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
-    """Return whether the error is a GroupLostError, or was raised `from` a GroupLostError."""
+    """Return whether the error is a GroupLostError, or was raised `from` a GroupLostError.
+
+    The programs of TensorFlow and of JAX raise errors of their own classes for our errors. The
+    texts of these contain the names of our classes.
+    """
     seen: set[int] = set()  # a program may make a cycle of causes
     while error is not None and id(error) not in seen:
-        if isinstance(error, GroupLostError):
+        if isinstance(error, GroupLostError) or f"{GroupLostError.__name__}: " in described(
+            error, str
+        ):
             return True
         seen.add(id(error))
         error = error.__cause__

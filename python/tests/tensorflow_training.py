@@ -3,6 +3,7 @@ all data."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -263,6 +264,23 @@ class TensorFlowTrainingChecks(Suite):
 
         assert train(state) == "done"
         assert attempts == [(0.0, 0), (1.0, 1), (2.0, 2)], attempts
+
+    def check_optimizers_of_keras(self) -> None:
+        keras = importlib.import_module("keras")
+        optimizer = keras.optimizers.SGD(1.0)
+        assert hvd.DistributedOptimizer(optimizer, backward_passes_per_step=1) is optimizer
+        x = keras.Variable(1.0)
+        for make in (lambda step: step, tf.function):
+            x.assign(1.0)
+            make(lambda: optimizer.apply([tf.constant(float(self.rank))], [x]))()
+            np.testing.assert_allclose(float(x), 1 - sum(range(self.size)) / self.size, rtol=1e-6)
+        layer = keras.layers.Dense(1)
+        layer.build((None, 2))
+        tape = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=layer)
+        with tape:
+            loss = tf.reduce_sum(layer(tf.ones([1, 2]))) * self.rank
+        kernel, _ = tape.gradient(loss, layer.trainable_variables)
+        np.testing.assert_allclose(kernel.numpy(), self.rank / self.size, rtol=1e-6)
 
     def check_objects_with_a_session(self) -> None:
         share = hvd.broadcast_object_fn(root_rank=self.size - 1)

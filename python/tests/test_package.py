@@ -311,6 +311,8 @@ def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     assert not lifecycle._was_caused_by_lost_rank(own)
     own.__cause__.__cause__ = loss
     assert lifecycle._was_caused_by_lost_rank(own)
+    theirs = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # of a program of JAX
+    assert lifecycle._was_caused_by_lost_rank(theirs)
 
 
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import run_checks, run_programs_of_page
+from job import run, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/tensorflow.md"
 
@@ -27,6 +27,30 @@ def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.Mo
 
 def test_the_programs_of_the_page(tmp_path: Path) -> None:
     run_programs_of_page(PAGE, tmp_path)
+
+
+LEAVING = """
+import tensorflow as tf
+import farandole.tensorflow as hvd
+
+hvd.init()
+step = tf.function(hvd.allreduce)
+step(tf.ones(4))
+if hvd.rank() == 1:
+    raise ValueError("no label for image 7")
+step(tf.ones(4))
+"""
+
+
+def test_the_rank_that_failed_first_is_named(tmp_path: Path) -> None:
+    """The other rank ends with an error of TensorFlow's own class, as a consequence."""
+    program = tmp_path / "leaving.py"
+    program.write_text(LEAVING)
+    job = run(2, sys.executable, program)
+    assert job.code == 1
+    assert "raised ValueError: no label for image 7" in job.text, job.text
+    assert "AbortedError: " in job.text and "GroupLostError: allreduce" in job.text, job.text
+    assert "the others: rank 0: exited with code 1" in job.text, job.text
 
 
 def last_error_of(program: str) -> str:
