@@ -28,6 +28,7 @@ using Deallocate = void (*)(void* data, std::size_t bytes, void* argument);
 
 // Codes of tensorflow/c/tf_status.h.
 inline constexpr int kOk = 0;
+inline constexpr int kFailedPrecondition = 9;
 inline constexpr int kAborted = 10;
 
 // Codes of tensorflow/c/tf_datatype.h.

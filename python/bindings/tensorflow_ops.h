@@ -21,6 +21,6 @@
 // FarandoleQuery: → an int32, the number that `what` names (see kQueries) for `group`.
 //
 // The kernels are asynchronous: after `wait_ms`, they hold no thread while a call runs. A failed
-// call ends its operation with the error ABORTED. The text begins with the name of the class of the
-// error, as in farandole/errors.py.
+// call ends its operation with the error FAILED_PRECONDITION if the call is wrong, otherwise with
+// ABORTED. The text begins with the name of the class of the error, as in farandole/errors.py.
 extern "C" __attribute__((visibility("default"))) void farandole_register_tensorflow_ops();

@@ -211,7 +211,12 @@ class KerasTrainingChecks(Suite):
 
     def check_copies_are_distributed(self) -> None:
         wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
-        for copied in (copy.deepcopy, copy.copy, lambda one: pickle.loads(pickle.dumps(one))):
+        for copied in (
+            copy.deepcopy,
+            copy.copy,
+            lambda one: pickle.loads(pickle.dumps(one)),
+            lambda one: one.from_config(one.get_config()),
+        ):
             original = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
             optimizer = copied(original)
             assert optimizer is not original and is_distributed(optimizer)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from farandole.compression import AnyCompressor, NoneCompressor
-from farandole.keras.optimizer import DistributedOptimizer
+from farandole.keras.optimizer import DistributedOptimizer, is_distributed
 
 
 def load_model(
@@ -31,6 +31,7 @@ def load_model(
     """
     known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
     model = keras.models.load_model(filepath, {**known, **(custom_objects or {})})
-    if getattr(model, "optimizer", None) is not None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not is_distributed(optimizer):
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
     return model

@@ -36,6 +36,7 @@ class GradientHook:
         self._optimizer.register_local_var = self._combiner.add_local
         # Keras copies an optimizer by pickling it, which knows only the class.
         self._optimizer.__reduce__ = self.reduce
+        self._optimizer.from_config = self.from_config
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         original = type(self._optimizer).apply
@@ -72,6 +73,12 @@ class GradientHook:
                 "the optimizer inside the LossScaleOptimizer is distributed: distribute the outer "
                 "one, hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
             )
+
+    def from_config(self, *args: Any, **options: Any) -> Any:
+        """Return another distributed optimizer of this class."""
+        optimizer = type(self._optimizer).from_config(*args, **options)
+        GradientHook(optimizer, self._combiner).install()
+        return optimizer
 
     def reduce(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if self._combiner.has_local:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from farandole import lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
 from farandole.objects import broadcast_object
-from farandole.tensorflow.ops import converted
+from farandole.tensorflow.ops import FAILURES, converted
 from farandole.tensorflow.variables import broadcast_variables
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(func: Function) -> Function:
     def run_with_our_errors(*args: Any, **options: Any) -> Any:
         try:
             return func(*args, **options)
-        except tf.errors.AbortedError as error:  # of a call inside tf.function
+        except FAILURES as error:  # of a call inside tf.function
             raise converted(error) or error from error
 
     return cast(Function, run_fn(run_with_our_errors, reset_job))

@@ -2,8 +2,9 @@
 
 All members of the process_set must make the same calls in the same order. Calls can be made
 eagerly, inside tf.function, and in graphs of TensorFlow 1. An eager call blocks, and raises the
-errors of farandole.errors. Inside tf.function and in graphs, TensorFlow raises
-tf.errors.AbortedError with the same text. Calls have gradients. They run on the CPU; TensorFlow
+errors of farandole.errors. Inside tf.function and in graphs, TensorFlow raises an error of its own
+with the same text: tf.errors.FailedPreconditionError instead of a CallError, and otherwise
+tf.errors.AbortedError. Calls have gradients. They run on the CPU; TensorFlow
 copies tensors of other devices.
 """
 

@@ -46,6 +46,8 @@ if not hasattr(_library, "farandole_allreduce"):
 _KINDS = ("allgather", "allreduce", "alltoall", "broadcast", "reducescatter")
 _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
+# The errors with which TensorFlow reports a failed call.
+FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
 _MESSAGE = re.compile(
     r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
     re.DOTALL,
@@ -97,7 +99,7 @@ def _run(
     attributes["wait_ms"] = 100 if is_eager else _wait_ms_in_program()
     try:
         results = _FUNCTIONS[operation.kind](**inputs, **attributes, names=names, job=job)
-    except tf.errors.AbortedError as error:
+    except FAILURES as error:
         raise converted(error) or error from None
     found = (
         Results(*results) if isinstance(operation, (Allgather, Alltoall)) else Results(results, [])
@@ -114,7 +116,7 @@ def query(what: str, group: int = 0) -> Any:
     "local_rank", "local_size" or "included"."""
     try:
         answer = _library.farandole_query(what=what, group=group)
-    except tf.errors.AbortedError as error:
+    except FAILURES as error:
         raise converted(error) or error from None
     answer.set_shape([])
     return answer
@@ -126,8 +128,17 @@ def converted(error: BaseException) -> FarandoleError | None:
     found = _MESSAGE.search(getattr(error, "message", None) or str(error))
     if found is None:
         return None
+    if found[1] == "CallError":
+        return RejectedCallError(found[2])
     made: FarandoleError = getattr(errors, found[1])(found[2])
     return made
+
+
+class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
+    """A CallError that handlers for Horovod's error of TensorFlow catch, too."""
+
+    def __init__(self, text: str) -> None:
+        tf.errors.FailedPreconditionError.__init__(self, None, None, text)
 
 
 def _wait_ms_in_program() -> int:
