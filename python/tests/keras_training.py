@@ -154,10 +154,9 @@ class KerasTrainingChecks(Suite):
         ):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options)
             self.expect_close(self.train_together(make_model(), optimizer), wanted)
-        smaller = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(0.1), compression=hvd.Compression.fp16
-        )
-        self.expect_equal_replicas(self.train_together(make_model(), smaller))
+        for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+            smaller = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=compression)
+            self.expect_equal_replicas(self.train_together(make_model(), smaller))
 
     def check_several_batches_for_a_step(self) -> None:
         for averages, rate in ((True, 0.1), (False, 0.05)):
@@ -378,6 +377,10 @@ class KerasTrainingChecks(Suite):
         assert hvd.allreduce(self.rank, op=hvd.Sum) == total
         assert hvd.allreduce(float(self.rank), average=False) == total
         assert hvd.allreduce([float(self.rank)], average=True).tolist() == [total / self.size]
+        for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+            values = np.array([self.rank, 1], "float32")
+            found = hvd.allreduce(values, op=hvd.Sum, compression=compression)
+            assert found.dtype == np.float32 and found.tolist() == [total, self.size]
         tensor = keras.ops.full((2,), float(self.rank))
         assert hvd.broadcast(tensor, self.size - 1).tolist() == [self.size - 1] * 2
         assert hvd.allgather(np.full(self.rank + 1, self.rank)).tolist() == [

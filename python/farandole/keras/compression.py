@@ -1,28 +1,39 @@
-"""The compressors of the framework that Keras uses."""
+"""Compressors that send tensors in a smaller dtype, on every backend of Keras."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from farandole.compression import Compressor, NoneCompressor
-from farandole.keras.backend import frontend
+import keras
+
+from farandole.compression import CastCompressor, NoneCompressor
 
 
-class _Compression(type):
-    @property
-    def none(cls) -> type[NoneCompressor]:
-        return NoneCompressor
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_float(tensor: Any) -> bool:
+        return bool(keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)))
 
-    @property
-    def fp16(cls) -> type[Compressor]:
-        compressor: Any = frontend().Compression.fp16
-        return compressor
-
-    @property
-    def bf16(cls) -> type[Compressor]:
-        compressor: Any = frontend().Compression.bf16
-        return compressor
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return keras.ops.cast(tensor, keras.backend.standardize_dtype(dtype))
 
 
-class Compression(metaclass=_Compression):
-    """The built-in compressors, for the argument `compression`: none, fp16 and bf16."""
+class FP16Compressor(_Cast):
+    """Send float16: half the bytes of float32, three decimal digits, and numbers up to 65,504."""
+
+    sent_dtype = "float16"
+
+
+class BF16Compressor(_Cast):
+    """Send bfloat16: half the bytes of float32, two decimal digits, and the range of float32."""
+
+    sent_dtype = "bfloat16"
+
+
+class Compression:
+    """The built-in compressors, for the argument `compression`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

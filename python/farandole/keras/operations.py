@@ -10,6 +10,7 @@ import keras
 from farandole import numpy as numpy_arrays
 from farandole.call_documentation import documented
 from farandole.compression import AnyCompressor, NoneCompressor
+from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.keras.backend import numpy_of, run_on_numpy, signed
@@ -42,7 +43,12 @@ def allreduce(
         mean = hvd.allreduce(float(loss))
     """
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return run_on_numpy(operation, [numpy_of(value)], name)[0]
+    compressor = checked_compression(compression)
+    if compressor is NoneCompressor:
+        return run_on_numpy(operation, [numpy_of(value)], name)[0]
+    sent, context = compressor.compress(keras.ops.convert_to_tensor(value))
+    result = run_on_numpy(operation, [numpy_of(sent)], name)[0]
+    return numpy_of(compressor.decompress(keras.ops.convert_to_tensor(result), context))
 
 
 @documented
