@@ -62,6 +62,11 @@ def _optimizers() -> Iterator[Case]:
         lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Max),
         f"op of an optimizer must be Average or Sum; got {hvd.Max!r}",
     )
+    yield (
+        lambda: hvd.DistributedOptimizer(sgd()).apply([1.0, 2.0], [keras.Variable(1.0)]),
+        "the number of gradients is 2, that of variables 1: give a gradient, or None, for each "
+        "variable",
+    )
     built = sgd()
     built.build([keras.Variable(1.0)])
     yield (

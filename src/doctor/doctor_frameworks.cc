@@ -148,20 +148,25 @@ answer = {
     "python": sys.version.split()[0],
     "versions": {name: version(name) for name in sys.argv[1:]},
     "farandole": version("farandole"),
-    "frontends": [],
+    "folders": [],
     "error": "",
 }
 if answer["farandole"]:
     try:
         import farandole
-        folders = [m.name for m in pkgutil.iter_modules(farandole.__path__) if m.ispkg]
-        answer["frontends"] = [name for name in folders if name != "jobs"]
+        modules = pkgutil.iter_modules(farandole.__path__)
+        answer["folders"] = [module.name for module in modules if module.ispkg]
     except BaseException as error:
         answer["error"] = f"{type(error).__name__}: {error}"
 print(json.dumps(answer))
 )";
 
 using Json = nlohmann::json;
+
+bool has_frontend(const Json& answer, const FrameworkRow& row) {
+  const auto& folders = answer["folders"];
+  return std::find(folders.begin(), folders.end(), Json(row.frontend)) != folders.end();
+}
 
 Finding finding_on_python(const Json& answer, const PythonChoice& choice) {
   const std::string found = format_text("{} at {}", answer["python"].get<std::string>(),
@@ -185,8 +190,9 @@ Finding finding_on_package(const Json& answer) {
     return {Health::kDoesNotWork, format_text("{}; import farandole: {}", version, error),
             "install it again", version};
   std::string frontends;
-  for (const auto& name : answer["frontends"])
-    frontends += (frontends.empty() ? "" : ", ") + name.get<std::string>();
+  for (const FrameworkRow& row : kFrameworks)
+    if (has_frontend(answer, row))
+      frontends += std::string(frontends.empty() ? "" : ", ") + row.frontend;
   return {Health::kWorks, format_text("{}, with frontends: {}", version, frontends), "", version};
 }
 
@@ -194,8 +200,7 @@ Finding finding_on_framework(const Json& answer, const FrameworkRow& row) {
   const auto version = answer["versions"][row.distributions].get<std::string>();
   const std::string frontend = row.frontend;
   if (version.empty()) return {Health::kNotInstalled, "not in this Python", ""};
-  const auto& frontends = answer["frontends"];
-  if (std::find(frontends.begin(), frontends.end(), Json(frontend)) != frontends.end())
+  if (has_frontend(answer, row))
     return {Health::kWorks, format_text("{}: import farandole.{}", version, frontend), "", version};
   if (!answer["farandole"].get<std::string>().empty())
     return {Health::kLimited, version + ": there is no frontend for it yet", "", version};

@@ -40,22 +40,20 @@ class GradientHook:
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         original = type(self._optimizer).apply
-        # Only JAX passes no variables. It has built the optimizer before.
-        given = trainable_variables or self._optimizer._trainable_variables
-        gradients, variables = list(grads), list(given)
-        if self._has_combined or len(gradients) != len(variables):  # Keras reports the latter
-            return original(self._optimizer, gradients, trainable_variables)
+        if self._has_combined:
+            return original(self._optimizer, grads, trainable_variables)
         self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
-        combined = self._combiner.combined(gradients, variables)
-        return original(self._optimizer, combined, trainable_variables and variables)
+        # Only JAX passes no variables. It has built the optimizer before.
+        given = None if trainable_variables is None else list(trainable_variables)
+        combined = self._combined(grads, given or self._optimizer._trainable_variables)
+        return original(self._optimizer, combined, given)
 
     def stateless_apply(
         self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any
     ) -> Any:
         self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
-        variables = self._optimizer._trainable_variables
-        combined = self._combiner.combined(list(grads), variables)
+        combined = self._combined(grads, self._optimizer._trainable_variables)
         self._has_combined = True
         try:
             return type(self._optimizer).stateless_apply(
@@ -63,6 +61,15 @@ class GradientHook:
             )
         finally:
             self._has_combined = False
+
+    def _combined(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        gradients = list(grads)
+        if len(gradients) != len(variables):
+            raise CallError(
+                f"the number of gradients is {len(gradients)}, that of variables {len(variables)}: "
+                "give a gradient, or None, for each variable"
+            )
+        return self._combiner.combined(gradients, variables)
 
     def _check_outside_loss_scaling(self, caller: Any) -> None:
         """A LossScaleOptimizer calls its inner optimizer only if the gradients of this rank are
