@@ -2,6 +2,7 @@
 
 #include <xla/ffi/api/ffi.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,6 +23,10 @@ namespace ffi = xla::ffi;
 
 namespace farandole::python {
 namespace {
+
+// How long the thread of a program makes progress itself, which saves waking another thread. XLA
+// runs one call after another, so a longer time would hold up only the rest of this program.
+constexpr std::chrono::milliseconds kWaitLimit{1};
 
 std::optional<DType> dtype_of(ffi::DataType type) {
   switch (type) {
@@ -169,7 +174,7 @@ ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
     calls.push_back(*std::move(submission));
   }
   ffi::Future future = batch->future();
-  CallBatch::start(std::move(batch), *engine, std::move(calls));
+  CallBatch::start(std::move(batch), *engine, std::move(calls), kWaitLimit);
   return future;
 }
 
