@@ -136,6 +136,24 @@ class TensorFlowTrainingChecks(Suite):
         hvd.check_parameters(together)
         self.expect_close(together, alone)
 
+    def check_two_optimizers_in_one_graph(self) -> None:
+        """They run side by side, in an order that differs between the ranks."""
+        with tf.Graph().as_default():
+            variables = [tf.Variable(tf.zeros([500])) for _ in range(6)]
+            steps = [
+                hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0)).minimize(
+                    tf.reduce_sum(variable) * (number + 1.0), var_list=[variable]
+                )
+                for number, variable in enumerate(variables)
+            ]
+            chosen = steps if self.rank % 2 else steps[::-1]
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for turn in range(1, 6):
+                    session.run(chosen)
+                    for number, value in enumerate(session.run(variables)):
+                        assert (value == -turn * (number + 1.0)).all(), (turn, number, value)
+
     def check_variables_of_a_graph(self) -> None:
         with tf.Graph().as_default():
             one = tf.Variable([1.0 + self.rank], name="one")

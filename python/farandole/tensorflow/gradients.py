@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from farandole.compression import AnyCompressor
 from farandole.operations import Allreduce
+from farandole.tensorflow import ops
 from farandole.tensorflow.operations import run
 from farandole.tensorflow.sparse import allreduce_slices
 from farandole.training.gradients import NAME
@@ -21,12 +22,13 @@ class TensorFlowGradients:
     def reduce(
         self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor
     ) -> list[Any]:
-        return run(operation, gradients, NAME, compression)
+        return run(operation, gradients, ops.name_of_our_own(NAME), compression)
 
     def reduce_sparse(
         self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor
     ) -> list[Any]:
-        return allreduce_slices(gradients, operation, compression, f"{NAME}.sparse")
+        name = ops.name_of_our_own(f"{NAME}.sparse")
+        return allreduce_slices(gradients, operation, compression, name)
 
     def is_sparse(self, gradient: Any) -> bool:
         return isinstance(gradient, tf.IndexedSlices)

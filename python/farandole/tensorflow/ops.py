@@ -72,7 +72,7 @@ def run(
 ) -> Results:
     """Run the operation on all tensors, as one batch. `splits` has an int64 vector for each
     tensor, if the operation is an Alltoall."""
-    text = arguments.call_name(name) or _name_in_graph()
+    text = arguments.call_name(name) or name_of_our_own("")
     names = [text] if len(tensors) == 1 else arguments.batch_names(text, len(tensors))
     # The number of the world is the same in every job, so a function may outlive its job.
     job = _ANY_JOB if operation.group is global_process_set else core.job_number()
@@ -148,13 +148,15 @@ def _wait_ms_in_program() -> int:
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
 
-def _name_in_graph() -> str:
-    """Return a name for an operation in a graph of TensorFlow 1, and "" anywhere else."""
+def name_of_our_own(base: str) -> str:
+    """Return a name for an operation that the user has not named. In a graph of TensorFlow 1, it
+    has a number, so that no other operation has it. Anywhere else, `base` itself is enough."""
     if tf.compat.v1.executing_eagerly_outside_functions():
-        return ""
+        return base
     with tf.init_scope():  # leaves functions that are inside the graph
         graph = tf.compat.v1.get_default_graph()
-    return f"tensorflow.{next(_numbers.setdefault(graph, itertools.count()))}"
+    number = next(_numbers.setdefault(graph, itertools.count()))
+    return f"{base or 'tensorflow'}.{number}"
 
 
 @functools.cache  # most calls have the same factors

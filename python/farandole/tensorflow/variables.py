@@ -11,6 +11,7 @@ import tensorflow as tf
 from farandole import numpy as numpy_arrays
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
+from farandole.tensorflow import ops
 from farandole.tensorflow.operations import grouped_broadcast
 from farandole.training import parameter_check
 
@@ -58,7 +59,8 @@ def broadcast_(
     if not listed:
         return []
     values = [_signed(tf.convert_to_tensor(variable)) for variable in listed]
-    results = grouped_broadcast(values, root_rank, name or "variables", process_set)
+    name = name or ops.name_of_our_own("variables")
+    results = grouped_broadcast(values, root_rank, name, process_set)
     return [
         variable.assign(_as_before(result, variable))
         for variable, result in zip(listed, results, strict=True)
