@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy_frontend import ARRAYS, NumpyFrontend
+from numpy_frontend import NumpyFrontend
 from reference import Array
 from suite import Suite
 
 from farandole import elastic
+from farandole import numpy as numpy_arrays
 from farandole.elastic_samples import ElasticSamples, SamplesHandler
 from farandole.group import OptimizerName
 from farandole.handle import Handle
@@ -50,11 +51,11 @@ class SharedModules(Suite):
 
     def gradient(self, operation: Operation, array: Array) -> Array:
         """Return the input's gradient, if each element of the output has the gradient rank + 1."""
-        output, rows = start(ARRAYS, operation, array, None, with_rows).wait()
+        output, rows = start(numpy_arrays, operation, array, None, with_rows).wait()
         backward = operation.backward(
-            ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows
+            numpy_arrays, np.full_like(output, self.rank + 1), array.shape, rows
         )
-        result, _ = start(ARRAYS, backward.operation, backward.array, None, with_rows).wait()
+        result, _ = start(numpy_arrays, backward.operation, backward.array, None, with_rows).wait()
         return backward.finish(result)
 
     def check_gradients(self) -> None:
@@ -84,13 +85,13 @@ class SharedModules(Suite):
         """Rank r has r + 1 elements of the value r, in the rows 0 ... r."""
         indices = np.arange(self.rank + 1)[:, None]
         values = np.full((self.rank + 1, 2), self.rank)
-        found = start_gather(ARRAYS, np.array([[7]]), indices, values, "rows", self.world)()
+        found = start_gather(numpy_arrays, np.array([[7]]), indices, values, "rows", self.world)()
         assert found.sizes == [7]
         wanted = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
         assert [*zip(found.indices[:, 0], found.values[:, 1], strict=True)] == wanted
         if self.size > 1:
             sizes = np.array([[7 + self.rank]])
-            finish = start_gather(ARRAYS, sizes, indices, values, "rows", self.world)
+            finish = start_gather(numpy_arrays, sizes, indices, values, "rows", self.world)
             self.expect_error("`rows` have different sizes", finish)
 
     def check_pairing(self) -> None:
@@ -98,11 +99,17 @@ class SharedModules(Suite):
         one, two = np.zeros(2), np.zeros((3, 1))
         given = [one, two] if self.rank == 0 else [two, one]
         names = {id(one): "one", id(two): "two"}
-        found = paired(ARRAYS, given, names, "pairing", self.world)
+        found = paired(numpy_arrays, given, names, "pairing", self.world)
         assert found[0] is one and found[1] is two
         if self.size > 1:
             text = self.expect_error(
-                "do not have the same parameters", paired, ARRAYS, given, {}, "pairing", self.world
+                "do not have the same parameters",
+                paired,
+                numpy_arrays,
+                given,
+                {},
+                "pairing",
+                self.world,
             )
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
@@ -118,14 +125,14 @@ class SharedModules(Suite):
 
     def check_parameters(self) -> None:
         same = {"weight": np.arange(6.0).reshape(2, 3), "mask": np.array([True, False])}
-        parameter_check.check(ARRAYS, same, self.world, "same", advice="")
+        parameter_check.check(numpy_arrays, same, self.world, "same", advice="")
         if self.size == 1:
             return
         other = same | {"weight": same["weight"] + (self.rank == 1)}
         text = self.expect_error(
             "`weight` (float64 [2, 3])",
             parameter_check.check,
-            ARRAYS,
+            numpy_arrays,
             other,
             self.world,
             "same",
@@ -134,7 +141,7 @@ class SharedModules(Suite):
         assert "up to 1 apart" in text and text.endswith("Ask somebody."), text
 
     def check_parameters_every_second_step(self) -> None:
-        check = periodic_check.PeriodicCheck(ARRAYS, 2, OptimizerName(self.world), self.world)
+        check = periodic_check.PeriodicCheck(numpy_arrays, 2, OptimizerName(self.world), self.world)
         weight = np.zeros(4)
         for _ in range(2):
             check.after_step(lambda: {"weight": weight}, lambda: "SGD")
@@ -151,14 +158,16 @@ class SharedModules(Suite):
     def check_all_ranks_get_the_state_of_one_rank(self) -> None:
         last = self.size - 1
         own = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
-        found = training_state.broadcast_parameters(ARRAYS, self.broadcast, own, last, self.world)
+        found = training_state.broadcast_parameters(
+            numpy_arrays, self.broadcast, own, last, self.world
+        )
         assert sorted(found) == ["a", "c"]
         assert np.array_equal(found["a"], np.full(3, last)) and found["c"] == last * 0.5
         shared = np.arange(5.0) + self.rank
         state = {"step": self.rank, "moments": [shared, shared.T], "text": "x" * self.rank}
         loaded: list[Any] = []
         found = training_state.broadcast_optimizer_state(
-            ARRAYS, self.broadcast, lambda: state, loaded.append, last, self.world
+            numpy_arrays, self.broadcast, lambda: state, loaded.append, last, self.world
         )
         assert (found["step"], found["text"]) == (last, "x" * last)
         for moment in found["moments"]:
@@ -173,7 +182,7 @@ class SharedModules(Suite):
             text = self.expect_error(
                 "not all ranks could load",
                 training_state.broadcast_optimizer_state,
-                *(ARRAYS, self.broadcast, dict, reject, 0, self.world),
+                *(numpy_arrays, self.broadcast, dict, reject, 0, self.world),
             )
             assert "ValueError: too large" in text
 
