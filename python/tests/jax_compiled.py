@@ -10,8 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 if os.environ.get("ONE_CORE") == "1":
@@ -24,9 +23,9 @@ if int(os.environ.get("FARANDOLE_RANK", "0")) % 2:
 import jax
 import jax.numpy as jnp
 import numpy as np
-import reference
 from jax_frontend import JaxFrontend
-from reference import Array, Shape, input_of
+from random_steps import Step
+from reference import Array, input_of
 from suite import Suite
 
 import farandole.jax as hvd
@@ -35,25 +34,9 @@ Run = Callable[[jax.Array], jax.Array]
 TURNS = 3
 
 
-@dataclass
-class Step:
-    """One call of a random program, on one input, and what surrounds it."""
-
-    operation: str
-    op: str
-    group: Any
-    shape: Shape
-    dtype: str
-    surroundings: str
-    root: int
-
+class JaxStep(Step):
     def call(self, x: jax.Array) -> jax.Array:
-        options: dict[str, Any] = {"process_set": self.group}
-        if self.operation in ("allreduce", "reducescatter"):
-            options["op"] = getattr(hvd, self.op)
-        if self.operation == "broadcast":
-            options["root_rank"] = self.root
-        return getattr(hvd, self.operation)(x, **options)
+        return getattr(hvd, self.operation)(x, **self.options(hvd))
 
     def run(self, x: jax.Array) -> jax.Array:
         if self.surroundings == "jit":
@@ -66,20 +49,6 @@ class Step:
             return jax.vmap(self.call)(jnp.stack([x, x]))[1]
         return self.call(x)
 
-    def wanted(self, inputs: Sequence[Array], member: int) -> Array:
-        if self.operation == "allreduce":
-            return reference.allreduce(inputs, self.op, self.dtype)
-        if self.operation == "reducescatter":
-            return reference.reducescatter(inputs, self.op, self.dtype, member)
-        if self.operation == "broadcast":
-            return inputs[self.group.ranks.index(self.root)]
-        if self.operation == "allgather":
-            return np.concatenate(inputs)
-        rows = len(inputs[0]) // len(inputs)
-        return np.concatenate([array[member * rows : (member + 1) * rows] for array in inputs])
-
-
-assert os.environ.get("WANTED_JAX", jax.__version__) == jax.__version__
 
 INNER_PROGRAMS: dict[str, Run] = {}  # jit functions that several programs use, as users have them
 
@@ -88,23 +57,9 @@ class JaxCompiledChecks(Suite):
     def __init__(self) -> None:
         super().__init__(JaxFrontend())
 
-    def random_step(self, dice: random.Random) -> Step:
-        """The dice must be the same on all ranks."""
-        groups = [hvd.global_process_set, *self.groups]
-        group = dice.choice(groups)
-        operation = dice.choice(
-            ["allreduce", "allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]
-        )
-        rows = dice.choice([1, 2, 3]) * len(group.ranks)
-        return Step(
-            operation,
-            dice.choice(["Sum", "Min", "Max"] if dice.random() < 0.5 else ["Sum"]),
-            group,
-            dice.choice([(rows,), (rows, 3), (rows, 2, 2), (rows * 5000,)]),
-            dice.choice(["float32", "int32", "float64", "bfloat16"]),
-            dice.choice(["", "", "jit", "scan", "cond", "vmap"]),
-            dice.choice(group.ranks),
-        )
+    def random_step(self, dice: random.Random) -> JaxStep:
+        surroundings = ["", "", "jit", "scan", "cond", "vmap"]
+        return JaxStep.draw(dice, [hvd.global_process_set, *self.groups], surroundings)
 
     def check_random_programs(self) -> None:
         """Each rank runs several programs, and each program several times, without waiting."""

@@ -12,13 +12,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import reference
 import tensorflow as tf
-from reference import Array, Shape, input_of
+from random_steps import Step
+from reference import Array, input_of
 from suite import Suite
 from tensorflow_frontend import TensorFlowFrontend
 
@@ -37,29 +36,12 @@ else:
 assert os.environ.get("WANTED_TENSORFLOW", tf.__version__) == tf.__version__
 
 TURNS = 3
-DTYPES = ("float32", "float64", "int32", "bfloat16")
 SURROUNDINGS = ("none", "function", "loop", "branch", "eager")
 
 
-@dataclass
-class Step:
-    """One call of a random program, on one input, and what surrounds it."""
-
-    operation: str
-    op: str
-    group: Any
-    shape: Shape
-    dtype: str
-    surroundings: str
-    root: int
-
+class TensorFlowStep(Step):
     def call(self, x: Any) -> Any:
-        options: dict[str, Any] = {"process_set": self.group}
-        if self.operation in ("allreduce", "reducescatter"):
-            options["op"] = getattr(hvd, self.op)
-        if self.operation == "broadcast":
-            options["root_rank"] = self.root
-        return getattr(hvd, self.operation)(x, **options)
+        return getattr(hvd, self.operation)(x, **self.options(hvd))
 
     def run(self, x: Any) -> Any:
         if self.surroundings == "function":
@@ -76,49 +58,22 @@ class Step:
             return tf.cond(tf.size(x) >= 0, lambda: self.call(x), lambda: self.call(x))
         return self.call(x)
 
-    def wanted(self, inputs: Sequence[Array], member: int) -> Array:
-        if self.operation == "allreduce":
-            return reference.allreduce(inputs, self.op, self.dtype)
-        if self.operation == "reducescatter":
-            return reference.reducescatter(inputs, self.op, self.dtype, member)
-        if self.operation == "broadcast":
-            return inputs[self.group.ranks.index(self.root)]
-        if self.operation == "allgather":
-            return np.concatenate(inputs)
-        rows = len(inputs[0]) // len(inputs)
-        return np.concatenate([array[member * rows : (member + 1) * rows] for array in inputs])
-
 
 class TensorFlowCompiledChecks(Suite):
     def __init__(self) -> None:
         super().__init__(TensorFlowFrontend())
 
-    def random_steps(self, seed: int, count: int) -> list[Step]:
+    def random_steps(self, seed: int) -> list[TensorFlowStep]:
         """Return the same steps on all ranks; a rank leaves out those of groups of others."""
-        choose = random.Random(seed)
-        steps = []
-        for _ in range(count):
-            group = choose.choice([hvd.global_process_set, *self.groups])
-            operation = choose.choice(
-                ["allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]
-            )
-            rows = len(group.ranks) * choose.randint(1, 3)
-            step = Step(
-                operation,
-                choose.choice(["Sum", "Average", "Min", "Max"]),
-                group,
-                (rows, choose.choice([1, 5, 300])),
-                choose.choice(DTYPES),
-                choose.choice(SURROUNDINGS),
-                choose.choice(group.ranks),
-            )
-            steps.append(step)
+        dice = random.Random(seed)
+        groups = [hvd.global_process_set, *self.groups]
+        steps = [TensorFlowStep.draw(dice, groups, SURROUNDINGS) for _ in range(12)]
         return [step for step in steps if step.group.included()]
 
     def check_random_programs(self) -> None:
         """Each program runs as one function, several times, with sleeps between the runs."""
         for seed in range(6):
-            steps = self.random_steps(seed, 12)
+            steps = self.random_steps(seed)
             program = tf.function(functools.partial(run_all, steps))
             for turn in range(TURNS):
                 time.sleep(random.random() * 0.005)  # differs between ranks
