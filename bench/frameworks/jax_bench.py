@@ -4,7 +4,7 @@
 Two processes join both a job of Farandole and one of jax.distributed. In each round, each of them
 doubles the same array and sums it over both processes, in both ways, in turn. So the summed array
 has just been computed, as gradients are. Every result is checked. Run it with
-`.venv/bin/python bench/jax_bench.py`; it starts the processes itself.
+`.venv/bin/python bench/frameworks/jax_bench.py`; it starts the processes itself.
 """
 
 from __future__ import annotations
