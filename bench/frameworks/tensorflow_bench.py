@@ -6,8 +6,8 @@ Two processes join both a job of Farandole and a cluster of TensorFlow. In each 
 runs the same steps on the same model in all ways, in turn: with DistributedGradientTape, with the
 strategy's all_reduce() that merges all gradients into one tensor (its default), and with the one
 that sends each gradient alone (bytes_per_pack=1). The combined gradients of the ways are compared,
-and at the end the variables of the ranks. Run it with `.venv/bin/python bench/frameworks/tensorflow_bench.py`;
-it starts the processes itself.
+and at the end the variables of the ranks. It starts the processes itself:
+`.venv/bin/python bench/frameworks/tensorflow_bench.py`.
 """
 
 from __future__ import annotations
