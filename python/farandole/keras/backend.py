@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -15,6 +15,8 @@ from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.operations import Allreduce, Operation
 from farandole.training.gradients import NAME, GradientFunctions
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FRONTENDS = ("jax", "tensorflow", "torch")
 
@@ -73,6 +75,15 @@ def gradient_functions() -> GradientFunctions:
         functions: GradientFunctions = module.TensorFlowGradients()
         return functions
     return _DenseGradients()
+
+
+def outside_compiler(function: Function) -> Function:
+    """Keep the tracer of torch.compile out of a function that calls the engine: see
+    farandole.torch.dynamo. Other backends trace our calls."""
+    if keras.config.backend() != "torch":
+        return function
+    outside: Function = importlib.import_module("farandole.torch.dynamo").outside_dynamo(function)
+    return outside
 
 
 def numpy_of(value: Any) -> Any:

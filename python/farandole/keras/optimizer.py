@@ -16,7 +16,7 @@ import keras
 from farandole.compression import AnyCompressor, NoneCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.keras.backend import gradient_functions
+from farandole.keras.backend import gradient_functions, outside_compiler
 from farandole.keras.no_xla import check_no_xla, let_auto_leave_out_xla
 from farandole.reduce_op import Average, ReduceOp, Sum
 from farandole.training.gradients import GradientCombiner, variables_of_layers
@@ -29,6 +29,7 @@ class GradientHook:
     def __init__(self, optimizer: Any, combiner: GradientCombiner) -> None:
         self._optimizer, self._combiner = optimizer, combiner
         self._has_combined = False  # while the class's stateless_apply() runs
+        self._combined = outside_compiler(self._combine)
 
     def install(self) -> None:
         self._optimizer.apply = self.apply
@@ -62,7 +63,7 @@ class GradientHook:
         finally:
             self._has_combined = False
 
-    def _combined(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         gradients = list(grads)
         if len(gradients) != len(variables):
             raise CallError(
