@@ -1,6 +1,7 @@
 // Clock: monotonic time of one host. Clocks of two hosts are never compared.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 #include "base/time_point.h"
@@ -18,14 +19,14 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// A clock that only moves when advance() is called. For one thread.
+// A clock that only moves when advance() is called. All functions: any thread.
 class SimulatedClock final : public Clock {
  public:
-  TimePoint now() const override { return now_; }
-  void advance(Duration by) { now_ += by; }
+  TimePoint now() const override { return TimePoint(Duration(elapsed_.load())); }
+  void advance(Duration by) { elapsed_ += by.count(); }
 
  private:
-  TimePoint now_{};
+  std::atomic<Duration::rep> elapsed_{0};
 };
 
 }  // namespace farandole
