@@ -231,6 +231,17 @@ std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int rank) const 
   return is_here ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
 }
 
+// Returns the worker of this node, still running, whose leaving the job made `rank` fail. The end
+// of a process comes later than its leaving, so its victims may end first.
+std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
+  const auto blamed = worker(rank).end->record.blamed_rank;
+  if (!blamed || is_root_cause(worker(rank))) return std::nullopt;
+  const int local = *blamed - first_rank_;
+  if (local < 0 || local >= static_cast<int>(workers_.size()) || worker(local).end)
+    return std::nullopt;
+  return local;
+}
+
 // Whether the worker, which has just failed, is the reason why another node has failed before.
 bool Supervision::has_caused_other_failure(int rank) const {
   return other_failure_ && worker(rank).our_signal == 0 &&
@@ -322,7 +333,8 @@ std::optional<NodeFailure> Supervision::own_failure() const {
     const int cause = first_cause();
     return NodeFailure{
         .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
-        .rank = static_cast<std::uint32_t>(first_rank_ + cause),
+        .rank = static_cast<std::uint32_t>(first_rank_ +
+                                           living_worker_blamed_by(cause).value_or(cause)),
         .blamed_rank = blamed_rank_elsewhere(cause)};
   }
   if (ending_signal_ == 0) return std::nullopt;

@@ -107,6 +107,7 @@ class Supervision {
   static bool may_be_cause(const Worker& worker);
   static bool is_root_cause(const Worker& worker);
   std::optional<std::uint32_t> blamed_rank_elsewhere(int rank) const;
+  std::optional<int> living_worker_blamed_by(int rank) const;
   bool has_caused_other_failure(int rank) const;
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;

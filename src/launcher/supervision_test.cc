@@ -486,6 +486,9 @@ TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
   // The record blames a rank of the job: 4 is the second worker here, 0 is on another node.
   (void)node.worker_ended(0, {exited(1), report_blaming(4), {}, now});
   EXPECT_EQ(node.own_failure()->why, "rank 3 (pid 710) has exited with code 1");
+  // The other nodes hear of rank 4, because it may also be the cause of their failures.
+  EXPECT_EQ(node.own_failure()->rank, 4U);
+  EXPECT_FALSE(node.own_failure()->blamed_rank.has_value());
   Supervision copy = node;
   const Actions actions = copy.time_passed(now + Supervision::kOwnErrorTime);
   EXPECT_THAT(actions.notices, ElementsAre(HasSubstr("ending rank 4 with SIGTERM")));

@@ -58,7 +58,7 @@ struct WorkerExit {
 // Why a node's part of the job fails or was told to end.
 struct NodeFailure {
   std::string why{};                           // for the user
-  std::optional<std::uint32_t> rank{};         // the first of its ranks that failed, if one did
+  std::optional<std::uint32_t> rank{};         // the first of its ranks that failed or left
   std::optional<std::uint32_t> blamed_rank{};  // the rank of another node that made it fail
   std::uint32_t signal = 0;                    // the signal that has asked it to end; 0: none
   // Whether this failure has led to the other one.
