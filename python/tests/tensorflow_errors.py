@@ -41,6 +41,12 @@ def _tensors() -> Iterator[Case]:
         "an allreduce of tf.IndexedSlices needs the op Sum or Average; got AverageOfPresent: "
         "convert it to a dense tensor with tf.convert_to_tensor()",
     )
+    other = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3 + hvd.rank(), 2]))
+    yield (
+        lambda: hvd.allreduce(other),
+        "the dense tensors of tf.IndexedSlices have different shapes on the ranks: build the same "
+        "model on all ranks; these are the shapes, in the order of the ranks: [[3, 2], [4, 2]]",
+    )
     with tf.Graph().as_default():
         yield hvd.join, "join() waits for other ranks: call it outside of tf.function and graphs"
 

@@ -243,6 +243,18 @@ class TensorFlowTrainingChecks(Suite):
             assert isinstance(found, tf.IndexedSlices) and found.dtype == tf.float32
             np.testing.assert_allclose(tf.convert_to_tensor(found), dense * factor, rtol=1e-6)
         self.expect_error("got Min", hvd.allreduce, mine, op=hvd.Min)
+        reduce = tf.function(hvd.allreduce)
+        np.testing.assert_allclose(tf.convert_to_tensor(reduce(mine)), dense / self.size, rtol=1e-6)
+        if self.size > 1:
+            other = tf.IndexedSlices(mine.values, mine.indices, tf.constant([9 + self.rank, 2]))
+            try:
+                reduce(other)
+            except tf.errors.InvalidArgumentError as error:
+                assert "different shapes on the ranks" in str(error), str(error)
+            else:
+                raise AssertionError("no error")
+        unknown = tf.IndexedSlices(mine.values, mine.indices)
+        assert hvd.allreduce(unknown).dense_shape is None
 
     def check_smaller_dtypes(self) -> None:
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):

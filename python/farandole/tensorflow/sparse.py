@@ -25,7 +25,8 @@ def allreduce_slices(
     slices: Sequence[Any], operation: Allreduce, compression: AnyCompressor, name: str | None
 ) -> list[Any]:
     """Return the reduction of each tf.IndexedSlices over all members. Two allgathers for each, in
-    one batch, send its indices and its values."""
+    one batch, send its indices and its values. One more sends the shapes of the dense tensors,
+    which must be the same on all members."""
     op = checked_op(operation.op)
     if op is AverageOfPresent:
         raise CallError(
@@ -36,11 +37,15 @@ def allreduce_slices(
     pairs = [compressor.compress(ops.checked_tensor(part.values)) for part in slices]
     sent = [ops.checked_tensor(part.indices) for part in slices]
     sent += [values for values, _ in pairs]
-    gathered = ops.run(Allgather(operation.group), sent, name).tensors
+    own = tf.concat([_dense_shape(part) for part in slices], 0)[tf.newaxis]
+    *gathered, shapes = ops.run(Allgather(operation.group), [*sent, own], name).tensors
+    checks = _check_shapes(own, shapes)
     factor = operation.prescale * operation.postscale
     results = []
     for i, (part, (_, context)) in enumerate(zip(slices, pairs, strict=True)):
-        values = compressor.decompress(gathered[len(slices) + i], context)
+        with tf.control_dependencies(checks):
+            values = tf.identity(gathered[len(slices) + i])
+        values = compressor.decompress(values, context)
         if factor != 1:
             values *= tf.cast(factor, values.dtype)
         if op is Average:
@@ -48,3 +53,28 @@ def allreduce_slices(
             values /= tf.cast(members, values.dtype)
         results.append(tf.IndexedSlices(values, gathered[i], part.dense_shape))
     return results
+
+
+def _dense_shape(part: Any) -> Any:
+    """Return the shape of the dense tensor as an int64 vector; [-1] if it is not known."""
+    return (
+        tf.constant([-1], tf.int64)
+        if part.dense_shape is None
+        else tf.cast(part.dense_shape, tf.int64)
+    )
+
+
+def _check_shapes(own: Any, shapes: Any) -> list[Any]:
+    """Check that all members have the same shapes. In a function or graph, return operations that
+    do it."""
+    text = (
+        "the dense tensors of tf.IndexedSlices have different shapes on the ranks: build the same "
+        "model on all ranks"
+    )
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, own)), [text, shapes])]
+    if (shapes.numpy() != own.numpy()).any():
+        raise CallError(
+            f"{text}; these are the shapes, in the order of the ranks: {shapes.numpy().tolist()}"
+        )
+    return []
