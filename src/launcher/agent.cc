@@ -21,7 +21,6 @@
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
-#include "base/host_and_port.h"
 #include "base/poller.h"
 #include "base/process_end.h"
 #include "base/rank_names.h"
@@ -39,16 +38,13 @@
 #include "launcher/stall_reports.h"
 #include "launcher/supervision.h"
 #include "launcher/timeline_collection.h"
+#include "launcher/worker_setup.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
 #include "rendezvous/store_server.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
-#include "workers/core_binding.h"
-#include "workers/framework_ports.h"
-#include "workers/framework_variables.h"
 #include "workers/process_tree.h"
-#include "workers/reserved_port.h"
 #include "workers/worker_environment.h"
 
 namespace farandole {
@@ -96,6 +92,7 @@ class Agent {
         poller_(std::move(poller)),
         store_(std::move(store)),
         layout_{.node = 0, .workers = {setup.options.workers}},
+        worker_setup_(setup.options),
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
         init_watch_(setup.options.workers, now()),
@@ -117,14 +114,8 @@ class Agent {
   void collect_timelines();
   Status begin_output();
   Status start_all();
-  void reserve_port();
-  Status reserve_framework_ports();
-  Status start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited);
-  MeetingPlaces meeting_places() const;
-  FrameworkPlaces framework_places() const;
-  // Chooses the cores of the workers and the variables that the user has not set. Says so unless
-  // the user has set the number of threads.
-  void choose_defaults(const std::vector<EnvironmentVariable>& inherited);
+  Status reserve_ports();
+  Status start_one(int local_rank);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
@@ -150,14 +141,11 @@ class Agent {
   std::unique_ptr<JobNodes> nodes_;  // null if the job is on this host only; outlives store_
   std::unique_ptr<StoreServer> store_;
   NodeLayout layout_;
-  std::optional<ReservedPort> port_;  // MASTER_PORT of this job, until it ends
-  FrameworkPorts framework_ports_;    // the same for TensorFlow and JAX
+  WorkerSetup worker_setup_;
   CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;   // the same about other nodes; only on node 0
-  std::vector<EnvironmentVariable> defaults_;      // for workers; the user's values override them
-  CoreDivision division_;                          // the cores and the threads of the workers
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
@@ -232,14 +220,11 @@ Status Agent::watch_own_descriptors() {
 Status Agent::join_nodes() {
   NodeOptions options = *setup_.options.nodes;
   if (options.host.empty()) options.host = output_.host();
-  if (options.node == 0) {
-    reserve_port();
-    options.master_port = static_cast<std::uint32_t>(port_ ? port_->number() : 0);
-  }
-  FARANDOLE_TRY(reserve_framework_ports());
-  options.tensorflow_ports = framework_ports_.tensorflow();
+  FARANDOLE_TRY(reserve_ports());
+  options.master_port = static_cast<std::uint32_t>(worker_setup_.master_port());
+  options.tensorflow_ports = worker_setup_.framework_ports().tensorflow();
   options.uses_jax = setup_.options.frameworks.jax;
-  options.jax_port = framework_ports_.jax();
+  options.jax_port = worker_setup_.framework_ports().jax();
   FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
   if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
@@ -343,60 +328,27 @@ Status Agent::start_all() {
   if (nodes_ && layout_.node == 0) {
     FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
   }
-  if (!nodes_) {
-    reserve_port();
-    FARANDOLE_TRY(reserve_framework_ports());
-  }
-  const auto inherited = inherited_environment();
-  choose_defaults(inherited);
-  for (int worker = 0; worker < workers; ++worker) FARANDOLE_TRY(start_one(worker, inherited));
+  if (!nodes_) FARANDOLE_TRY(reserve_ports());
+  const auto notice = worker_setup_.choose_defaults();
+  if (notice && !node_0_reports()) output_.notice(*notice);
+  for (int worker = 0; worker < workers; ++worker) FARANDOLE_TRY(start_one(worker));
   return {};
 }
 
-MeetingPlaces Agent::meeting_places() const {
-  if (nodes_) return nodes_->meeting_places();
-  return {
-      .job_store = "", .master_address = "127.0.0.1", .master_port = port_ ? port_->number() : 0};
-}
-
-FrameworkPlaces Agent::framework_places() const {
-  if (nodes_) return nodes_->framework_places();
-  const std::string host = meeting_places().master_address;
-  const std::vector<std::uint32_t> ports = framework_ports_.tensorflow();
-  const std::uint32_t jax = framework_ports_.jax();
-  std::vector<std::string> addresses;
-  if (!ports.empty()) addresses.push_back(host);
-  return {.tensorflow = places_by_rank(layout_, addresses, ports),
-          .jax = jax == 0 ? "" : host_and_port(host, jax)};
-}
-
-// Most programs do not use the port, so the job also starts without one.
-void Agent::reserve_port() {
-  auto port = ReservedPort::create();
-  if (port.ok())
-    port_ = std::move(port).value();
-  else
-    output_.notice(format_text(
-        "no TCP port could be reserved for the job ({}), so MASTER_PORT is empty: programs cannot "
-        "use torch.distributed's env://; init_process_group(\"farandole\", "
-        "init_method=\"farandole://\") needs no port",
-        port.status().message()));
-}
-
-Status Agent::reserve_framework_ports() {
+Status Agent::reserve_ports() {
   const JobOptions& options = setup_.options;
   if (options.frameworks.tf_config) {
     FARANDOLE_TRY(
         check_descriptors(format_text("--tf-config: the launcher of {} workers", options.workers),
                           descriptors_needed(options.workers, layout_) + options.workers));
   }
-  FARANDOLE_TRY_ASSIGN(framework_ports_,
-                       FrameworkPorts::reserve(options.frameworks, options.workers,
-                                               !options.nodes || options.nodes->node == 0));
+  FARANDOLE_TRY_ASSIGN(const auto notice,
+                       worker_setup_.reserve_ports(!options.nodes || options.nodes->node == 0));
+  if (notice) output_.notice(*notice);
   return {};
 }
 
-Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& inherited) {
+Status Agent::start_one(int local_rank) {
   const JobOptions& options = setup_.options;
   const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
@@ -416,12 +368,8 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
       .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
       .secret = secret.get()};
   const bool own_streams = caller.streams.empty();
-  FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
-                       framework_variables(layout_, local_rank, framework_places()));
-  const auto environment = merge_environment(
-      {default_variables(division_.workers.at(index).threads), defaults_, inherited,
-       options.settings, rank_variables(layout_, local_rank, descriptors, meeting_places()),
-       torchrun_variables(layout_, local_rank, meeting_places()), of_frameworks});
+  FARANDOLE_TRY_ASSIGN(const auto environment,
+                       worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get()));
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -431,7 +379,7 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
                         own_streams ? ends.standard_output.get() : caller.streams.at(2 * index),
                     .standard_error =
                         own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
-                    .hardware_threads = division_.workers.at(index).hardware_threads,
+                    .hardware_threads = worker_setup_.cores_of(local_rank).hardware_threads,
                     .state = setup_.state}));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
@@ -443,24 +391,6 @@ Status Agent::start_one(int local_rank, const std::vector<EnvironmentVariable>& 
   sheet_->worker_started(local_rank, workers_.back().pid, record->descriptor().get());
   records_.push_back(std::move(record));
   return {};
-}
-
-void Agent::choose_defaults(const std::vector<EnvironmentVariable>& inherited) {
-  const JobOptions& options = setup_.options;
-  std::vector<EnvironmentVariable> given = inherited;
-  given.insert(given.end(), options.settings.begin(), options.settings.end());
-  division_ = divide_cores(own_cores(), core_quota(), options.workers, options.bind_to);
-  const auto memory = kept_memory_variable(options.kept_bytes, given);
-  if (memory) defaults_.push_back(*memory);
-  for (const auto& [name, value] : given)
-    if (name == kThreadsVariable) return;
-  if (node_0_reports()) return;
-  output_.notice(format_text(
-      "{}={} in every worker ({}){} to choose otherwise", kThreadsVariable, threads_text(division_),
-      describe(division_),
-      memory ? format_text(", and {} keeps freed memory for new tensors; set them yourself",
-                           memory->first)
-             : "; set it yourself"));
 }
 
 void Agent::serve(std::uint64_t ready) {

@@ -1,0 +1,74 @@
+#include "launcher/worker_setup.h"
+
+#include <utility>
+
+#include "base/cores.h"
+#include "base/format.h"
+#include "base/host_and_port.h"
+#include "base/try.h"
+
+namespace farandole {
+
+Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool is_node_0) {
+  FARANDOLE_TRY_ASSIGN(framework_ports_,
+                       FrameworkPorts::reserve(options_.frameworks, options_.workers, is_node_0));
+  if (!is_node_0) return std::optional<std::string>();
+  auto port = ReservedPort::create();
+  if (port.ok()) {
+    port_ = *std::move(port);
+    return std::optional<std::string>();
+  }
+  return std::optional(format_text(
+      "no TCP port could be reserved for the job ({}), so MASTER_PORT is empty: programs cannot "
+      "use torch.distributed's env://; init_process_group(\"farandole\", "
+      "init_method=\"farandole://\") needs no port",
+      port.status().message()));
+}
+
+std::optional<std::string> WorkerSetup::choose_defaults() {
+  inherited_ = inherited_environment();
+  std::vector<EnvironmentVariable> given = inherited_;
+  given.insert(given.end(), options_.settings.begin(), options_.settings.end());
+  division_ = divide_cores(own_cores(), core_quota(), options_.workers, options_.bind_to);
+  const auto memory = kept_memory_variable(options_.kept_bytes, given);
+  if (memory) defaults_.push_back(*memory);
+  for (const auto& [name, value] : given)
+    if (name == kThreadsVariable) return std::nullopt;
+  return format_text(
+      "{}={} in every worker ({}){} to choose otherwise", kThreadsVariable, threads_text(division_),
+      describe(division_),
+      memory ? format_text(", and {} keeps freed memory for new tensors; set them yourself",
+                           memory->first)
+             : "; set it yourself");
+}
+
+MeetingPlaces WorkerSetup::meeting_places(const JobNodes* nodes) const {
+  if (nodes != nullptr) return nodes->meeting_places();
+  return {.job_store = "", .master_address = "127.0.0.1", .master_port = master_port()};
+}
+
+FrameworkPlaces WorkerSetup::framework_places(const NodeLayout& layout,
+                                              const JobNodes* nodes) const {
+  if (nodes != nullptr) return nodes->framework_places();
+  const std::string host = meeting_places(nodes).master_address;
+  const std::vector<std::uint32_t> ports = framework_ports_.tensorflow();
+  const std::uint32_t jax = framework_ports_.jax();
+  std::vector<std::string> addresses;
+  if (!ports.empty()) addresses.push_back(host);
+  return {.tensorflow = places_by_rank(layout, addresses, ports),
+          .jax = jax == 0 ? "" : host_and_port(host, jax)};
+}
+
+Result<std::vector<std::string>> WorkerSetup::environment(const NodeLayout& layout, int local_rank,
+                                                          const WorkerDescriptors& descriptors,
+                                                          const JobNodes* nodes) const {
+  FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
+                       framework_variables(layout, local_rank, framework_places(layout, nodes)));
+  const MeetingPlaces places = meeting_places(nodes);
+  return merge_environment({default_variables(cores_of(local_rank).threads), defaults_, inherited_,
+                            options_.settings,
+                            rank_variables(layout, local_rank, descriptors, places),
+                            torchrun_variables(layout, local_rank, places), of_frameworks});
+}
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+// WorkerSetup: what the workers of this host are started with: their environment variables, their
+// cores, and the ports that the launcher reserves for them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job_nodes.h"
+#include "launcher/job_options.h"
+#include "nodes/node_layout.h"
+#include "workers/core_binding.h"
+#include "workers/framework_ports.h"
+#include "workers/framework_variables.h"
+#include "workers/reserved_port.h"
+#include "workers/worker_environment.h"
+
+namespace farandole {
+
+class WorkerSetup {
+ public:
+  // `options` must outlive this object.
+  explicit WorkerSetup(const JobOptions& options) : options_(options) {}
+
+  // Reserves the ports of the frameworks and, on node 0, MASTER_PORT. Returns a notice for the user
+  // if there is no port for MASTER_PORT: most programs do not use it, so the job starts without.
+  // Errors: kStop, if the frameworks need ports and there are none.
+  Result<std::optional<std::string>> reserve_ports(bool is_node_0);
+  // MASTER_PORT of this job; 0 if none is reserved here.
+  int master_port() const { return port_ ? port_->number() : 0; }
+  const FrameworkPorts& framework_ports() const { return framework_ports_; }
+
+  // Chooses the cores of the workers and the variables that the user has not set. Returns a notice
+  // for the user, unless the user has set the number of threads. Call it once.
+  std::optional<std::string> choose_defaults();
+  // The environment of a worker, as execve takes it. `nodes` is null if the job is on this host
+  // only. Errors: kStop, if the variables of a framework cannot be made.
+  Result<std::vector<std::string>> environment(const NodeLayout& layout, int local_rank,
+                                               const WorkerDescriptors& descriptors,
+                                               const JobNodes* nodes) const;
+  const WorkerCores& cores_of(int local_rank) const {
+    return division_.workers.at(static_cast<std::size_t>(local_rank));
+  }
+
+ private:
+  MeetingPlaces meeting_places(const JobNodes* nodes) const;
+  FrameworkPlaces framework_places(const NodeLayout& layout, const JobNodes* nodes) const;
+
+  const JobOptions& options_;
+  std::optional<ReservedPort> port_;  // MASTER_PORT, until the job ends
+  FrameworkPorts framework_ports_;
+  std::vector<EnvironmentVariable> inherited_;
+  std::vector<EnvironmentVariable> defaults_;  // the user's values override them
+  CoreDivision division_;                      // the cores and the threads of the workers
+};
+
+}  // namespace farandole
