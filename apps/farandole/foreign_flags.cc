@@ -11,8 +11,9 @@ struct Row {
   std::string_view hint;
 };
 
-constexpr std::string_view kElasticHint =
-    "elastic jobs do not work yet; without this flag, the number of workers is fixed";
+constexpr std::string_view kDiscoveryHint =
+    "leave it out: an elastic job has the hosts and slots with which it was started; "
+    "`--min-workers N` makes a job elastic";
 constexpr std::string_view kTransportHint =
     "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo";
 constexpr std::string_view kAlgorithmHint = "leave it out: the algorithm is chosen automatically";
@@ -46,9 +47,9 @@ constexpr std::array kRows{
         "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
         "--autotune-gaussian-process-noise",
         kTuningHint},
-    Row{"--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout "
-        "--reset-limit --blacklist-cooldown-range --host-discovery-script",
-        kElasticHint},
+    Row{"--min-np --min-num-proc", "use `--min-workers N`"},
+    Row{"--max-np --max-num-proc --slots-per-host --host-discovery-script", kDiscoveryHint},
+    Row{"--blacklist-cooldown-range", "use `--cooldown-range LOW,HIGH`"},
     Row{"--timeline-filename", "use `--timeline FILE`"},
     Row{"--no-timeline-mark-cycles", "leave it out: cycles are not marked unless asked for"},
     Row{"--no-stall-check", "use `--stall-warning 0`"},

@@ -67,7 +67,12 @@ differ. Node 0 runs on the host of --join, and its ranks come first:
 The order of starting does not matter. --start-timeout limits how long a node waits for the others.
 If a node fails, the others end, too. Node 0 shows the reason and has the exit code of that node.
 
-When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
+An elastic job goes on when a worker fails:
+  farandole run -n 4 --min-workers 2 python train.py
+The other workers keep their processes: their next call ends with an error, which elastic.run()
+catches, and they form a group without that worker. A new worker joins them at a later commit.
+
+When a worker of another job fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
 and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).
 If that worker ended with exit code 0, the exit code is that of the next worker that failed.
 The first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed on to the workers; the exit code is then
@@ -139,7 +144,8 @@ RunOptions::RunOptions(CLI::App& app)
     : command_(app.add_subcommand(
           "run", "Start a program N times, on this host or on several, as one job")),
       nodes_(*command_),
-      caller_(*command_) {
+      caller_(*command_),
+      elastic_(*command_) {
   command_->footer(kFooter);
   command_->prefix_command();
   // If a flag is given twice, the last value is used, so that users can append flags to a stored
@@ -316,6 +322,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
         job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
+  FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(job));
   FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
@@ -355,6 +362,7 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
 }
 
 Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes) const {
+  FARANDOLE_TRY(elastic_.check_hosts());
   DriverPlan plan;
   FARANDOLE_TRY_ASSIGN(plan.order.program, program(after_dashes));
   std::optional<int> workers;

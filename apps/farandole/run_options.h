@@ -10,6 +10,7 @@
 
 #include "caller_flags.h"
 #include "driver/driver.h"
+#include "elastic_flags.h"
 #include "farandole/knobs.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
@@ -63,6 +64,7 @@ class RunOptions {
   CLI::App* command_;  // owned by the parser
   NodeFlags nodes_;
   CallerFlags caller_;
+  ElasticFlags elastic_;
   std::string workers_;
   std::string bind_to_ = "none";
   FrameworkFlags frameworks_;

@@ -205,6 +205,13 @@ class Engine {
   // job has ended. This rank notices the end of the job at the latest when a call ends with
   // kRebuildGroup.
   bool is_over() const;
+  // How often the group of an elastic job has been formed, counted from 1 and the same on all
+  // ranks; 0: the job is not elastic.
+  std::int64_t epoch() const;
+  // Whether the launcher of an elastic job wants to change the members. Then all ranks should shut
+  // down after the same step and create the next engine. Ranks may learn it at different times, so
+  // they must agree on the step. Asks the launcher, which takes some 20 µs; false in other jobs.
+  bool is_change_announced() const;
   // World ranks of a group, ascending; empty for an unknown group.
   std::vector<int> ranks_of(GroupId group) const;
 

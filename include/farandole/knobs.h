@@ -36,6 +36,7 @@ struct Knobs {
   int rendezvous_descriptor = -1;
   int flight_record_descriptor = -1;  // borrowed: create() maps the memory
   int channel_descriptor = -1;
+  int elastic_worker = -1;
   std::string job_store;
   int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
   std::string secret_file;
@@ -154,6 +155,12 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .max = kKnobDescriptorMax,
      .help = "The inherited descriptor of the socket to the program that started the job; -1 when "
              "there is none. Set by the launcher."},
+    {.field = knob_field<&Knobs::elastic_worker>,
+     .name = "FARANDOLE_ELASTIC_WORKER",
+     .min = -1,
+     .max = std::numeric_limits<std::int32_t>::max(),
+     .help = "The number of this process in an elastic job, whose launcher gives it a rank each "
+             "time that the group is formed; -1: the job is not elastic. Set by the launcher."},
     {.field = knob_field<&Knobs::job_store>,
      .name = "FARANDOLE_JOB_STORE",
      .help = "Where the ranks of a job over several hosts find each other: host:port, or several, "

@@ -201,6 +201,11 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
       .def_prop_ro("is_homogeneous",
                    [](const BoundEngine& self) { return self.topology().is_homogeneous; })
+      .def_prop_ro("epoch", [](BoundEngine& self) { return self.running_engine()->epoch(); })
+      .def("is_change_announced",
+           [](BoundEngine& self) {
+             return self.run_in_engine([](Engine& engine) { return engine.is_change_announced(); });
+           })
       .def_prop_ro("is_over", [](BoundEngine& self) { return self.running_engine()->is_over(); })
       .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)

@@ -133,6 +133,11 @@ class Engine:
     @property
     def is_over(self) -> bool: ...
     @property
+    def epoch(self) -> int:
+        """Return how often the group of an elastic job has been formed; 0: it is not elastic."""
+    def is_change_announced(self) -> bool:
+        """Return whether the launcher of an elastic job wants to change the members."""
+    @property
     def settings(self) -> dict[str, str]:
         """Return the values of the knobs that must be equal on all ranks, by variable name."""
     @property

@@ -1,6 +1,8 @@
 """State that survives failures, and the loop that continues from it, for every frontend.
 
-Jobs have a fixed size so far: if a member is gone for good, run_fn() raises the error.
+In an elastic job (`farandole run --min-workers`), the members that are left form a new group, and
+new workers join them later. In a job of fixed size, run_fn() raises the error if a member is gone
+for good.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from farandole import lifecycle
+from farandole.comparison import allreduce_max
 from farandole.errors import CallError, FarandoleError
+from farandole.group import global_process_set
 from farandole.objects import broadcast_object
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -76,14 +80,21 @@ class State:
         self.check_host_updates()
 
     def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
-        """Make the next check_host_updates() raise HostsUpdatedInterrupt. Jobs have a fixed size so
-        far, so Farandole never calls this method. A program that calls it must do so on all
-        ranks."""
+        """Make the next check_host_updates() raise HostsUpdatedInterrupt. A program that calls this
+        method must do so on all ranks. Farandole itself never calls it, because
+        check_host_updates() asks the launcher."""
         self._host_updates |= update_res
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt if on_hosts_updated() was called since the last check."""
+        """Raise HostsUpdatedInterrupt if new workers want to join an elastic job, or if
+        on_hosts_updated() was called since the last check.
+
+        All ranks must call it after the same step. In an elastic job, it is an allreduce of one
+        number, so it blocks until all ranks have called it.
+        """
         updates, self._host_updates = self._host_updates, HostUpdateResult.no_update
+        if _is_change_announced():
+            updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
 
@@ -229,19 +240,19 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
 def run_fn(func: Function, reset: Callable[[], None]) -> Function:
     """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
-    Before each call of `func`, all ranks get rank 0's state. If `func` raises a FarandoleError
-    other than a CallError, the state returns to the last commit, `reset` forms the job again, and
-    `func` is called again. This repeats for every such failure. Errors of `reset` and of the
-    state's sync() are raised, because there are no ranks left to continue with.
+    Before each call of `func`, all ranks get rank 0's state. If this or `func` raises a
+    FarandoleError other than a CallError, the state returns to the last commit, `reset` forms the
+    job again, and `func` is called again. This repeats for every such failure. Errors of `reset`
+    are raised, because there are no ranks left to continue with.
     """
 
     @functools.wraps(func)
     def run_until_done(state: State, *args: Any, **options: Any) -> Any:
         skip_sync = False
         while True:
-            if not skip_sync:
-                state.sync()
             try:
+                if not skip_sync:
+                    state.sync()
                 return func(state, *args, **options)
             except CallError:
                 raise  # calling again would repeat the program's mistake
@@ -256,7 +267,18 @@ def run_fn(func: Function, reset: Callable[[], None]) -> Function:
     return cast(Function, run_until_done)
 
 
+def _is_change_announced() -> bool:
+    """Return on all ranks whether the launcher wants to change the members of an elastic job."""
+    engine = lifecycle.engine()
+    if engine.epoch == 0:
+        return False
+    # The ranks would learn it at different times, so rank 0 asks for all.
+    is_announced = lifecycle.rank() == 0 and engine.is_change_announced()
+    return bool(allreduce_max([is_announced], "elastic.change", global_process_set)[0])
+
+
 def reset_job() -> None:
-    """Leave the job, and join it again with all other ranks that call reset_job()."""
+    """Leave the job, and join it again with all other ranks that call reset_job(). In an elastic
+    job, these are the ranks that are left, and new workers that wait."""
     lifecycle.shutdown()
     lifecycle.init()

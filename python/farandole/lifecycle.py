@@ -35,9 +35,16 @@ class _Process:
     is_child = False  # whether this is a forked child of any process
     # Wait for calls that a framework makes in its own threads. See wait_for_frameworks().
     framework_waits: tuple[Callable[[], object], ...] = ()
+    preparations: tuple[Callable[[], object], ...] = ()  # see add_preparation()
 
 
 _process = _Process()
+
+
+def add_preparation(prepare: Callable[[], object]) -> None:
+    """In an elastic job, call this function before the process joins for the first time, so that
+    the other ranks do not wait for what it does."""
+    _process.preparations += (prepare,)
 
 
 def add_framework_wait(wait: Callable[[], object]) -> None:
@@ -148,6 +155,10 @@ def _join(
     comm: Any = None,
     on_one_host: bool = False,
 ) -> None:
+    is_elastic = int(os.environ.get("FARANDOLE_ELASTIC_WORKER") or -1) >= 0
+    if is_elastic and _process.rendezvous_count == 0:
+        for prepare in _process.preparations:
+            prepare()
     _process.joining = True
     try:
         engine = core.Engine(

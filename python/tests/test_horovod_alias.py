@@ -298,7 +298,7 @@ def test_run_calls_a_function_on_each_worker() -> None:
     with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
         results = horovod.run(_describe_worker, args=(7,), num_proc=2, use_mpi=True)
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
-    with pytest.raises(ValueError, match="elastic jobs do not work yet"):
+    with pytest.raises(ValueError, match="elastic jobs of functions do not work yet"):
         horovod.run(_describe_worker, num_proc=2, min_num_proc=1)
 
 

@@ -250,9 +250,10 @@ def test_wrong_flags_are_rejected(
         ("-np 0", "at least 1"),
         ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
         ("-np 2 -H a:b:c", '"a:b:c" is not a host'),
-        ("-np 2 --min-np 1", "elastic jobs do not work yet"),
-        ("-np 2 --max-num-proc 4", "elastic jobs do not work yet"),
-        ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
+        ("-np 2 --min-np 1", "elastic jobs of functions do not work yet"),
+        ("-np 2 --min-np 3", "between 1 and 2"),
+        ("-np 2 --max-num-proc 4", "never has more workers than at its start"),
+        ("-np 2 --host-discovery-script find.sh", "has the slots with which it was started"),
     ],
 )
 def test_wrong_sizes_and_elastic_jobs_are_rejected(words: str, problem: str) -> None:
@@ -271,6 +272,27 @@ def test_jobs_on_this_host_are_accepted(words: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     assert launch.job_size_of(arguments).checked_workers() == 2
     assert launch.job_size_of(arguments).host_flags() == []
+
+
+def test_a_smaller_minimum_makes_the_job_elastic() -> None:
+    parser = launch.make_parser()
+    words = "-np 4 --min-np 2 --max-np 4 --reset-limit 3 --blacklist-cooldown-range 5 60"
+    arguments = parser.parse_args([*words.split(), "--slots-per-host", "4", "true"])
+    size = launch.job_size_of(arguments)
+    assert (size.checked_workers(may_be_elastic=True), size.elastic_minimum()) == (4, 2)
+    values, _ = launch.values_of(arguments)
+    run_words = launch.run_arguments(4, values, False, (), size.elastic_minimum())
+    for flag, value in (
+        ("--min-workers", "2"),
+        ("--reset-limit", "3"),
+        ("--cooldown-range", "5,60"),
+    ):
+        assert run_words[run_words.index(flag) + 1] == value
+    ignored = launch.ignored_settings(values, is_elastic=True)
+    assert [line.split()[0] for line in ignored] == ["--slots-per-host"]
+    # In a job of fixed size, these flags have no effect, and lines say so.
+    assert len(launch.ignored_settings(values)) == 3
+    assert "--reset-limit" not in launch.run_arguments(4, values, False)
 
 
 def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:

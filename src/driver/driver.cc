@@ -231,7 +231,8 @@ Status Driver::start(std::size_t index) {
   HostProcess& process = processes_[index];
   const RemoteProcess::Program agent{
       .words = {plan_.program, "agent"}, .greeting = std::string(kAgentGreeting), .ssh = plan_.ssh};
-  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
+  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends,
+                       output_.add_worker(static_cast<int>(index)));
   FARANDOLE_TRY(
       process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(), state_));
   process.state = HostProcess::State::kConnecting;

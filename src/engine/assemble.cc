@@ -132,6 +132,8 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
                                          .tag = format_text("rank {}", options.topology.rank)});
   parts->stores = std::move(stores);
   parts->network = std::move(network);
+  if (options.elastic_worker >= 0 && !options.some_ranks_only)
+    parts->epoch = options.context->epoch();
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(

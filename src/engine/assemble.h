@@ -35,6 +35,7 @@ struct Engine::Parts {
   std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<HostNetwork> network;  // null if the job cannot be on several hosts
   Formation formation;
+  std::int64_t epoch = 0;              // of an elastic job; 0: the job is not elastic
   std::unique_ptr<Channels> channels;  // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
   // Null if a launcher of ours reports stalls, or the engine of another rank of this host.

@@ -11,7 +11,9 @@
 #include "base/try.h"
 #include "engine/assemble.h"
 #include "engine/completions.h"
+#include "formation/elastic_rank.h"
 #include "formation/timeline_job.h"
+#include "rendezvous/keys.h"
 #include "submission/submission_check.h"
 
 namespace farandole {
@@ -76,6 +78,11 @@ Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
       format_text("rank {}: {}", parts.formation.topology.rank, status.message()));
 }
 
+Result<std::unique_ptr<Engine>> create_with_known_rank(const EngineOptions& options) {
+  FARANDOLE_TRY_ASSIGN(auto found, open_stores_and_network(options));
+  return assemble(options, std::move(found.stores), std::move(found.network));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
@@ -85,8 +92,14 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   FARANDOLE_TRY(check_may_block("Engine::create()"));
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
-    FARANDOLE_TRY_ASSIGN(auto found, open_stores_and_network(options));
-    return assemble(options, std::move(found.stores), std::move(found.network));
+    if (!gets_rank_from_launcher(options)) return create_with_known_rank(options);
+    for (;;) {
+      EngineOptions with_rank = options;
+      FARANDOLE_TRY(take_elastic_rank(with_rank));
+      auto engine = create_with_known_rank(with_rank);
+      // If a rank has ended meanwhile, the launcher forms the group again.
+      if (engine.status().code() != StatusCode::kRebuildGroup) return engine;
+    }
   });
 }
 
@@ -104,6 +117,14 @@ Engine::~Engine() {
 }
 
 const RankTopology& Engine::topology() const { return parts_->formation.topology; }
+
+std::int64_t Engine::epoch() const { return parts_->epoch; }
+
+bool Engine::is_change_announced() const {
+  if (parts_->abandoned || parts_->epoch == 0) return false;
+  const std::function<bool()> no_interruption;
+  return parts_->stores.local->wait(keys::change_announced(), {TimePoint{}, no_interruption}).ok();
+}
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
 

@@ -55,6 +55,9 @@ class ProcessContext {
   // descriptor, for which it waits until the deadline, or from the file. Later calls return the
   // same. Errors: kFixCall (no descriptor and no file, or not 32 bytes), kStop.
   Result<std::shared_ptr<const TlsContext>> tls(const Knobs& knobs, TimePoint deadline);
+  // The epoch of an elastic job in which this process was last; 0: none.
+  std::int64_t epoch() { return parts_.lock()->epoch; }
+  void set_epoch(std::int64_t epoch) { parts_.lock()->epoch = epoch; }
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -71,6 +74,7 @@ class ProcessContext {
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
     std::shared_ptr<Store> served_store;                     // also owned by engines
     std::string served_places;
+    std::int64_t epoch = 0;
   };
 
   Guarded<Parts> parts_;

@@ -117,6 +117,7 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
 
 void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
   Entry& entry = entry_of(*segment_, rank);
+  store_state(entry, WorkerState::kRuns, 0);  // an earlier worker of this slot may have ended
   entry.record_descriptor.store(record_descriptor, std::memory_order_relaxed);
   entry.pid.store(pid, std::memory_order_release);
 }

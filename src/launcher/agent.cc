@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/driver_lines.h"
+#include "launcher/elastic_job.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
@@ -120,6 +122,7 @@ class Agent {
   void handle_signals();
   void handle_signal(int signal);
   void worker_ended(std::size_t local_rank);
+  void advance_elastic_job();
   void handle_stops();
   void reap_orphans();
   void perform(const Actions& actions);
@@ -149,6 +152,7 @@ class Agent {
   std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
   std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
   std::optional<Supervision> supervision_;
+  std::optional<ElasticJob> elastic_;            // empty: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
   InitWatch init_watch_;
   StallReports stalls_;
@@ -186,6 +190,7 @@ int Agent::run() {
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
+  if (elastic_) supervision_->set_elastic();
   if (other_failure_) perform(supervision_->other_node_failed(other_failure_->failure, now()));
   stalls_.begin(
       layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
@@ -196,6 +201,7 @@ int Agent::run() {
     stalls_.show_stack(now());
     check_missing_inits();
     check_stalls();
+    advance_elastic_job();
     serve_nodes();
     tell_other_nodes();
     if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
@@ -328,6 +334,7 @@ Status Agent::start_all() {
   if (nodes_ && layout_.node == 0) {
     FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
   }
+  if (setup_.options.elastic) elastic_.emplace(*setup_.options.elastic, *store_);
   if (!nodes_) FARANDOLE_TRY(reserve_ports());
   const auto notice = worker_setup_.choose_defaults();
   if (notice && !node_0_reports()) output_.notice(*notice);
@@ -353,7 +360,7 @@ Status Agent::start_one(int local_rank) {
   const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
                        store_->add_client("rank " + std::to_string(rank)));
-  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
+  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker(local_rank));
   FARANDOLE_TRY_ASSIGN(auto record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
   const CallerDescriptors& caller = options.caller;
@@ -368,8 +375,10 @@ Status Agent::start_one(int local_rank) {
       .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
       .secret = secret.get()};
   const bool own_streams = caller.streams.empty();
-  FARANDOLE_TRY_ASSIGN(const auto environment,
-                       worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get()));
+  FARANDOLE_TRY_ASSIGN(
+      const auto environment,
+      worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get(),
+                                elastic_ ? elastic_->next_number(local_rank) : -1));
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -385,11 +394,17 @@ Status Agent::start_one(int local_rank) {
                    tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
-  output_.worker_started(worker.pid);
+  output_.worker_started(local_rank, worker.pid);
   report_.worker_started(rank, worker.pid);
-  workers_.push_back(std::move(worker));
-  sheet_->worker_started(local_rank, workers_.back().pid, record->descriptor().get());
-  records_.push_back(std::move(record));
+  sheet_->worker_started(local_rank, worker.pid, record->descriptor().get());
+  if (elastic_) elastic_->worker_started(local_rank, now());
+  if (supervision_) supervision_->worker_started(local_rank, worker.pid);
+  if (index == workers_.size()) {
+    workers_.emplace_back();
+    records_.emplace_back();
+  }
+  workers_[index] = std::move(worker);
+  records_[index] = std::move(record);
   return {};
 }
 
@@ -432,6 +447,7 @@ std::optional<TimePoint> Agent::deadline() const {
   consider(supervision_->deadline());
   consider(stalls_.stack_deadline());
   consider(init_watch_.deadline());
+  if (elastic_) consider(elastic_->deadline());
   if (may_check_stalls()) consider(stalls_.next_check());
   consider(last_memory_sample_ + kMemorySampleTime);
   return first;
@@ -485,9 +501,41 @@ void Agent::worker_ended(std::size_t local_rank) {
   report_.worker_ended(rank, end.how);
   const std::string how = "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
                           (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
-  report_exit(*store_, rank, how);
+  const bool matters = !elastic_ || elastic_->matters(index);
+  if (elastic_) {
+    elastic_->use_slots(end);
+    elastic_->worker_ended(index, !end.how.failed(), how, now());
+    if (end.how.failed() && !supervision_->is_ending()) output_.notice(how);
+  } else {
+    report_exit(*store_, rank, how);
+  }
   if (nodes_) nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(rank), .how = how});
-  perform(supervision_->worker_ended(index, std::move(end)));
+  perform(supervision_->worker_ended(index, std::move(end), matters));
+}
+
+// Does what the membership of an elastic job has decided.
+void Agent::advance_elastic_job() {
+  if (!elastic_ || supervision_->is_ending() || user_stopped_job_) return;
+  const Membership::Decisions decisions = elastic_->advance(now());
+  if (const auto& formed = decisions.epoch) {
+    supervision_->failures_survived();
+    if (formed->number > 1)
+      output_.notice(format_text("the job goes on with {} workers", formed->workers.size()));
+  }
+  for (const int slot : decisions.starts) {
+    const Status started = start_one(slot);
+    output_.notice(started.ok() ? format_text("rank {} (pid {}) is a new worker", slot,
+                                              workers_[static_cast<std::size_t>(slot)].pid)
+                                : started.message());
+    if (!started.ok()) elastic_->could_not_start(slot, now());
+  }
+  for (const int slot : decisions.stopped) {
+    output_.notice(format_text("rank {} is still stopped; killing it", slot));
+    ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);
+  }
+  for (const int slot : decisions.superfluous)
+    ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);
+  if (!decisions.end.empty()) perform(supervision_->cannot_go_on(decisions.end, now()));
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
@@ -500,11 +548,14 @@ void Agent::handle_stops() {
     const int rank = static_cast<int>(worker - workers_.begin());
     if (info.si_code == CLD_CONTINUED) {
       sheet_->worker_continued(rank);
+      if (elastic_) elastic_->worker_continued(rank);
       perform(supervision_->worker_continued(rank));
       continue;
     }
     sheet_->worker_stopped(rank, info.si_status);
-    if (!user_stopped_job_) perform(supervision_->worker_stopped(rank, info.si_status));
+    if (user_stopped_job_) continue;
+    perform(supervision_->worker_stopped(rank, info.si_status));
+    if (elastic_) elastic_->worker_stopped(rank, now());
   }
 }
 
@@ -544,8 +595,11 @@ void Agent::continue_stopped() {
 
 std::vector<WatchedWorker> Agent::watched_workers() const {
   std::vector<WatchedWorker> watched;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const int rank = static_cast<int>(i);
+  std::vector<int> slots(workers_.size());
+  std::iota(slots.begin(), slots.end(), 0);
+  if (elastic_ && !elastic_->slots_by_rank().empty()) slots = elastic_->slots_by_rank();
+  for (const int rank : slots) {
+    const auto i = static_cast<std::size_t>(rank);
     const auto end = supervision_->end_of(rank);
     watched.push_back({.host = output_.host(),
                        .pid = workers_[i].pid,
@@ -587,6 +641,7 @@ void Agent::wait_for_leftovers(TimePoint deadline) {
 
 std::optional<Failure> Agent::failure() const {
   auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  if (failure && elastic_) failure->rank = elastic_->rank_of(failure->rank);
   if (failure && nodes_) {
     const std::string& given = setup_.options.nodes->host;
     failure->host = given.empty() ? output_.host() : given;

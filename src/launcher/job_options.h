@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "membership/membership.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_options.h"
 #include "output/line_prefix.h"
@@ -64,6 +65,7 @@ struct JobOptions {
   std::string timeline_path;  // the timeline of this node's workers; empty: none
   std::size_t timeline_bytes = 0;
   CallerDescriptors caller;
+  std::optional<Membership::Options> elastic;  // empty: the number of workers is fixed
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
   // Whether a driver (src/driver) has started this launcher. Then each byte of our standard input

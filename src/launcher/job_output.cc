@@ -55,8 +55,7 @@ void JobOutput::copy_to(const std::vector<int>& pipes) {
   for (const int pipe : pipes) copies_.push_back({.sink = OutputSink(pipe)});
 }
 
-Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
-  const int local_rank = static_cast<int>(streams_.size() / 2);
+Result<JobOutput::WorkerEnds> JobOutput::add_worker(int local_rank) {
   FARANDOLE_TRY_ASSIGN(Descriptor output, add_stream(local_rank, 0));
   FARANDOLE_TRY_ASSIGN(Descriptor error, add_stream(local_rank, 1));
   return WorkerEnds{std::move(output), std::move(error)};
@@ -74,16 +73,26 @@ Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
   auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
                                  : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
-  if (!poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + streams_.size()))
+  Stream& place = free_stream(local_rank, target);
+  const auto index = static_cast<std::uint64_t>(&place - streams_.data());
+  if (!poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   stream.ours = std::move(ends.ours);
-  streams_.push_back(std::move(stream));
+  place = std::move(stream);
   return std::move(ends.theirs);
 }
 
-void JobOutput::worker_started(pid_t pid) {
-  const int local_rank = streams_.back().local_rank;
+// Returns an ended stream of an earlier worker, or a new one. A process that a worker has left
+// behind may still write to the stream of that worker.
+JobOutput::Stream& JobOutput::free_stream(int local_rank, std::size_t target) {
+  for (Stream& stream : streams_)
+    if (stream.local_rank == local_rank && stream.target == target && !stream.ours.valid())
+      return stream;
+  return streams_.emplace_back();
+}
+
+void JobOutput::worker_started(int local_rank, pid_t pid) {
   for (auto& stream : streams_)
     if (stream.local_rank == local_rank) stream.pid = pid;
 }

@@ -54,13 +54,14 @@ class JobOutput {
     Descriptor standard_output;
     Descriptor standard_error;
   };
-  // Creates the streams of the next worker and returns the ends for the worker. Errors: kStop.
-  Result<WorkerEnds> add_worker();
+  // Creates the streams of a worker and returns the ends for the worker. If a worker with this
+  // number has ended, its streams are replaced. Errors: kStop.
+  Result<WorkerEnds> add_worker(int local_rank);
 
   // The name of this host.
   const std::string& host() const { return host_; }
-  // Sets the process id of the worker for which add_worker() was called last.
-  void worker_started(pid_t pid);
+  // Sets the process id of a worker after add_worker().
+  void worker_started(int local_rank, pid_t pid);
 
   void stream_readable(std::size_t index);
   // Reads a stream from another descriptor from now on, and returns the one that it had.
@@ -107,6 +108,7 @@ class JobOutput {
   };
 
   Result<Descriptor> add_stream(int local_rank, std::size_t target);
+  Stream& free_stream(int local_rank, std::size_t target);
   int rank_of(const Stream& stream) const { return first_rank_ + stream.local_rank; }
   Target& target_of(std::size_t number);
   LineOrigin origin_of(const Stream& stream) const;

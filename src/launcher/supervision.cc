@@ -37,10 +37,10 @@ void Supervision::enter(State state, std::optional<TimePoint> deadline) {
   deadline_ = deadline;
 }
 
-Actions Supervision::worker_ended(int rank, WorkerEnd end) {
+Actions Supervision::worker_ended(int rank, WorkerEnd end, bool matters) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   CHECK(!worker.end, "a worker ends once");
-  const bool failed = end.how.failed();
+  const bool failed = matters && end.how.failed();
   const TimePoint now = end.at;
   worker.end = std::move(end);
   ended_ranks_.push_back(rank);
@@ -48,13 +48,31 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end) {
   if (living_count_ == 0) deadline_.reset();
   if (!failed) return {};
   if (state_ == State::kRunning) {
-    first_failed_rank_ = rank;
-    if (living_count_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
+    if (!first_failed_rank_) first_failed_rank_ = rank;
+    if (living_count_ > 0 && !is_elastic_) enter(State::kOwnErrors, now + kOwnErrorTime);
   } else if (has_caused_other_failure(rank)) {
     first_failed_rank_ = rank;
     other_failure_.reset();
   }
   return {};
+}
+
+void Supervision::worker_started(int rank, pid_t pid) {
+  workers_.at(static_cast<std::size_t>(rank)) = {.pid = pid};
+  ++living_count_;
+  std::erase(ended_ranks_, rank);
+  if (first_failed_rank_ == rank) first_failed_rank_.reset();
+}
+
+void Supervision::failures_survived() {
+  if (state_ == State::kRunning) first_failed_rank_.reset();
+}
+
+Actions Supervision::cannot_go_on(const std::string& why, TimePoint now) {
+  if (state_ != State::kRunning || finished()) return {};
+  why_it_ends_ = why;
+  enter(State::kOwnErrors, now + kOwnErrorTime);
+  return {{"the job ends: " + why}, std::nullopt, false};
 }
 
 Actions Supervision::worker_stopped(int rank, int signal) {
@@ -282,7 +300,8 @@ int Supervision::first_cause() const {
 
 int Supervision::exit_code() const {
   if (other_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
-  if (!first_failed_rank_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
+  if (!first_failed_rank_)
+    return ending_signal_ != 0 ? 128 + ending_signal_ : why_it_ends_.empty() ? 0 : 1;
   const Worker& cause = worker(first_cause());
   const bool cause_has_failed = cause.our_signal == 0 && cause.end->how.failed();
   return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->how.exit_code();
@@ -346,6 +365,8 @@ std::optional<NodeFailure> Supervision::own_failure() const {
 std::vector<std::string> Supervision::closing_lines() const {
   if (other_failure_) return {"the job has ended: " + other_failure_->why, others_text(-1)};
   if (first_failed_rank_ || exit_code() == 0) return {};
+  if (!why_it_ends_.empty() && ending_signal_ == 0)
+    return {"the job has ended: " + why_it_ends_, others_text(-1)};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),
           others_text(-1)};

@@ -43,7 +43,19 @@ class Supervision {
   // texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
-  Actions worker_ended(int rank, WorkerEnd end);
+  // `matters` is false if the job does not need this worker, because it was not a member of its
+  // group.
+  Actions worker_ended(int rank, WorkerEnd end, bool matters = true);
+
+  // The next four functions are for elastic jobs, in which a failed worker does not end the job.
+  void set_elastic() { is_elastic_ = true; }
+  // A new worker runs in place of one that has ended.
+  void worker_started(int rank, pid_t pid);
+  // The others go on without the workers that have failed.
+  void failures_survived();
+  // The job has to end. `why` is for the user.
+  Actions cannot_go_on(const std::string& why, TimePoint now);
+
   // Call these when a signal has stopped a worker and when the worker continues. Do not call
   // worker_stopped() for a stop that the user requested for the whole job.
   Actions worker_stopped(int rank, int signal);
@@ -120,6 +132,8 @@ class Supervision {
   std::size_t living_count_;
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
+  bool is_elastic_ = false;
+  std::string why_it_ends_;  // of an elastic job
   int ending_signal_ = 0;
   std::optional<NodeFailure> other_failure_;  // of another node, if it was the first
   TimePoint last_signal_time_{};

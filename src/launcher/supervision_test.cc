@@ -480,6 +480,66 @@ TEST_F(SupervisionTest, ASignalAtAnotherNodeIsPassedOn) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
+class SupervisionOfAnElasticJob : public SupervisionTest {
+ protected:
+  void SetUp() override { job_.set_elastic(); }
+};
+
+TEST_F(SupervisionOfAnElasticJob, AFailureEndsNobodyElse) {
+  end(1, killed(SIGKILL));
+  expect_nothing();
+  EXPECT_FALSE(job_.is_ending());
+  EXPECT_FALSE(job_.deadline().has_value());
+  job_.failures_survived();
+  for (const int rank : {0, 2}) end(rank, exited(0));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_EQ(job_.exit_code(), 0);
+  EXPECT_FALSE(job_.failure().has_value());
+}
+
+TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsThatOfTheJob) {
+  end(1, exited(5));
+  for (const int rank : {0, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 5);
+  EXPECT_EQ(job_.failure()->rank, 1);
+}
+
+TEST_F(SupervisionOfAnElasticJob, ANewWorkerTakesThePlaceOfAFailedOne) {
+  end(1, exited(5));
+  job_.worker_started(1, 800);
+  EXPECT_TRUE(job_.is_alive(1));
+  for (const int rank : {0, 2}) end(rank, exited(0));
+  EXPECT_FALSE(job_.finished());
+  end(1, exited(0));
+  EXPECT_EQ(job_.exit_code(), 0);
+}
+
+TEST_F(SupervisionOfAnElasticJob, AWorkerThatDoesNotMatterMayFail) {
+  (void)job_.worker_ended(1, {killed(SIGKILL), {}, {}, now_}, false);
+  for (const int rank : {0, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 0);
+}
+
+TEST_F(SupervisionOfAnElasticJob, AJobThatCannotGoOnEnds) {
+  actions_ = job_.cannot_go_on("too few workers", now_);
+  EXPECT_THAT(actions_.notices, ElementsAre("the job ends: too few workers"));
+  wait(Supervision::kOwnErrorTime);
+  EXPECT_EQ(actions_.forward_signal, SIGTERM);
+  for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
+  EXPECT_EQ(job_.exit_code(), 1);
+  EXPECT_THAT(job_.closing_lines().front(), "the job has ended: too few workers");
+}
+
+TEST_F(SupervisionOfAnElasticJob, ItsFirstFailureIsShownWhenItCannotGoOn) {
+  end(1, exited(5));
+  end(0, exited(1));
+  (void)job_.cannot_go_on("too few workers", now_);
+  end(2, exited(1));
+  EXPECT_EQ(job_.exit_code(), 5);
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
+}
+
 TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
   const TimePoint now = TimePoint{} + seconds(1000);
   Supervision node({710, 711}, kGrace, 3);

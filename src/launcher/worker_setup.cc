@@ -61,14 +61,19 @@ FrameworkPlaces WorkerSetup::framework_places(const NodeLayout& layout,
 
 Result<std::vector<std::string>> WorkerSetup::environment(const NodeLayout& layout, int local_rank,
                                                           const WorkerDescriptors& descriptors,
-                                                          const JobNodes* nodes) const {
+                                                          const JobNodes* nodes,
+                                                          int elastic_worker) const {
   FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
                        framework_variables(layout, local_rank, framework_places(layout, nodes)));
   const MeetingPlaces places = meeting_places(nodes);
-  return merge_environment({default_variables(cores_of(local_rank).threads), defaults_, inherited_,
+  return merge_environment({default_variables(cores_of(local_rank).threads),
+                            defaults_,
+                            inherited_,
                             options_.settings,
                             rank_variables(layout, local_rank, descriptors, places),
-                            torchrun_variables(layout, local_rank, places), of_frameworks});
+                            torchrun_variables(layout, local_rank, places),
+                            of_frameworks,
+                            {{"FARANDOLE_ELASTIC_WORKER", std::to_string(elastic_worker)}}});
 }
 
 }  // namespace farandole

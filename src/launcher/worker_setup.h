@@ -34,10 +34,11 @@ class WorkerSetup {
   // for the user, unless the user has set the number of threads. Call it once.
   std::optional<std::string> choose_defaults();
   // The environment of a worker, as execve takes it. `nodes` is null if the job is on this host
-  // only. Errors: kStop, if the variables of a framework cannot be made.
+  // only. `elastic_worker` is the worker's number in an elastic job; −1: the job is not elastic.
+  // Errors: kStop, if the variables of a framework cannot be made.
   Result<std::vector<std::string>> environment(const NodeLayout& layout, int local_rank,
                                                const WorkerDescriptors& descriptors,
-                                               const JobNodes* nodes) const;
+                                               const JobNodes* nodes, int elastic_worker) const;
   const WorkerCores& cores_of(int local_rank) const {
     return division_.workers.at(static_cast<std::size_t>(local_rank));
   }

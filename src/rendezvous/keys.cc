@@ -33,6 +33,24 @@ Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
   return record;
 }
 
+Bytes RankRecord::encode() const {
+  ByteWriter writer;
+  writer.put(epoch);
+  writer.put(rank);
+  writer.put(size);
+  return writer.take();
+}
+
+Result<RankRecord> RankRecord::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  RankRecord record;
+  record.epoch = reader.get<std::int64_t>();
+  record.rank = reader.get<std::int32_t>();
+  record.size = reader.get<std::int32_t>();
+  if (!reader.ok() || !reader.at_end()) return malformed("a rank record", bytes.size());
+  return record;
+}
+
 Bytes MemberRecord::encode() const {
   ByteWriter writer;
   writer.put(pid);

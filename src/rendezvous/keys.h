@@ -82,6 +82,24 @@ inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "comple
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
 
+// The following keys are only in the Store of the launcher of an elastic job. `worker` is the
+// number of a process, which no later process gets.
+
+// Begins the keys of one epoch of the job, with engine_prefix().
+inline std::string epoch_id(std::int64_t epoch) { return "epoch/" + std::to_string(epoch); }
+// A worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0:
+// none. The value is an empty text. The launcher removes it.
+inline std::string rank_wanted(int worker, std::int64_t left) {
+  return "rank_wanted/" + std::to_string(worker) + "/" + std::to_string(left);
+}
+// The launcher's answer, a RankRecord. The worker removes it.
+inline std::string rank_given(int worker, std::int64_t left) {
+  return "rank_given/" + std::to_string(worker) + "/" + std::to_string(left);
+}
+// With the prefix of an epoch: exists when the launcher wants to change the members, so that
+// all should ask for a rank in the next epoch. The value has no bytes.
+inline std::string change_announced() { return "change_announced"; }
+
 // The following keys are only in the LocalStore. The rank that sets one removes it when it departs.
 
 // A random text, by which ranks recognize that they use the same LocalStore. Every LocalStore has
@@ -108,6 +126,16 @@ struct ProcessRecord {
 
   Bytes encode() const;
   static Result<ProcessRecord> decode(std::span<const std::byte> bytes);
+};
+
+// Which rank a worker of an elastic job has in an epoch.
+struct RankRecord {
+  std::int64_t epoch = 0;
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+
+  Bytes encode() const;
+  static Result<RankRecord> decode(std::span<const std::byte> bytes);
 };
 
 // What every member publishes about itself. The other members compare their own size, settings and

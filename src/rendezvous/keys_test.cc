@@ -55,5 +55,16 @@ TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
   EXPECT_FALSE(ProcessRecord::decode(bytes).ok());
 }
 
+TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
+  const Bytes bytes = RankRecord{7, 2, 3}.encode();
+  const auto decoded = RankRecord::decode(bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->epoch, 7);
+  EXPECT_EQ(decoded->rank, 2);
+  EXPECT_EQ(decoded->size, 3);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(RankRecord::decode(std::span(bytes).first(length)).ok()) << length;
+}
+
 }  // namespace
 }  // namespace farandole::keys

@@ -41,6 +41,8 @@ class StoreServer {
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   void remove(const std::string& key) { (void)table_.remove_all({key}); }
+  // Removes all keys that begin with the prefix.
+  void remove_under(const std::string& prefix) { table_.remove_under(prefix); }
   // The value of a key that has an i64; empty if there is no such value.
   std::optional<std::int64_t> number_at(const std::string& key) const;
   // The same for a text.

@@ -106,4 +106,9 @@ bool StoreTable::has_key_under(const std::string& prefix) const {
   return first != entries_.end() && first->first.starts_with(prefix);
 }
 
+void StoreTable::remove_under(const std::string& prefix) {
+  auto next = entries_.lower_bound(prefix);
+  while (next != entries_.end() && next->first.starts_with(prefix)) next = entries_.erase(next);
+}
+
 }  // namespace farandole

@@ -42,6 +42,7 @@ class StoreTable {
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove_all(const std::vector<std::string>& keys);
   bool has_key_under(const std::string& prefix) const;
+  void remove_under(const std::string& prefix);
 
  private:
   Status check_room(const std::string& key) const;

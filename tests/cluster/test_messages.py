@@ -173,7 +173,12 @@ HOROVODRUN_FLAGS = {
     ),
     "--torus-allreduce": "leave it out: the algorithm is chosen automatically",
     "--autotune": "leave it out: settings are not tuned during a job",
-    "--min-np": "elastic jobs do not work yet; without this flag, the number of workers is fixed",
+    "--min-np": "use `--min-workers N`",
+    "--blacklist-cooldown-range": "use `--cooldown-range LOW,HIGH`",
+    "--host-discovery-script": (
+        "leave it out: an elastic job has the hosts and slots with which it was started; "
+        "`--min-workers N` makes a job elastic"
+    ),
     "--timeline-filename": "use `--timeline FILE`",
     "--no-timeline-mark-cycles": "leave it out: cycles are not marked unless asked for",
     "--no-stall-check": "use `--stall-warning 0`",

@@ -27,9 +27,9 @@ def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    Jobs have a fixed size so far. If all processes are still there, they form the job again and
-    continue from the last commit. If a process is gone, forming the job again fails, and run()
-    raises that error.
+    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
+    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    run() raises the error if a process is gone.
     """
 
     @functools.wraps(func)

@@ -8,8 +8,8 @@ from farandole.elastic import HostUpdateResult, ObjectState, State, run_fn
 
 
 class WorkerNotificationManager:
-    """Pass changes of hosts on to listeners such as a State. Jobs have a fixed size, so the
-    launcher never reports a change."""
+    """Pass changes of hosts on to listeners such as a State. The launcher never reports a change
+    in this way: State.check_host_updates() asks it."""
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()

@@ -24,6 +24,7 @@ class Flag:
     arguments: the names of the setting as arguments of run(), if they differ from `name`.
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
+    to_elastic_flags: the same for a setting that has an effect only in an elastic job.
     why_value_ignored: returns why a value has no effect here; empty if it has one.
     why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
         the value is False. If to_run_flags is given, too, the setting has an effect only in a job
@@ -42,6 +43,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     count: int | None = None  # the number of values after the flag; None means one
     to_run_flags: Callable[[Any], list[str]] | None = None
+    to_elastic_flags: Callable[[Any], list[str]] | None = None
     why_value_ignored: Callable[[Any], str] | None = None
     why_ignored: str = ""
     help: str = ""
@@ -59,6 +61,10 @@ class Flag:
 
 def _with_value(flag: str) -> Callable[[Any], list[str]]:
     return lambda value: [flag, str(value)]
+
+
+def _cooldown_flags(seconds: list[int]) -> list[str]:
+    return ["--cooldown-range", ",".join(map(str, seconds))]
 
 
 def _stall_check_flags(enabled: bool) -> list[str]:
@@ -206,16 +212,31 @@ FLAGS = (
         value_min=1,
         why_ignored=FIXED,
     ),
-    Flag("elastic_timeout", ("--elastic-timeout",), type=int, value_min=0, why_ignored=FIXED),
+    Flag(
+        "elastic_timeout",
+        ("--elastic-timeout",),
+        type=int,
+        value_min=0,
+        to_elastic_flags=_with_value("--elastic-timeout"),
+        why_ignored=FIXED,
+    ),
     Flag(
         "blacklist_cooldown_range",
         ("--blacklist-cooldown-range",),
         type=int,
         arguments=("cooldown_range",),
         count=2,
+        to_elastic_flags=_cooldown_flags,
         why_ignored=FIXED,
     ),
-    Flag("reset_limit", ("--reset-limit",), type=int, value_min=0, why_ignored=FIXED),
+    Flag(
+        "reset_limit",
+        ("--reset-limit",),
+        type=int,
+        value_min=0,
+        to_elastic_flags=_with_value("--reset-limit"),
+        why_ignored=FIXED,
+    ),
     Flag(
         "timeline_filename",
         ("--timeline-filename",),

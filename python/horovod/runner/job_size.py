@@ -15,8 +15,7 @@ from horovod.runner.common.util.hosts import (
 
 @dataclass(frozen=True)
 class JobSize:
-    """Horovod's arguments for the number of workers and their hosts. Farandole supports only a
-    fixed number of workers."""
+    """Horovod's arguments for the number of workers and their hosts."""
 
     workers: int | None
     workers_min: int | None = None
@@ -25,23 +24,38 @@ class JobSize:
     hostfile: str | None = None
     host_discovery_script: str | None = None
 
-    def checked_workers(self) -> int:
-        """Return the number of workers. Raises ValueError."""
+    def checked_workers(self, may_be_elastic: bool = False) -> int:
+        """Return the number of workers with which the job starts. Raises ValueError."""
         if self.workers is None:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:
             raise ValueError(f"{self.workers} workers are asked for; it must be at least 1")
         if self.host_discovery_script is not None:
             raise ValueError(
-                "a host discovery script is given, but elastic jobs do not work yet; leave it out"
+                "a host discovery script is given, but an elastic job has the slots with which it "
+                "was started; leave it out"
             )
-        for bound in (self.workers_min, self.workers_max):
-            if bound not in (None, self.workers):
-                raise ValueError(
-                    f"{self.workers} workers are asked for, with a bound of {bound}: elastic jobs "
-                    "do not work yet; the number of workers is fixed"
-                )
+        if self.workers_max not in (None, self.workers):
+            raise ValueError(
+                f"{self.workers} workers are asked for, and at most {self.workers_max}: a job "
+                "never has more workers than at its start; give both the same number"
+            )
+        minimum = self.elastic_minimum()
+        if minimum is not None and not 1 <= minimum <= self.workers:
+            raise ValueError(
+                f"{self.workers} workers are asked for, and at least {minimum}: the minimum must "
+                f"be between 1 and {self.workers}"
+            )
+        if minimum is not None and not may_be_elastic:
+            raise ValueError(
+                f"{self.workers} workers are asked for, and at least {minimum}: elastic jobs of "
+                "functions do not work yet; start a script with horovodrun or `farandole run`"
+            )
         return self.workers
+
+    def elastic_minimum(self) -> int | None:
+        """Return how many workers are enough for an elastic job; None if the job is not elastic."""
+        return None if self.workers_min == self.workers else self.workers_min
 
     def host_flags(self) -> list[str]:
         """Return the flags of `farandole run` for the hosts; none if this host is the only one.

@@ -169,7 +169,10 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
 
 
 def ignored_settings(
-    values: dict[str, Any], unknown: Sequence[str] = (), over_hosts: bool = False
+    values: dict[str, Any],
+    unknown: Sequence[str] = (),
+    over_hosts: bool = False,
+    is_elastic: bool = False,
 ) -> list[str]:
     """Return a line for every given setting that has no effect here."""
     lines = [
@@ -177,6 +180,7 @@ def ignored_settings(
         for flag in FLAGS
         if flag.why_ignored
         and not (over_hosts and flag.to_run_flags)
+        and not (is_elastic and flag.to_elastic_flags)
         and values.get(flag.name) not in (None, False)
     ]
     lines += [
@@ -190,7 +194,11 @@ def ignored_settings(
 
 
 def run_arguments(
-    workers: int, values: dict[str, Any], with_time: bool, host_flags: Sequence[str] = ()
+    workers: int,
+    values: dict[str, Any],
+    with_time: bool,
+    host_flags: Sequence[str] = (),
+    workers_min: int | None = None,
 ) -> list[str]:
     """Return the arguments of `farandole` for a job with these settings, without the user's
     program."""
@@ -198,6 +206,11 @@ def run_arguments(
     words += ["--prefix", ("{time}" if with_time else "") + PREFIX]
     for name, value in worker_variables(over_hosts=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
+    if workers_min is not None:
+        words += ["--min-workers", str(workers_min)]
+        for flag in FLAGS:
+            if flag.to_elastic_flags and flag.name in values:
+                words += flag.to_elastic_flags(values[flag.name])
     for flag in FLAGS:
         if flag.to_run_flags is None or flag.name not in values:
             continue
@@ -261,15 +274,16 @@ def run_commandline() -> None:
         return
     try:
         size = job_size_of(arguments)
-        workers, host_flags = size.checked_workers(), size.host_flags()
+        workers, host_flags = size.checked_workers(may_be_elastic=True), size.host_flags()
         values, unknown = values_of(arguments)
         program = program_of(arguments.command)
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    words = run_arguments(workers, values, arguments.prefix_output_with_timestamp, host_flags)
+    with_time, elastic = arguments.prefix_output_with_timestamp, size.elastic_minimum()
+    words = run_arguments(workers, values, with_time, host_flags, elastic)
     words = [command, *words, "--", *program]
-    lines = ignored_settings(values, unknown, over_hosts=bool(host_flags))
+    lines = ignored_settings(values, unknown, bool(host_flags), elastic is not None)
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")
     for line in lines:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
+from farandole import lifecycle
 from farandole.elastic import (
     HostsUpdatedInterrupt,
     ObjectState,
@@ -45,12 +48,20 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def _make_first_optimizer() -> None:
+    """Make an optimizer. PyTorch imports its compiler with the first one, which takes seconds."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+
+
+lifecycle.add_preparation(_make_first_optimizer)
+
+
 def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    Jobs have a fixed size so far. If all processes are still there, they form the job again and
-    continue from the last commit. If a process is gone, forming the job again fails, and run()
-    raises that error.
+    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
+    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    run() raises the error if a process is gone.
     """
     return run_fn(func, reset_job)

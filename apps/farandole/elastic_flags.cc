@@ -1,0 +1,105 @@
+#include "elastic_flags.h"
+
+#include <limits>
+
+#include "base/format.h"
+#include "base/try.h"
+#include "base/whole_number.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kSecondsMax = 24 * 3600;
+constexpr const char* kOneHostOnly =
+    "--min-workers: elastic jobs run on one host so far, so leave out --min-workers, or the flags "
+    "and variables for several hosts";
+
+}  // namespace
+
+ElasticFlags::ElasticFlags(CLI::App& command) {
+  const Membership::Options defaults;
+  command
+      .add_option(
+          "--min-workers", workers_min_,
+          "Makes the job elastic: if a worker fails, the others go on as long as at least N "
+          "are left, and a new worker takes its place (see below)")
+      ->type_name("N");
+  command
+      .add_option("--reset-limit", reset_limit_,
+                  "Elastic jobs: how often the group of the workers may be formed again before the "
+                  "job ends; default: any number of times")
+      ->type_name("N");
+  command
+      .add_option("--cooldown-range", cooldown_,
+                  format_text("Elastic jobs: seconds until a failed worker is replaced. The time "
+                              "begins with LOW and doubles with each failure up to HIGH; default "
+                              "{},{}",
+                              defaults.cooldown_min.count(), defaults.cooldown_max.count()))
+      ->type_name("LOW,HIGH");
+  command
+      .add_option("--elastic-timeout", timeout_,
+                  format_text("Elastic jobs: seconds that the workers wait until there are "
+                              "--min-workers of them; default {}",
+                              defaults.shortage_max.count()))
+      ->type_name("S");
+}
+
+Status ElasticFlags::check_hosts() const {
+  FARANDOLE_TRY(check_unused());
+  return workers_min_ ? Status::fix_call(kOneHostOnly) : Status();
+}
+
+Status ElasticFlags::check_unused() const {
+  if (workers_min_) return {};
+  for (const auto& [flag, value] :
+       {std::pair("--reset-limit", reset_limit_), std::pair("--cooldown-range", cooldown_),
+        std::pair("--elastic-timeout", timeout_)})
+    if (value)
+      return Status::fix_call(format_text(
+          "{} is for elastic jobs: also say how many workers are enough, with --min-workers N",
+          flag));
+  return {};
+}
+
+Status ElasticFlags::read_cooldown(Membership::Options& options) const {
+  const auto comma = cooldown_->find(',');
+  if (comma == std::string::npos)
+    return Status::fix_call(format_text(
+        "--cooldown-range is \"{}\"; it must be two numbers of seconds, such as 1,60", *cooldown_));
+  FARANDOLE_TRY_ASSIGN(
+      const int low, whole_number("--cooldown-range", cooldown_->substr(0, comma), 0, kSecondsMax));
+  FARANDOLE_TRY_ASSIGN(
+      const int high,
+      whole_number("--cooldown-range", cooldown_->substr(comma + 1), low, kSecondsMax));
+  options.cooldown_min = std::chrono::seconds(low);
+  options.cooldown_max = std::chrono::seconds(high);
+  return {};
+}
+
+Result<std::optional<Membership::Options>> ElasticFlags::options(const JobOptions& job) const {
+  FARANDOLE_TRY(check_unused());
+  std::optional<Membership::Options> elastic;
+  if (!workers_min_) return elastic;
+  if (job.nodes) return Status::fix_call(kOneHostOnly);
+  if (job.frameworks.any())
+    return Status::fix_call(
+        "--min-workers: TF_CONFIG and jax.distributed need a fixed number of workers, so leave out "
+        "--min-workers, or --tf-config and --jax");
+  elastic.emplace();
+  elastic->workers = job.workers;
+  FARANDOLE_TRY_ASSIGN(elastic->workers_min,
+                       whole_number("--min-workers", *workers_min_, 1, job.workers));
+  if (reset_limit_) {
+    FARANDOLE_TRY_ASSIGN(elastic->resets_max, whole_number("--reset-limit", *reset_limit_, 0,
+                                                           std::numeric_limits<int>::max()));
+  }
+  if (cooldown_) FARANDOLE_TRY(read_cooldown(*elastic));
+  if (timeout_) {
+    FARANDOLE_TRY_ASSIGN(const int seconds,
+                         whole_number("--elastic-timeout", *timeout_, 1, kSecondsMax));
+    elastic->shortage_max = std::chrono::seconds(seconds);
+  }
+  return elastic;
+}
+
+}  // namespace farandole

@@ -1,0 +1,80 @@
+#include "launcher/elastic_job.h"
+
+#include <algorithm>
+
+#include "rendezvous/keys.h"
+
+namespace farandole {
+
+ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store)
+    : membership_(options), store_(store), workers_(static_cast<std::size_t>(options.workers)) {}
+
+int ElasticJob::next_number(int slot) {
+  workers_.at(static_cast<std::size_t>(slot)) = {.number = next_number_, .runs = true};
+  return next_number_++;
+}
+
+// If the epoch is still being formed, it cannot be formed without this worker.
+void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now) {
+  if (membership_.is_member(slot)) {
+    const std::string prefix = keys::engine_prefix(keys::epoch_id(membership_.epoch().number));
+    // An error means that the key already has a value, which the Store keeps.
+    (void)store_.set(prefix + keys::complete(keys::kFirstEpoch),
+                     keys::text_value(how + " before all ranks had come together in init()"));
+  }
+  workers_.at(static_cast<std::size_t>(slot)).runs = false;
+  membership_.worker_ended(slot, succeeded, now);
+}
+
+void ElasticJob::could_not_start(int slot, TimePoint now) {
+  workers_.at(static_cast<std::size_t>(slot)).runs = false;
+  membership_.worker_started(slot, now);
+  membership_.worker_ended(slot, false, now);
+}
+
+Membership::Decisions ElasticJob::advance(TimePoint now) {
+  for (std::size_t slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (!worker.runs) continue;
+    const std::string key = keys::rank_wanted(worker.number, worker.epoch);
+    if (!store_.text_at(key)) continue;
+    store_.remove(key);
+    membership_.rank_wanted(static_cast<int>(slot));
+  }
+  Membership::Decisions decisions = membership_.decide(now);
+  if (decisions.epoch) give_ranks(*decisions.epoch);
+  if (decisions.announces_change)
+    (void)store_.set(
+        keys::engine_prefix(keys::epoch_id(membership_.epoch().number)) + keys::change_announced(),
+        {});
+  return decisions;
+}
+
+void ElasticJob::give_ranks(const Epoch& epoch) {
+  // Nobody uses the keys of the last epoch any more.
+  store_.remove_under(keys::engine_prefix(keys::epoch_id(epoch.number - 1)));
+  const auto size = static_cast<std::int32_t>(epoch.workers.size());
+  for (std::int32_t rank = 0; rank < size; ++rank) {
+    Worker& worker =
+        workers_.at(static_cast<std::size_t>(epoch.workers[static_cast<std::size_t>(rank)]));
+    // The key is new, because this worker has not got this answer before.
+    (void)store_.set(keys::rank_given(worker.number, worker.epoch),
+                     keys::RankRecord{epoch.number, rank, size}.encode());
+    worker.epoch = epoch.number;
+    worker.rank = rank;
+  }
+}
+
+int ElasticJob::rank_of(int slot) const {
+  return workers_.at(static_cast<std::size_t>(slot)).rank.value_or(slot);
+}
+
+void ElasticJob::use_slots(WorkerEnd& end) const {
+  auto& blamed = end.record.blamed_rank;
+  if (!blamed) return;
+  const auto& slots = slots_by_rank();
+  const bool is_rank = *blamed >= 0 && *blamed < static_cast<int>(slots.size());
+  blamed = is_rank ? std::optional(slots[static_cast<std::size_t>(*blamed)]) : std::nullopt;
+}
+
+}  // namespace farandole

@@ -1,0 +1,127 @@
+#include "launcher/elastic_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ElasticJobTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const int slot : {0, 1, 2}) start(slot);
+  }
+  void start(int slot) {
+    numbers_[slot] = job_.next_number(slot);
+    job_.worker_started(slot, now_);
+  }
+  void ask(int slot, std::int64_t left) {
+    ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot], left), keys::text_value("")).ok());
+  }
+  void ask_all() {
+    for (const int slot : {0, 1, 2}) ask(slot, 0);
+  }
+  // An answer exists if the server rejects a second value for it.
+  bool has_answer(int slot, std::int64_t left) {
+    return !store_->set(keys::rank_given(numbers_[slot], left), {}).ok();
+  }
+  static std::string key(std::int64_t epoch, const std::string& rest) {
+    return keys::engine_prefix(keys::epoch_id(epoch)) + rest;
+  }
+
+  TimePoint now_ = TimePoint{} + seconds(1000);
+  std::unique_ptr<StoreServer> store_ = StoreServer::create("the launcher").value();
+  ElasticJob job_{{.workers = 3, .workers_min = 1}, *store_};
+  int numbers_[3] = {};
+};
+
+TEST_F(ElasticJobTest, AllWhoAskGetRanks) {
+  ask(0, 0);
+  ask(1, 0);
+  EXPECT_FALSE(job_.advance(now_).epoch.has_value());
+  ask(2, 0);
+  ASSERT_TRUE(job_.advance(now_).epoch.has_value());
+  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(0, 1, 2));
+  for (const int slot : {0, 1, 2}) {
+    EXPECT_TRUE(has_answer(slot, 0));
+    EXPECT_FALSE(has_answer(slot, 1));
+  }
+}
+
+TEST_F(ElasticJobTest, ARequestIsReadOnce) {
+  ask_all();
+  ASSERT_TRUE(job_.advance(now_).epoch.has_value());
+  EXPECT_FALSE(store_->has_key_under("rank_wanted/"));
+  EXPECT_FALSE(job_.advance(now_).epoch.has_value());
+}
+
+TEST_F(ElasticJobTest, AMemberThatEndsFailsTheFormation) {
+  ask_all();
+  (void)job_.advance(now_);
+  job_.worker_ended(1, false, "rank 1 (pid 12) was killed", now_);
+  EXPECT_THAT(store_->text_at(key(1, keys::complete(keys::kFirstEpoch))).value(),
+              HasSubstr("rank 1 (pid 12) was killed before all ranks"));
+}
+
+TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
+  ask_all();
+  (void)job_.advance(now_);
+  const int former = numbers_[1];
+  job_.worker_ended(1, false, "rank 1", now_);
+  EXPECT_FALSE(job_.matters(1));
+  start(1);
+  EXPECT_NE(numbers_[1], former);
+  ask(1, 0);
+  EXPECT_TRUE(job_.advance(now_).announces_change);
+  EXPECT_FALSE(store_->set(key(1, keys::change_announced()), {}).ok()) << "it exists";
+  ask(0, 1);
+  ask(2, 1);
+  ASSERT_TRUE(job_.advance(now_).epoch.has_value());
+  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(0, 1, 2));
+  EXPECT_TRUE(has_answer(1, 0));
+  EXPECT_TRUE(has_answer(0, 1));
+  EXPECT_FALSE(store_->has_key_under(key(1, ""))) << "the keys of the last epoch are removed";
+}
+
+TEST_F(ElasticJobTest, RanksAndSlotsMayDiffer) {
+  EXPECT_EQ(job_.rank_of(2), 2) << "it never had a rank";
+  ask_all();
+  (void)job_.advance(now_);
+  job_.worker_ended(0, false, "rank 0", now_);
+  ask(1, 1);
+  ask(2, 1);
+  (void)job_.advance(now_);
+  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(2, 1));
+  EXPECT_EQ(job_.rank_of(2), 0);
+  WorkerEnd end;
+  end.record.blamed_rank = 0;
+  job_.use_slots(end);
+  EXPECT_EQ(end.record.blamed_rank, 2);
+  end.record.blamed_rank = 7;
+  job_.use_slots(end);
+  EXPECT_EQ(end.record.blamed_rank, std::nullopt);
+}
+
+TEST_F(ElasticJobTest, AWorkerThatCannotStartCountsAsAFailure) {
+  ask_all();
+  (void)job_.advance(now_);
+  job_.worker_ended(1, false, "rank 1", now_);
+  now_ += seconds(1);
+  EXPECT_THAT(job_.advance(now_).starts, ElementsAre(1));
+  job_.could_not_start(1, now_);
+  EXPECT_EQ(job_.deadline(), now_ + seconds(2));
+}
+
+}  // namespace
+}  // namespace farandole

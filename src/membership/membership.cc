@@ -1,0 +1,184 @@
+#include "membership/membership.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace farandole {
+
+Membership::Membership(const Options& options)
+    : options_(options), slots_(static_cast<std::size_t>(options.workers)) {
+  CHECK(options.workers_min >= 1 && options.workers_min <= options.workers,
+        "the minimum is between 1 and the number of slots");
+}
+
+void Membership::worker_started(int worker, TimePoint now) {
+  Slot& slot = this->slot(worker);
+  CHECK(!slot.runs, "a slot has one worker at a time");
+  slot = {.runs = true, .failures = slot.failures, .started = now};
+}
+
+void Membership::rank_wanted(int worker) {
+  Slot& slot = this->slot(worker);
+  CHECK(slot.runs, "only a worker that runs can ask");
+  slot.wants_rank = true;
+}
+
+void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
+  Slot& slot = this->slot(worker);
+  CHECK(slot.runs, "a worker ends once");
+  const Slot ended = slot;
+  slot = {.has_succeeded = succeeded, .failures = ended.failures};
+  if (ended.is_superfluous) return;
+  if (succeeded) {
+    finishing_ = true;
+    return;
+  }
+  if (epoch_.number == 0) failed_early_ = true;
+  if (now - ended.started > options_.cooldown_max) slot.failures = 0;
+  Duration cooldown = options_.cooldown_min;
+  for (int i = 0; i < slot.failures && cooldown < options_.cooldown_max; ++i) cooldown *= 2;
+  slot.free_from = now + std::min<Duration>(cooldown, options_.cooldown_max);
+  ++slot.failures;
+}
+
+void Membership::worker_stopped(int worker, TimePoint now) {
+  if (slot(worker).runs && !slot(worker).stopped_at) slot(worker).stopped_at = now;
+}
+
+void Membership::worker_continued(int worker) { slot(worker).stopped_at.reset(); }
+
+int Membership::running_members() const {
+  return static_cast<int>(
+      std::ranges::count_if(slots_, [](const Slot& slot) { return slot.runs && slot.is_member; }));
+}
+
+// Whether nobody has to be waited for, except for reaching the minimum. Before the first
+// epoch, all workers are waited for; later, only the members of the last one, because a new
+// worker may need a long time until it asks.
+bool Membership::may_form() const {
+  if (epoch_.number == 0) return std::ranges::all_of(slots_, &Slot::waits);
+  return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
+           return slot.runs && slot.is_member && !slot.waits();
+         });
+}
+
+Membership::Decisions Membership::decide(TimePoint now) {
+  Decisions decisions;
+  const std::ptrdiff_t waiting = std::ranges::count_if(slots_, &Slot::waits);
+  const bool waits_for_workers = may_form() && waiting < workers_needed();
+  if (!waits_for_workers)
+    short_since_.reset();
+  else if (!short_since_)
+    short_since_ = now;
+  decisions.end = reason_to_end(now);
+  if (!decisions.end.empty()) return decisions;
+  end_workers(decisions, now);
+  start_workers(decisions, now);
+  if (may_form() && !waits_for_workers) {
+    form(decisions);
+    return decisions;
+  }
+  const bool someone_joins =
+      std::ranges::any_of(slots_, [](const Slot& slot) { return slot.waits() && !slot.is_member; });
+  if (epoch_.number > 0 && someone_joins && !finishing_ && !has_announced_)
+    decisions.announces_change = has_announced_ = true;
+  return decisions;
+}
+
+void Membership::end_workers(Decisions& decisions, TimePoint now) {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Slot& slot = this->slot(worker);
+    if (!slot.runs || slot.is_ending) continue;
+    if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_max) {
+      slot.is_ending = true;
+      decisions.stopped.push_back(worker);
+    } else if (finishing_ && epoch_.number > 0 && !slot.is_member) {
+      slot.is_ending = slot.is_superfluous = true;
+      decisions.superfluous.push_back(worker);
+    }
+  }
+}
+
+void Membership::start_workers(Decisions& decisions, TimePoint now) {
+  if (finishing_) return;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Slot& slot = this->slot(worker);
+    if (slot.runs || !slot.free_from || now < *slot.free_from) continue;
+    slot.free_from.reset();
+    decisions.starts.push_back(worker);
+  }
+}
+
+void Membership::form(Decisions& decisions) {
+  if (epoch_.number > 0) ++resets_;
+  epoch_ = {.number = epoch_.number + 1, .workers = by_rank()};
+  has_announced_ = false;
+  for (Slot& slot : slots_) {
+    slot.is_member = slot.waits();
+    if (slot.is_member) slot.wants_rank = false;
+  }
+  decisions.epoch = epoch_;
+}
+
+// A worker that was a member keeps its rank if it can. Rank 0 goes to a member of the last
+// epoch, and so do the ranks of members that are gone, if higher ranks no longer exist. New
+// workers get the ranks that are left.
+std::vector<int> Membership::by_rank() const {
+  std::vector<int> waiting;
+  for (int worker = 0; worker < options_.workers; ++worker)
+    if (slot(worker).waits()) waiting.push_back(worker);
+  const std::size_t size = waiting.size();
+  std::vector<int> ranks(size, -1);
+  std::vector<int> moving;
+  for (std::size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
+    const int worker = epoch_.workers[rank];
+    if (!slot(worker).is_member || !slot(worker).waits()) continue;
+    std::erase(waiting, worker);
+    if (rank < size)
+      ranks[rank] = worker;
+    else
+      moving.push_back(worker);
+  }
+  if (epoch_.number > 0 && ranks[0] < 0 && moving.empty())
+    std::swap(ranks[0], *std::ranges::find_if(ranks, [](int worker) { return worker >= 0; }));
+  moving.insert(moving.end(), waiting.begin(), waiting.end());
+  auto next = moving.begin();
+  for (int& worker : ranks)
+    if (worker < 0) worker = *next++;
+  return ranks;
+}
+
+std::string Membership::reason_to_end(TimePoint now) const {
+  if (failed_early_) return "a worker has failed before all workers had come together in init()";
+  const auto has_slot = [this](bool Slot::* what) {
+    return std::ranges::any_of(slots_, [what](const Slot& slot) { return slot.*what; });
+  };
+  if (epoch_.number == 0) {
+    const bool cannot_form = has_slot(&Slot::has_succeeded) && has_slot(&Slot::wants_rank);
+    return cannot_form ? "a worker has ended before all workers had come together in init()" : "";
+  }
+  if (running_members() == 0 && !finishing_)
+    return "no worker is left that has the state of the training";
+  if (short_since_ && now >= *short_since_ + options_.shortage_max)
+    return format_text("fewer than {} workers could be found within {} s", options_.workers_min,
+                       options_.shortage_max.count());
+  if (options_.resets_max && resets_ >= *options_.resets_max && may_form() && !finishing_)
+    return format_text("the group of the job has been formed again {} times, which is the limit",
+                       resets_);
+  return {};
+}
+
+std::optional<TimePoint> Membership::deadline() const {
+  std::optional<TimePoint> first;
+  const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
+  for (const Slot& slot : slots_) {
+    if (slot.free_from && !finishing_) consider(*slot.free_from);
+    if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_max);
+  }
+  if (short_since_) consider(*short_since_ + options_.shortage_max);
+  return first;
+}
+
+}  // namespace farandole

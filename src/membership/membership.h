@@ -1,0 +1,115 @@
+// Membership: decides which workers of an elastic job form its group, and when. It is told what
+// happens to the workers, and returns decisions: form a group, start a worker, end a worker, or end
+// the job. It has no thread, clock, socket or process, so tests and simulations can drive it.
+//
+// The job has a fixed number of slots for workers, which are numbered from 0. Each slot has at most
+// one worker at a time, so the functions name workers by their slots. The group of the job is
+// formed again and again; each of these groups has a number, its *epoch*, which counts from 1.
+//
+// An epoch is formed when all members of the last one that still run have asked for a rank in
+// the next one. A member asks after its engine has stopped, so nothing writes to the memory of the
+// old group any more. A worker that has ended is reaped before worker_ended() is called.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time_point.h"
+
+namespace farandole {
+
+// The group with this number. Rank 0 was a member of the last epoch, if there was one, so it
+// has the state of the training.
+struct Epoch {
+  std::int64_t number = 0;
+  std::vector<int> workers{};  // by rank: the slot of the worker
+  friend bool operator==(const Epoch&, const Epoch&) = default;
+};
+
+class Membership {
+ public:
+  struct Options {
+    int workers = 1;      // how many slots there are
+    int workers_min = 1;  // an epoch has at least so many workers
+    // How many epochs there may be after the first one; empty: any number.
+    std::optional<int> resets_max{};
+    // A slot whose worker has failed stays empty for a time, which begins with the first value,
+    // doubles with each further failure, and is at most the second value.
+    std::chrono::seconds cooldown_min{1};
+    std::chrono::seconds cooldown_max{60};
+    // How long a stopped worker (SIGSTOP) may delay the others before it is ended.
+    std::chrono::seconds stopped_max{10};
+    // How long the members wait for enough workers.
+    std::chrono::seconds shortage_max{600};
+  };
+
+  explicit Membership(const Options& options);
+
+  void worker_started(int worker, TimePoint now);
+  // The worker has left its last epoch, and asks for a rank in the next one.
+  void rank_wanted(int worker);
+  // The worker has ended and was reaped.
+  void worker_ended(int worker, bool succeeded, TimePoint now);
+  void worker_stopped(int worker, TimePoint now);
+  void worker_continued(int worker);
+
+  struct Decisions {
+    std::optional<Epoch> epoch{};    // it is formed now
+    std::vector<int> starts{};       // start a new worker in these slots
+    std::vector<int> stopped{};      // end these workers, which are stopped (SIGSTOP)
+    std::vector<int> superfluous{};  // end these workers, which never became members
+    bool announces_change = false;   // ask the members to come together at their next step
+    std::string end{};               // why the job must end; empty: it goes on
+  };
+  // Each decision is returned once.
+  Decisions decide(TimePoint now);
+  // When to call decide() again, even if nothing happens.
+  std::optional<TimePoint> deadline() const;
+
+  const Epoch& epoch() const { return epoch_; }
+  // How many workers of the current epoch still run.
+  int running_members() const;
+  bool is_member(int worker) const { return slot(worker).is_member; }
+
+ private:
+  struct Slot {
+    bool runs = false;
+    bool is_member = false;  // of the current epoch
+    bool wants_rank = false;
+    bool has_succeeded = false;
+    bool is_ending = false;  // we have decided to end its worker
+    bool is_superfluous = false;
+    int failures = 0;  // in a row
+    TimePoint started{};
+    std::optional<TimePoint> free_from{};   // when a new worker may be started
+    std::optional<TimePoint> stopped_at{};  // the worker is stopped since then
+
+    // A worker that is stopped could not come to its slot.
+    bool waits() const { return wants_rank && !stopped_at && !is_ending; }
+  };
+
+  Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
+  const Slot& slot(int worker) const { return slots_.at(static_cast<std::size_t>(worker)); }
+  bool may_form() const;
+  int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
+  void start_workers(Decisions& decisions, TimePoint now);
+  void end_workers(Decisions& decisions, TimePoint now);
+  void form(Decisions& decisions);
+  std::vector<int> by_rank() const;
+  std::string reason_to_end(TimePoint now) const;
+
+  Options options_;
+  std::vector<Slot> slots_;
+  Epoch epoch_;
+  bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
+  bool has_announced_ = false;  // in this epoch
+  bool failed_early_ = false;   // a worker has failed before the first epoch
+  // The members wait for more workers since then.
+  std::optional<TimePoint> short_since_{};
+  int resets_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,239 @@
+#include "membership/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  // Starts all workers and forms the first epoch.
+  void begin(Membership::Options options) {
+    job_.emplace(options);
+    for (int worker = 0; worker < options.workers; ++worker) job_->worker_started(worker, now_);
+    for (int worker = 0; worker < options.workers; ++worker) ask(worker);
+  }
+  void ask(int worker) {
+    job_->rank_wanted(worker);
+    decide();
+  }
+  void end(int worker, bool succeeded = false) {
+    job_->worker_ended(worker, succeeded, now_);
+    decide();
+  }
+  void start(int worker) {
+    job_->worker_started(worker, now_);
+    decide();
+  }
+  void wait(Duration time) {
+    now_ += time;
+    decide();
+  }
+  void decide() { last_ = job_->decide(now_); }
+  std::vector<int> formed() const {
+    return last_.epoch ? last_.epoch->workers : std::vector<int>();
+  }
+
+  TimePoint now_ = TimePoint{} + seconds(1000);
+  std::optional<Membership> job_;
+  Membership::Decisions last_;
+};
+
+TEST_F(MembershipTest, TheFirstEpochHasAllWorkers) {
+  job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+  for (const int worker : {0, 1, 2}) start(worker);
+  ask(2);
+  ask(0);
+  EXPECT_THAT(formed(), IsEmpty());
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(last_.epoch->number, 1);
+  decide();
+  EXPECT_THAT(formed(), IsEmpty()) << "each decision is returned once";
+}
+
+TEST_F(MembershipTest, SurvivorsGoOnAtOnce) {
+  begin({.workers = 4, .workers_min = 2});
+  end(3);
+  EXPECT_EQ(last_.end, "");
+  ask(0);
+  ask(2);
+  EXPECT_THAT(formed(), IsEmpty()) << "worker 1 may still write to the memory of the group";
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(last_.epoch->number, 2);
+}
+
+TEST_F(MembershipTest, SurvivorsKeepTheirRanksAndRankZeroIsASurvivor) {
+  begin({.workers = 4, .workers_min = 1});
+  end(0);
+  for (const int worker : {1, 2, 3}) ask(worker);
+  EXPECT_THAT(formed(), ElementsAre(3, 1, 2)) << "rank 3 is gone, so worker 3 moves";
+  wait(seconds(1));
+  EXPECT_THAT(last_.starts, ElementsAre(0));
+  start(0);
+  ask(0);
+  EXPECT_TRUE(last_.announces_change);
+  for (const int worker : {1, 2, 3}) ask(worker);
+  EXPECT_THAT(formed(), ElementsAre(3, 1, 2, 0));
+}
+
+TEST_F(MembershipTest, AReplacementNeverGetsRankZero) {
+  begin({.workers = 3, .workers_min = 3});
+  end(0);
+  ask(1);
+  ask(2);
+  EXPECT_THAT(formed(), IsEmpty());
+  wait(seconds(1));
+  start(0);
+  ask(0);
+  EXPECT_THAT(formed(), ElementsAre(1, 0, 2));
+}
+
+TEST_F(MembershipTest, AChangeIsAnnouncedOncePerEpoch) {
+  begin({.workers = 3, .workers_min = 1});
+  end(1);
+  end(2);
+  ask(0);
+  EXPECT_THAT(formed(), ElementsAre(0));
+  wait(seconds(1));
+  EXPECT_THAT(last_.starts, ElementsAre(1, 2));
+  start(1);
+  start(2);
+  EXPECT_FALSE(last_.announces_change) << "nobody waits";
+  ask(1);
+  EXPECT_TRUE(last_.announces_change);
+  ask(2);
+  EXPECT_FALSE(last_.announces_change);
+  ask(0);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2));
+}
+
+TEST_F(MembershipTest, ANewWorkerThatStillStartsDelaysNobody) {
+  begin({.workers = 3, .workers_min = 1});
+  end(2);
+  wait(seconds(1));
+  start(2);
+  end(1);
+  ask(0);
+  EXPECT_THAT(formed(), ElementsAre(0));
+}
+
+TEST_F(MembershipTest, TheCooldownOfASlotDoublesWithEachFailure) {
+  begin({.workers = 2, .workers_min = 1, .cooldown_max = seconds(3)});
+  for (const int expected : {1, 2, 3, 3}) {
+    end(1);
+    ask(0);
+    EXPECT_EQ(job_->deadline(), now_ + seconds(expected));
+    wait(seconds(expected) - milliseconds(1));
+    EXPECT_THAT(last_.starts, IsEmpty());
+    wait(milliseconds(1));
+    EXPECT_THAT(last_.starts, ElementsAre(1));
+    start(1);
+  }
+  wait(seconds(4));  // longer than the longest time
+  end(1);
+  EXPECT_EQ(job_->deadline(), now_ + seconds(1));
+}
+
+TEST_F(MembershipTest, AStoppedWorkerIsEndedAfterSomeTime) {
+  begin({.workers = 2, .workers_min = 1});
+  job_->worker_stopped(1, now_);
+  wait(seconds(9));
+  EXPECT_THAT(last_.stopped, IsEmpty());
+  job_->worker_continued(1);
+  wait(seconds(2));
+  EXPECT_THAT(last_.stopped, IsEmpty());
+  job_->worker_stopped(1, now_);
+  wait(seconds(10));
+  EXPECT_THAT(last_.stopped, ElementsAre(1));
+  wait(seconds(10));
+  EXPECT_THAT(last_.stopped, IsEmpty()) << "each decision is returned once";
+}
+
+TEST_F(MembershipTest, AFailureBeforeTheFirstEpochEndsTheJob) {
+  job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
+  start(0);
+  start(1);
+  end(1);
+  EXPECT_THAT(last_.end, HasSubstr("failed before all workers had come together"));
+}
+
+TEST_F(MembershipTest, AWorkerThatEndsInsteadOfComingEndsTheJob) {
+  job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
+  start(0);
+  start(1);
+  end(1, true);
+  EXPECT_EQ(last_.end, "") << "perhaps the program does not call init()";
+  ask(0);
+  EXPECT_THAT(last_.end, HasSubstr("ended before all workers had come together"));
+}
+
+TEST_F(MembershipTest, AJobWithoutSurvivorsEnds) {
+  begin({.workers = 2, .workers_min = 1});
+  end(1);
+  ask(0);
+  wait(seconds(1));
+  start(1);
+  ask(1);
+  end(0);
+  EXPECT_THAT(last_.end, HasSubstr("no worker is left that has the state"));
+}
+
+TEST_F(MembershipTest, AShortageEndsTheJobAtTheLimit) {
+  begin({.workers = 2, .workers_min = 2, .shortage_max = seconds(20)});
+  end(1);
+  ask(0);
+  wait(seconds(1));
+  start(1);  // it never asks for a rank
+  wait(seconds(18));
+  EXPECT_EQ(last_.end, "");
+  wait(seconds(1));
+  EXPECT_EQ(last_.end, "fewer than 2 workers could be found within 20 s");
+}
+
+TEST_F(MembershipTest, TheLimitOfResetsEndsTheJob) {
+  begin({.workers = 3, .workers_min = 1, .resets_max = 1});
+  end(2);
+  ask(0);
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(0, 1));
+  end(1);
+  ask(0);
+  EXPECT_THAT(formed(), IsEmpty());
+  EXPECT_THAT(last_.end, HasSubstr("formed again 1 times, which is the limit"));
+}
+
+TEST_F(MembershipTest, AfterASuccessNobodyJoins) {
+  begin({.workers = 3, .workers_min = 2});
+  end(2);
+  ask(0);
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(0, 1));
+  wait(seconds(1));
+  start(2);
+  end(0, true);
+  EXPECT_THAT(last_.superfluous, ElementsAre(2));
+  end(2);
+  EXPECT_EQ(last_.end, "");
+  EXPECT_EQ(job_->deadline(), std::nullopt);
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(1)) << "the rest finishes, even below the minimum";
+  end(1, true);
+  EXPECT_EQ(last_.end, "");
+}
+
+}  // namespace
+}  // namespace farandole

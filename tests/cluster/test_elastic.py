@@ -1,0 +1,172 @@
+"""Elastic jobs: workers fail in all ways, the others go on, and every batch counts once."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+from launched import Launched, run
+
+WORKER = ("tests/cluster/elastic_worker.py",)
+FAST = ("--cooldown-range", "0,1")
+
+
+def elastic(
+    workers: int, *arguments: str, least: int = 1, flags: tuple[str, ...] = FAST
+) -> list[str]:
+    sizes = ("-n", str(workers), "--min-workers", str(least))
+    return ["run", *sizes, *flags, sys.executable, *arguments]
+
+
+def pids(launched: Launched) -> dict[int, int]:
+    """Return the process ids of the workers that have ended well, by the number of the process."""
+    found = re.findall(r"worker (\d+) \(pid (\d+)\) has the right sum", launched.output)
+    return {int(number): int(pid) for number, pid in found}
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int) -> None:
+    with Launched(*elastic(3, *WORKER)) as launched:
+        launched.read_until(f"worker {lost} has rank {lost} of 3 at batch 0")
+        started = launched.errors + launched.output
+        assert "worker 3" not in started
+        victim = next(
+            pid
+            for pid in launched.remaining_processes()
+            if f"FARANDOLE_ELASTIC_WORKER={lost}" in environment_of(pid)
+        )
+        os.kill(victim, signal.SIGKILL)
+        assert launched.end() == 0, launched.errors
+        assert launched.remaining_processes() == []
+    survivors = {0, 1, 2} - {lost}
+    assert set(pids(launched)) == survivors | {3}
+    assert victim not in pids(launched).values()
+    assert f"rank {lost} (pid {victim}) was killed by signal 9" in launched.errors
+    assert "the job goes on with 2 workers" in launched.errors
+    assert "the job goes on with 3 workers" in launched.errors
+    assert re.search(r"worker 3 has rank [12] of 3 at batch [1-9]", launched.output)
+
+
+def environment_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/environ") as file:
+            return file.read()
+    except OSError:
+        return ""  # it has ended
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_every_batch_counts_once(workers: int) -> None:
+    seed = os.environ.get("FARANDOLE_TEST_SEED", str(time.time_ns() % 1_000_000))
+    launched = run(*elastic(workers, *WORKER, seed), environment={"NO_STOPS": "1"})
+    shown = f"seed {seed}\n{launched.output}\n{launched.errors}"
+    assert "a batch is missing or counts twice" not in launched.errors, shown
+    # With bad luck, all members fail at the same time.
+    if "no worker is left" not in launched.errors:
+        assert launched.process.returncode == 0, shown
+        assert pids(launched), shown
+
+
+def test_a_stopped_worker_is_killed_and_replaced() -> None:
+    with Launched(*elastic(2, *WORKER)) as launched:
+        launched.read_until("worker 1 has rank 1 of 2 at batch 0")
+        stopped = next(
+            pid
+            for pid in launched.remaining_processes()
+            if "FARANDOLE_ELASTIC_WORKER=1" in environment_of(pid)
+        )
+        os.kill(stopped, signal.SIGSTOP)
+        assert launched.end() == 0, launched.errors
+    assert "rank 1 is still stopped; killing it" in launched.errors
+    assert set(pids(launched)) >= {0}
+
+
+def test_a_failure_at_the_start_ends_the_job() -> None:
+    launched = run(*elastic(2, "-c", "raise SystemExit(7)"))
+    assert launched.process.returncode == 7
+    assert "failed before all workers had come together in init()" in launched.errors
+
+
+def test_without_survivors_the_job_fails_with_the_first_cause() -> None:
+    program = "import farandole; farandole.init(); raise ValueError('no data')"
+    launched = run(*elastic(2, "-c", program))
+    assert launched.process.returncode == 1
+    assert "raised ValueError: no data" in launched.errors
+    assert "│" in launched.errors, "the box of the failure is shown"
+
+
+def test_too_few_workers_end_the_job_at_the_limit() -> None:
+    flags = ("--cooldown-range", "60,60", "--elastic-timeout", "1")
+    program = (
+        "import farandole, os\n"
+        "from farandole import calls\n"
+        "farandole.init()\n"
+        "if farandole.rank() == 1: os._exit(3)\n"
+        "try: calls.barrier()\n"
+        "except farandole.GroupLostError: farandole.shutdown(); farandole.init()\n"
+    )
+    launched = run(*elastic(2, "-c", program, least=2, flags=flags))
+    assert "fewer than 2 workers could be found within 1 s" in launched.errors
+    assert launched.process.returncode == 3
+
+
+def test_the_limit_of_resets_ends_the_job() -> None:
+    program = (
+        "import farandole\n"
+        "for _ in range(5): farandole.init(); print(farandole.size()); farandole.shutdown()\n"
+    )
+    launched = run(*elastic(2, "-c", program, flags=("--reset-limit", "2")))
+    assert launched.output.count("2\n") == 6
+    assert "the group of the job has been formed again 2 times, which is the limit" in (
+        launched.errors
+    )
+    assert launched.process.returncode != 0
+
+
+CYCLES = """
+import os, farandole
+from farandole import calls
+def facts():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pages
+def launcher_descriptors():
+    return len(os.listdir(f"/proc/{os.getppid()}/fd"))
+for cycle in range(130):
+    farandole.init()
+    calls.barrier()
+    if cycle == 29: first = facts(), launcher_descriptors()
+    last = facts(), launcher_descriptors()
+    farandole.shutdown()
+assert last[0][:2] == first[0][:2], (first, last)
+assert last[1] == first[1], (first, last)
+assert last[0][2] - first[0][2] < 256, (first, last)
+print("nothing leaks")
+"""
+
+
+def test_forming_the_group_again_leaks_nothing() -> None:
+    launched = run(*elastic(2, "-c", CYCLES))
+    assert launched.output.count("nothing leaks") == 2, launched.errors
+    assert launched.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--min-workers", "3"), "--min-workers"),
+        (("--min-workers", "0"), "--min-workers"),
+        (("--reset-limit", "1"), "--reset-limit is for elastic jobs: also say how many workers"),
+        (("--min-workers", "1", "--cooldown-range", "5"), 'is "5"; it must be two numbers'),
+        (("--min-workers", "1", "--cooldown-range", "5,1"), "--cooldown-range"),
+        (("--min-workers", "1", "--tf-config"), "need a fixed number of workers"),
+        (("--min-workers", "1", "-H", "localhost:2"), "elastic jobs run on one host so far"),
+    ],
+)
+def test_wrong_flags(flags: tuple[str, ...], text: str) -> None:
+    launched = run("run", "-n", "2", *flags, "true")
+    assert launched.process.returncode == 2
+    assert text in launched.errors
