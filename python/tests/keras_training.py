@@ -239,6 +239,22 @@ class KerasTrainingChecks(Suite):
             hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
             self.expect_apart(model)
 
+    def check_local_variables_over_several_batches(self) -> None:
+        """They have the same sums or averages as the variables that are shared."""
+        for averages, wanted in ((False, -2.0), (True, -1.0)):
+            shared, local = keras.Variable(0.0), keras.Variable(0.0)
+            optimizer = hvd.DistributedOptimizer(
+                keras.optimizers.SGD(1.0),
+                backward_passes_per_step=2,
+                average_aggregated_gradients=averages,
+                scale_local_gradients=False,
+            )
+            optimizer.register_local_var(local)
+            optimizer.build([shared, local])
+            for _ in range(2):
+                optimizer.apply([keras.ops.ones(()), keras.ops.ones(())], [shared, local])
+            assert (float(shared), float(local)) == (wanted, wanted), (averages, float(local))
+
     def check_loss_scaling(self) -> None:
         scaled = keras.optimizers.LossScaleOptimizer
         together = self.train_together(

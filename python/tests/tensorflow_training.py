@@ -209,6 +209,23 @@ class TensorFlowTrainingChecks(Suite):
                     session.run(train, {factor: number * self.rank})
                 return float(session.run(x))
 
+    def check_local_variables_over_several_passes(self) -> None:
+        for averages in (False, True):
+            shared, local = tf.Variable(0.0), tf.Variable(0.0)
+            optimizer = hvd.DistributedOptimizer(
+                v1.train.GradientDescentOptimizer(1.0),
+                backward_passes_per_step=2,
+                average_aggregated_gradients=averages,
+                scale_local_gradients=False,
+            )
+            optimizer.register_local_var(local)
+            for _ in range(2):
+                pairs = optimizer.compute_gradients(
+                    lambda a=shared, b=local: a + b, [shared, local]
+                )
+                optimizer.apply_gradients(pairs)
+            assert shared.numpy() == local.numpy() == (-1.0 if averages else -2.0)
+
     def check_variables_of_the_root(self) -> None:
         root = self.size - 1
         dtypes = (tf.float32, tf.bfloat16, tf.int64, tf.bool, tf.uint32, tf.uint64)

@@ -74,6 +74,7 @@ class GradientCombiner:
         self._operation = Allreduce(process_set, op, 1 / factor, factor)
         self._sparse_as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
         self._local: list[Any] = []
+        self._local_factor = 1.0
 
     def add_local(self, variable: Any) -> None:
         """Leave the gradient of this variable as it is on this rank."""
@@ -85,7 +86,8 @@ class GradientCombiner:
         return bool(self._local)
 
     def multiply_by(self, factor: float) -> None:
-        """Multiply all combined gradients by this number, too."""
+        """Multiply all gradients by this number, too, also those of local variables."""
+        self._local_factor *= factor
         scales = (self._operation.prescale, self._operation.postscale * factor)
         self._operation = Allreduce(self._operation.group, self._operation.op, *scales)
 
@@ -113,9 +115,11 @@ class GradientCombiner:
             batch = reduce([results[i] for i in places], self._operation, self._compression)
             for i, result in zip(places, batch, strict=True):
                 results[i] = result
-        if self._scales_local:
-            for i in local:
-                results[i] = functions.scaled(results[i], 1 / self._operation.group.size())
+        members = self._operation.group.size() if self._scales_local else 1
+        factor = self._local_factor / members
+        for i in local:
+            if factor != 1:
+                results[i] = functions.scaled(results[i], factor)
         return results
 
     def _is_local(self, variable: Any) -> bool:
