@@ -6,6 +6,8 @@ CallError, GroupLostError and FarandoleError itself stand for the failures that 
 
 from __future__ import annotations
 
+import re
+
 
 class FarandoleError(RuntimeError):
     """A call failed. The subclasses say more. An error of this class itself means that this process
@@ -54,6 +56,24 @@ class WorkerError(FarandoleError):
         # The exception that the worker's function has raised: the name of its type, its text and
         # its traceback. All three are empty if the function has raised none.
         self.exception_type, self.exception_text, self.remote_traceback = exception
+
+
+# The name and the text of an error of a call, inside the error of a framework. TensorFlow appends
+# the name of its operation.
+_FAILED_CALL = re.compile(
+    r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
+    re.DOTALL,
+)
+
+
+def of_failed_call(text: str) -> FarandoleError | None:
+    """Return the error of a call that failed inside a program of a framework. `text` is the text of
+    the framework's error. Return None if that error has another cause."""
+    found = _FAILED_CALL.search(text)
+    if found is None:
+        return None
+    kinds = {kind.__name__: kind for kind in (CallError, GroupLostError, FarandoleError)}
+    return kinds[found[1]](found[2])
 
 
 def text_for_other_ranks(error: Exception) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,10 +48,6 @@ _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 # The errors with which TensorFlow reports a failed call.
 FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-_MESSAGE = re.compile(
-    r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
-    re.DOTALL,
-)
 # For each graph of TensorFlow 1, the numbers of its operations.
 _numbers: weakref.WeakKeyDictionary[Any, Iterator[int]] = weakref.WeakKeyDictionary()
 
@@ -126,13 +121,8 @@ def query(what: str, group: int = 0) -> Any:
 def converted(error: BaseException) -> FarandoleError | None:
     """Return the error of a call as an error of farandole.errors. Return None if the error is not
     from a call of farandole."""
-    found = _MESSAGE.search(getattr(error, "message", None) or str(error))
-    if found is None:
-        return None
-    if found[1] == "CallError":
-        return RejectedCallError(found[2])
-    made: FarandoleError = getattr(errors, found[1])(found[2])
-    return made
+    found = errors.of_failed_call(getattr(error, "message", None) or str(error))
+    return RejectedCallError(str(found)) if isinstance(found, CallError) else found
 
 
 class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
