@@ -105,6 +105,23 @@ class TensorFlowCompiledChecks(Suite):
                     wanted = np.sum(self.inputs_of_all((40, 3), seed=i), 0)
                     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
+    def check_several_gradients_of_one_call_of_a_graph(self) -> None:
+        """Each rank runs them in another order."""
+        count = 8
+        with tf.Graph().as_default():
+            x = tf.constant(np.ones(30), tf.float32)
+            both = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum, name="both")
+            losses = [tf.reduce_sum(both[0] + both[1]) * (i + 1.0) for i in range(count)]
+            found = [tf.gradients(loss, x)[0] for loss in losses]
+            chosen = list(range(count))
+            with tf.compat.v1.Session() as session:
+                for turn in range(TURNS):
+                    random.Random(self.rank * 100 + turn).shuffle(chosen)
+                    for i, gradient in zip(
+                        chosen, session.run([found[i] for i in chosen]), strict=True
+                    ):
+                        assert (gradient == 3 * (i + 1.0) * self.size).all(), (i, gradient)
+
     def check_threads_with_names(self) -> None:
         wrong: list[str] = []
 

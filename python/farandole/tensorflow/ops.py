@@ -12,10 +12,10 @@ operation in it gets a name when it is made.
 from __future__ import annotations
 
 import functools
-import itertools
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,8 +48,8 @@ _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 # The errors with which TensorFlow reports a failed call.
 FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-# For each graph of TensorFlow 1, the numbers of its operations.
-_numbers: weakref.WeakKeyDictionary[Any, Iterator[int]] = weakref.WeakKeyDictionary()
+# For each graph of TensorFlow 1, how many operations have a name that begins like this.
+_counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
 
 
 class Results(NamedTuple):
@@ -141,13 +141,16 @@ def _wait_ms_in_program() -> int:
 
 def name_of_our_own(base: str) -> str:
     """Return a name for an operation that the user has not named. In a graph of TensorFlow 1, it
-    has a number, so that no other operation has it. Anywhere else, `base` itself is enough."""
+    has a number, so that no other operation has it. Operations with another `base` do not change
+    the number. Anywhere else, `base` itself is enough."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return base
     with tf.init_scope():  # leaves functions that are inside the graph
         graph = tf.compat.v1.get_default_graph()
-    number = next(_numbers.setdefault(graph, itertools.count()))
-    return f"{base or 'tensorflow'}.{number}"
+    base = base or "tensorflow"
+    counts = _counts.setdefault(graph, Counter())
+    counts[base] += 1
+    return f"{base}.{counts[base] - 1}"
 
 
 @functools.cache  # most calls have the same factors
@@ -209,7 +212,7 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
     results = _run(
         backward,
         [step.array for step in steps],
-        [arguments.gradient_name(names[i]) or "" for i in places],
+        [name_of_our_own(arguments.gradient_name(names[i]) or "") for i in places],
         splits,
         core.job_number(),  # the rules have used the ranks of this job
     ).tensors
