@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import random
 import threading
 import time
@@ -201,6 +202,13 @@ class TensorFlowCompiledChecks(Suite):
         self.expect_rejected("CallError: allreduce `grown` was submitted differently", step, x)
         text = self.expect_error("the shape differs", hvd.allreduce, x, name="grown")
         assert "[Op:" not in text and "{{" not in text, text
+        try:
+            hvd.allreduce(x, name="grown")
+        except tf.errors.FailedPreconditionError as error:
+            copy = pickle.loads(pickle.dumps(error))
+            assert type(copy) is type(error) and str(copy) == str(error), copy
+        else:
+            raise AssertionError("no error")
         self.expect_rejected("the shape differs", hvd.allreduce, x)
         self.expect_sum_works()
 

@@ -131,6 +131,9 @@ class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
     def __init__(self, text: str) -> None:
         tf.errors.FailedPreconditionError.__init__(self, None, None, text)
 
+    def __reduce__(self) -> Any:  # that of TensorFlow expects other arguments of __init__()
+        return RejectedCallError, (self.message,)
+
 
 def _wait_ms_in_program() -> int:
     """Return how long a thread of TensorFlow makes progress with an operation, which saves waking
