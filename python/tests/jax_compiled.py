@@ -6,6 +6,7 @@ environment, each rank has one core, so XLA has one thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -29,6 +30,7 @@ from reference import Array, input_of
 from suite import Suite
 
 import farandole.jax as hvd
+from farandole.jax.primitive import wait_for_programs
 
 Run = Callable[[jax.Array], jax.Array]
 TURNS = 3
@@ -267,6 +269,23 @@ class JaxCompiledChecks(Suite):
             else:
                 raise AssertionError("no error")
             assert (reduce(jnp.ones(3)) == 1).all()
+
+    def check_failures_that_nothing_waits_for(self) -> None:
+        """A failed program does not make later ones fail."""
+        if self.size == 1:
+            return
+
+        @jax.jit
+        def step(x: jax.Array) -> jax.Array:
+            for _ in range(20):  # so that the call fails after the start of the program
+                x = jnp.tanh(x @ x)
+            return hvd.allreduce(x)
+
+        step(jnp.ones((300 + self.rank, 300 + self.rank)))
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            wait_for_programs()
+        wait_for_programs()
+        assert (jax.jit(hvd.allreduce)(jnp.ones(3)) == 1).all()
 
     def check_programs_of_an_earlier_job(self) -> None:
         double = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))

@@ -112,8 +112,14 @@ def bind(call: TracedCall, inputs: Sequence[Any]) -> list[Any]:
 
 
 def wait_for_programs() -> None:
-    """Wait until the calls of all compiled programs that are running are done."""
-    jax.effects_barrier()
+    """Wait until the calls of all compiled programs that are running are done. If one has failed,
+    raise its error once."""
+    try:
+        jax.effects_barrier()
+    except jax.errors.JaxRuntimeError:
+        # The token of the failed program would make each later program fail, too.
+        dispatch.runtime_tokens.clear()
+        raise
 
 
 def run_now(operation: Operation, inputs: Sequence[Any], name: str | None) -> list[Any]:
