@@ -30,6 +30,7 @@ from reference import Array, input_of
 from suite import Suite
 
 import farandole.jax as hvd
+from farandole.jax.failures import with_our_errors
 from farandole.jax.primitive import wait_for_programs
 
 Run = Callable[[jax.Array], jax.Array]
@@ -286,6 +287,21 @@ class JaxCompiledChecks(Suite):
             wait_for_programs()
         wait_for_programs()
         assert (jax.jit(hvd.allreduce)(jnp.ones(3)) == 1).all()
+
+    def check_errors_of_training_functions(self) -> None:
+        @with_our_errors
+        def train(text: str) -> None:
+            try:
+                raise jax.errors.JaxRuntimeError(text)
+            finally:
+                raise RuntimeError("Array has been deleted")
+
+        self.expect_lost("rank 1 has left", train, "INTERNAL: GroupLostError: rank 1 has left")
+        self.expect_error("the shape differs", train, "ABORTED: CallError: the shape differs")
+        try:
+            train("INTERNAL: something else")
+        except RuntimeError as error:
+            assert str(error) == "Array has been deleted"
 
     def check_programs_of_an_earlier_job(self) -> None:
         double = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))

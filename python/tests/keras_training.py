@@ -17,7 +17,7 @@ import numpy as np
 from suite import Suite
 
 import farandole.keras as hvd
-from farandole.elastic import HostsUpdatedInterrupt
+from farandole.elastic import HostsUpdatedInterrupt, ObjectState
 from farandole.keras.operations import variables_of
 from farandole.keras.optimizer import is_distributed
 
@@ -413,11 +413,15 @@ class KerasTrainingChecks(Suite):
         x, y = self.own_rows()
         state = hvd.elastic.KerasState(model, epoch=0, batch=0)
         attempts: list[tuple[int, int]] = []
+        rank = self.rank
 
-        class FailOnce(keras.callbacks.Callback):
+        class FailTwice(keras.callbacks.Callback):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
                     raise HostsUpdatedInterrupt(skip_sync=False)
+                # The calls of the other ranks fail, because this one leaves the job.
+                if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
 
         @hvd.elastic.run
         def train(state: Any) -> None:
@@ -430,7 +434,7 @@ class KerasTrainingChecks(Suite):
                 shuffle=False,
                 verbose=0,
                 callbacks=[
-                    FailOnce(),
+                    FailTwice(),
                     hvd.elastic.UpdateBatchStateCallback(state),
                     hvd.elastic.UpdateEpochStateCallback(state),
                     hvd.elastic.CommitStateCallback(state, batches_per_commit=1),
@@ -438,7 +442,7 @@ class KerasTrainingChecks(Suite):
             )
 
         train(state)
-        assert attempts == [(0, 0), (1, 1)], attempts
+        assert attempts == [(0, 0), (1, 1), (1, 2)], attempts
         assert (state.epoch, state.batch) == (EPOCHS, 0)
         self.expect_equal_replicas(model)
         committed = values_of(model)
@@ -446,6 +450,19 @@ class KerasTrainingChecks(Suite):
         state.restore()
         for one, other in zip(values_of(model), committed, strict=True):
             assert np.array_equal(one, other)
+
+    def check_errors_of_calls_are_not_retried(self) -> None:
+        """In compiled steps, too, where they have other classes."""
+        if self.size == 1:
+            return
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        train = hvd.elastic.run(
+            lambda state: model.fit(np.ones((2, 3)), np.ones((2, 1 + self.rank)), verbose=0)
+        )
+        state = ObjectState(hvd.broadcast_object, hvd.rank)
+        self.expect_error("submitted differently", train, state)
+        self.expect_sum_works()
 
     def check_batch_normalization_of_all_ranks(self) -> None:
         random = np.random.default_rng(5)

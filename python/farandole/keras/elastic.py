@@ -36,6 +36,8 @@ def run(func: Function) -> Function:
     if keras.config.backend() == "tensorflow":
         decorated: Function = importlib.import_module("farandole.tensorflow.elastic").run(func)
         return decorated
+    if keras.config.backend() == "jax":
+        func = importlib.import_module("farandole.jax.failures").with_our_errors(func)
     return run_fn(func, reset_job)
 
 
