@@ -451,6 +451,19 @@ class KerasTrainingChecks(Suite):
         for one, other in zip(values_of(model), committed, strict=True):
             assert np.array_equal(one, other)
 
+    def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
+        """Variables that did not exist at the last commit keep their values."""
+        model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+        model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
+        state = hvd.elastic.KerasState(model)
+        model.build((None, 3))
+        model.optimizer.build(model.trainable_variables)
+        model.variables[0].assign(np.ones((3, 2)))
+        model.optimizer.learning_rate = 0.25
+        state.restore()
+        assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
+        assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
+
     def check_errors_of_calls_are_not_retried(self) -> None:
         """In compiled steps, too, where they have other classes."""
         if self.size == 1:

@@ -44,6 +44,9 @@ def run(func: Function) -> Function:
 class KerasState(ObjectState):
     """Keep the variables of a model and of its optimizer, and any picklable objects as attributes.
 
+    restore() leaves variables as they are that did not exist at the last commit, because the model
+    or its optimizer was not built yet.
+
     Args:
         model: The model.
         optimizer: The optimizer, if it is not that of the model.
@@ -56,7 +59,7 @@ class KerasState(ObjectState):
     ) -> None:
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
-        self._values: list[Any] = []
+        self._values: list[tuple[Any, Any]] = []  # pairs of a variable and its saved value
         super().__init__(broadcast_object, lifecycle.rank, **objects)
         self._save_variables()
 
@@ -65,7 +68,7 @@ class KerasState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        for variable, value in zip(self._variables(), self._values, strict=False):
+        for variable, value in self._values:
             variable.assign(value)
         super().restore()
 
@@ -85,7 +88,7 @@ class KerasState(ObjectState):
         return [*self.model.variables, *own]
 
     def _save_variables(self) -> None:
-        self._values = [numpy_of(variable).copy() for variable in self._variables()]
+        self._values = [(variable, numpy_of(variable).copy()) for variable in self._variables()]
 
 
 class CommitStateCallback(keras.callbacks.Callback):
