@@ -23,7 +23,8 @@ class Accumulation:
 
     def __init__(self, combiner: GradientCombiner, passes: int, averages: bool) -> None:
         self._combiner, self._passes, self._averages = combiner, passes, averages
-        self._sums: list[Any] = []  # a variable for each gradient that is not None
+        self._variables: list[Any] = []  # those that have a gradient
+        self._sums: list[Any] = []  # a variable for each of these gradients
         self._count: Any = None
         self._is_last: Any = None
 
@@ -31,8 +32,8 @@ class Accumulation:
         """Return the combined sums after the last pass, and zeros before that."""
         places = [i for i, gradient in enumerate(gradients) if gradient is not None]
         dense = [tf.convert_to_tensor(gradients[i]) for i in places]
-        self._make_variables(dense)
         chosen = [variables[i] for i in places]
+        self._make_sums(dense, chosen)
         updates = [s.assign_add(g) for s, g in zip(self._sums, dense, strict=True)]
         with tf.control_dependencies([*updates, self._count.assign_add(1)]):
             self._is_last = tf.equal(self._count.read_value() % self._passes, 0)
@@ -56,16 +57,20 @@ class Accumulation:
 
         return tf.cond(self._is_last, run, lambda: tf.constant(False))
 
-    def _make_variables(self, gradients: Sequence[Any]) -> None:
+    def _make_sums(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         if self._count is None:
             self._count = tf.Variable(0, trainable=False, dtype=tf.int64)
             zeros = [tf.zeros(gradient.shape, gradient.dtype) for gradient in gradients]
             self._sums = [tf.Variable(zero, trainable=False) for zero in zeros]
-        first, now = ([list(value.shape) for value in values] for values in (self._sums, gradients))
-        if first != now:
+            self._variables = list(variables)
+        if list(map(id, self._variables)) != list(map(id, variables)):
+            first, now = (
+                ", ".join(f"{variable.name} {list(variable.shape)}" for variable in values)
+                for values in (self._variables, variables)
+            )
             raise CallError(
                 "with backward_passes_per_step above 1, all passes must have gradients of the same "
-                f"variables; the shapes of the first pass were {first}, now they are {now}"
+                f"variables; the first pass had {first}; this one has {now}"
             )
 
     def _take(self, variables: Sequence[Any]) -> list[Any]:
