@@ -41,6 +41,12 @@ def _tensors() -> Iterator[Case]:
         "an allreduce of tf.IndexedSlices needs the op Sum or Average; got AverageOfPresent: "
         "convert it to a dense tensor with tf.convert_to_tensor()",
     )
+    whole = tf.IndexedSlices(tf.constant([[1]]), tf.constant([0]))
+    yield (
+        lambda: hvd.allreduce(whole),
+        "an allreduce of integer tf.IndexedSlices needs the op Sum and factors of 1: cast the "
+        "values, or convert them to a dense tensor with tf.convert_to_tensor()",
+    )
     other = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3 + hvd.rank(), 2]))
     yield (
         lambda: hvd.allreduce(other),

@@ -270,6 +270,19 @@ class TensorFlowTrainingChecks(Suite):
                 assert "different shapes on the ranks" in str(error), str(error)
             else:
                 raise AssertionError("no error")
+        whole = tf.IndexedSlices(tf.constant([[self.rank + 1]]), tf.constant([0]))
+        for op in (hvd.Average, hvd.Sum):
+            factor = 0.5 if op is hvd.Sum else 1.0
+            self.expect_error(
+                "needs the op Sum and factors of 1",
+                hvd.allreduce,
+                whole,
+                op=op,
+                prescale_factor=factor,
+            )
+        found = hvd.allreduce(whole, op=hvd.Sum)
+        assert found.values.numpy()[:, 0].tolist() == [rank + 1 for rank in range(self.size)]
+        assert found.dtype == tf.int32
         unknown = tf.IndexedSlices(mine.values, mine.indices)
         assert hvd.allreduce(unknown).dense_shape is None
 

@@ -33,6 +33,13 @@ def allreduce_slices(
             "an allreduce of tf.IndexedSlices needs the op Sum or Average; got AverageOfPresent: "
             "convert it to a dense tensor with tf.convert_to_tensor()"
         )
+    factor = operation.prescale * operation.postscale
+    are_floats = all(part.values.dtype.is_floating for part in slices)
+    if not are_floats and (op is Average or factor != 1):
+        raise CallError(
+            "an allreduce of integer tf.IndexedSlices needs the op Sum and factors of 1: cast the "
+            "values, or convert them to a dense tensor with tf.convert_to_tensor()"
+        )
     compressor = checked_compression(compression)
     pairs = [compressor.compress(ops.checked_tensor(part.values)) for part in slices]
     sent = [ops.checked_tensor(part.indices) for part in slices]
@@ -40,7 +47,6 @@ def allreduce_slices(
     own = tf.concat([_dense_shape(part) for part in slices], 0)[tf.newaxis]
     *gathered, shapes = ops.run(Allgather(operation.group), [*sent, own], name).tensors
     checks = _check_shapes(own, shapes)
-    factor = operation.prescale * operation.postscale
     results = []
     for i, (part, (_, context)) in enumerate(zip(slices, pairs, strict=True)):
         with tf.control_dependencies(checks):
