@@ -477,6 +477,51 @@ class KerasTrainingChecks(Suite):
         self.expect_error("submitted differently", train, state)
         self.expect_sum_works()
 
+    def check_batch_normalization_of_uneven_batches(self) -> None:
+        """Each rank has another number of rows, some of which are masked, and not even numbers."""
+        random = np.random.default_rng(6)
+        rows = [random.standard_normal((rank + 2, 5, 3)).astype("float32") for rank in range(4)]
+        layer = hvd.SyncBatchNormalization(momentum=0.0)
+        layer(keras.ops.convert_to_tensor(rows[self.rank]), training=True)
+        values = np.concatenate([part.reshape(-1, 3) for part in rows[: self.size]])
+        self.expect_moments(layer, values)
+        masks = [random.integers(0, 2, part.shape[:2]).astype(bool) for part in rows]
+        for part, mask in zip(rows, masks, strict=True):
+            mask[0, 0], mask[1, 1] = True, False
+            part[~mask] = np.nan
+        layer(
+            keras.ops.convert_to_tensor(rows[self.rank]),
+            training=True,
+            mask=keras.ops.convert_to_tensor(masks[self.rank]),
+        )
+        chosen = [part[mask] for part, mask in zip(rows, masks, strict=True)]
+        self.expect_moments(layer, np.concatenate(chosen[: self.size]))
+
+    def expect_moments(self, layer: Any, values: Any) -> None:
+        for found, wanted in (
+            (layer.moving_mean, values.mean(0)),
+            (layer.moving_variance, values.var(0)),
+        ):
+            np.testing.assert_allclose(
+                keras.ops.convert_to_numpy(found), wanted, rtol=1e-5, atol=1e-6
+            )
+
+    def check_batch_normalization_of_masked_sequences(self) -> None:
+        """In fit(), where the number of rows is not known before."""
+        model = keras.Sequential(
+            [
+                keras.Input((3,), dtype="int32"),
+                keras.layers.Embedding(WORDS, 4, mask_zero=True),
+                hvd.SyncBatchNormalization(),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(1),
+            ]
+        )
+        hvd.broadcast_variables(model.variables, root_rank=0)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        self.fit(model, optimizer, *self.own_rows(), 5)  # the last batch is smaller
+        self.expect_equal_replicas(model)
+
     def check_batch_normalization_of_all_ranks(self) -> None:
         random = np.random.default_rng(5)
         x = random.standard_normal((BATCHES, ROWS, 3)).astype("float32")

@@ -20,7 +20,8 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     Args:
         fused: Must be False. Scripts that were written for Horovod pass it.
-        process_set: The group; by default all ranks.
+        process_set: The group; by default all ranks. It is not saved: copies of the layer, and
+            layers of models from files, use all ranks.
         options: The arguments of keras.layers.BatchNormalization.
 
     Raises:
@@ -37,20 +38,25 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         axes = list(self._reduction_axes)
-        if mask is None:
-            weights = ops.ones_like(inputs)
-        else:
-            weights = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), inputs.shape), "bool")
-            weights = ops.cast(weights, inputs.dtype)
-        count, total = ops.sum(weights, axes), ops.sum(inputs * weights, axes)
+        # Numbers that the mask leaves out may be NaN, so they are replaced by 0.
+        chosen = None if mask is None else _mask_of_all_numbers(mask, inputs)
+
+        def masked(tensor: Any) -> Any:
+            return tensor if chosen is None else ops.where(chosen, tensor, 0)
+
+        count, total = ops.sum(masked(ops.ones_like(inputs)), axes), ops.sum(masked(inputs), axes)
         count, total = ops.split(self._sum_of_all(ops.concatenate([count, total])), 2)
         count = ops.maximum(count, 1.0)
         mean = total / count
         shape = [1 if axis in axes else -1 for axis in range(len(inputs.shape))]
-        squares = ops.square(inputs - ops.reshape(mean, shape)) * weights
+        squares = ops.square(masked(inputs - ops.reshape(mean, shape)))
         return mean, self._sum_of_all(ops.sum(squares, axes)) / count
 
     def _sum_of_all(self, tensor: Any) -> Any:
         if str(getattr(tensor, "device", "")) == "meta":  # torch infers a shape, without values
             return tensor
         return frontend().allreduce(tensor, op=Sum, process_set=self._process_set)
+
+
+def _mask_of_all_numbers(mask: Any, inputs: Any) -> Any:
+    return ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
