@@ -80,6 +80,12 @@ def _optimizers() -> Iterator[Case]:
         "backward_passes_per_step is 2, but gradient_accumulation_steps of the optimizer is 3: "
         "give one of them",
     )
+    layer = keras.layers.Dense(1, name="head")
+    yield (
+        lambda: hvd.PartialDistributedOptimizer(sgd(), local_layers=[layer]),
+        f"the layer {layer!r} of local_layers is not built, so its variables do not exist yet: "
+        "build the model first",
+    )
     distributed.register_local_var(keras.Variable(1.0))
     yield (
         lambda: copy.deepcopy(distributed),

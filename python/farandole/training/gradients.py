@@ -134,5 +134,10 @@ def variables_of_layers(layers: Any) -> list[Any]:
     for layer in layers if isinstance(layers, Iterable) else [layers]:
         if not hasattr(layer, "trainable_variables"):
             raise CallError(f"local_layers must be a layer or a list of layers; got {layer!r}")
+        if not getattr(layer, "built", True):
+            raise CallError(
+                f"the layer {layer!r} of local_layers is not built, so its variables do not exist "
+                "yet: build the model first"
+            )
         variables += layer.trainable_variables
     return variables
