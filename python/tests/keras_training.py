@@ -389,6 +389,22 @@ class KerasTrainingChecks(Suite):
             loaded.fit(x, y, epochs=1, verbose=0, callbacks=[best])
             assert Path(best.filepath).exists()
 
+    def check_models_from_files_over_several_batches(self) -> None:
+        def optimizer() -> Any:
+            return hvd.DistributedOptimizer(
+                keras.optimizers.SGD(0.1), op=hvd.Sum, backward_passes_per_step=2
+            )
+
+        x, y = self.own_rows()
+        model = self.fit(make_model(), optimizer(), x, y, ROWS // self.size, epochs=1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.keras"
+            model.save(path)
+            loaded = hvd.load_model(path, op=hvd.Sum, backward_passes_per_step=2)
+        for one in (model, loaded):
+            one.fit(x, y, batch_size=ROWS // self.size, epochs=1, shuffle=False, verbose=0)
+        self.expect_close(loaded, model)
+
     def check_values(self) -> None:
         total = float(sum(range(self.size)))
         assert hvd.allreduce(self.rank, op=hvd.Sum) == total

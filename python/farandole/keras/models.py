@@ -17,10 +17,13 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compression: AnyCompressor = NoneCompressor,
     legacy_opts: bool = False,
+    **options: Any,
 ) -> Any:
     """Load a model, and make its optimizer combine the gradients of all ranks.
 
-    The optimizer keeps the state that was saved, and its other options.
+    The optimizer keeps the state that was saved. A file has none of the arguments of
+    DistributedOptimizer(), so pass here those that differ from their defaults, such as
+    backward_passes_per_step or op.
 
     Args:
         filepath: The file, as for keras.models.load_model().
@@ -28,10 +31,16 @@ def load_model(
         custom_objects: Other classes and functions that Keras does not know, by name.
         compression: As for DistributedOptimizer().
         legacy_opts: Ignored. Scripts that were written for Horovod pass it.
+        options: Other arguments of DistributedOptimizer(). Without backward_passes_per_step, an
+            optimizer that was saved with it averages the gradients of the passes.
+
+    Example::
+
+        model = hvd.load_model("model.keras", backward_passes_per_step=2)
     """
     known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
     model = keras.models.load_model(filepath, {**known, **(custom_objects or {})})
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
-        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
     return model

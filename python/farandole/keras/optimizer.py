@@ -247,12 +247,14 @@ def _check_optimizer(optimizer: Any) -> None:
 
 def _accumulate(optimizer: Any, passes: int) -> None:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner.gradient_accumulation_steps == passes:  # as after load_model()
+        return
     if inner.built:
         raise CallError(
             "backward_passes_per_step must be set before the optimizer is built: call "
             "DistributedOptimizer() before compile() and fit()"
         )
-    if inner.gradient_accumulation_steps not in (None, passes):
+    if inner.gradient_accumulation_steps is not None:
         raise CallError(
             f"backward_passes_per_step is {passes}, but gradient_accumulation_steps of the "
             f"optimizer is {inner.gradient_accumulation_steps}: give one of them"
