@@ -35,6 +35,12 @@ def _tensors() -> Iterator[Case]:
         lambda: hvd.alltoall(tf.ones(2), tf.constant([1.0, 1.0])),
         "splits must be whole numbers; its dtype is float32",
     )
+    for wrong in (3, []):
+        yield (
+            lambda wrong=wrong: hvd.alltoall(tf.ones(2), wrong),
+            "splits must be a list or tensor of whole numbers, the number of rows for each member; "
+            f"got {wrong!r}",
+        )
     slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))
     yield (
         lambda: hvd.allreduce(slices, op=hvd.AverageOfPresent),

@@ -265,8 +265,11 @@ def _alltoall(
     tensors: Sequence[Any], splits: Sequence[Any] | None, name: str | None, process_set: Group
 ) -> list[Any]:
     inputs = [ops.checked_tensor(tensor) for tensor in tensors]
-    given = [()] * len(inputs) if splits is None else splits
-    vectors = [_splits_vector(part) for part in given]
+    vectors = (
+        [tf.constant([], tf.int64)] * len(inputs)  # equal parts
+        if splits is None
+        else [_splits_vector(part) for part in splits]
+    )
     results = ops.run(Alltoall(process_set, None), inputs, name, vectors)
     if splits is None:
         return results.tensors
@@ -279,4 +282,4 @@ def _splits_vector(splits: Any) -> Any:
         if splits.dtype.is_integer:
             return tf.cast(splits, tf.int64)
         raise CallError(f"splits must be whole numbers; its dtype is {splits.dtype.name}")
-    return tf.constant(arguments.split_sizes(splits) if len(splits) else [], tf.int64)
+    return tf.constant(arguments.split_sizes(splits), tf.int64)
