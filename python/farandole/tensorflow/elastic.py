@@ -37,7 +37,10 @@ def run(func: Function) -> Function:
         try:
             return func(*args, **options)
         except FAILURES as error:  # of a call inside tf.function
-            raise converted(error) or error from error
+            ours = converted(error)
+            if ours is None:
+                raise
+            raise ours from error
 
     return cast(Function, run_fn(run_with_our_errors, reset_job))
 
