@@ -29,6 +29,7 @@ void find_values(Finder& finder, Api& api) {
   finder.find(api.delete_status, "TF_DeleteStatus");
   finder.find(api.set_status, "TF_SetStatus");
   finder.find(api.code_of, "TF_GetCode");
+  finder.find(api.message_of, "TF_Message");
   finder.find(api.new_tensor, "TF_NewTensor");
   finder.find(api.delete_tensor, "TF_DeleteTensor");
   finder.find(api.type_of, "TF_TensorType");

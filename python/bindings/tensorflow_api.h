@@ -42,6 +42,7 @@ struct Api {
   void (*delete_status)(TfStatus*) = nullptr;
   void (*set_status)(TfStatus*, int code, const char* text) = nullptr;
   int (*code_of)(const TfStatus*) = nullptr;
+  const char* (*message_of)(const TfStatus*) = nullptr;
 
   Tensor* (*new_tensor)(int type, const std::int64_t* dims, int dim_count, void* data,
                         std::size_t bytes, Deallocate, void* argument) = nullptr;

@@ -79,10 +79,11 @@ void report(KernelContext* context, const Status& failure) {
   api().fail(context, status.get());
 }
 
-// What TensorFlow says when it cannot allocate memory, for example.
+// Turns an error of TensorFlow, such as a failed allocation, into a Status.
 Status status_of(const TfStatus* status, std::string_view what) {
   if (api().code_of(status) == kOk) return {};
-  return Status::stop("TensorFlow could not " + std::string(what));
+  return Status::stop("TensorFlow could not " + std::string(what) + ": " +
+                      api().message_of(status));
 }
 
 // The attributes of an operation, read once for each place in a program.
