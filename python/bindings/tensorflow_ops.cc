@@ -377,7 +377,7 @@ void register_call(const char* name) {
   constexpr bool kIsReceived = kRow.output_rule == OutputRule::kReceived;
   OpBuilder* const op = new_op(name);
   api().add_attribute(op, "T: list(type) >= 1");
-  for (const char* text : {"names: list(string)", "job: int", "wait_ms: int"})
+  for (const char* text : {"names: list(string) >= 1", "job: int", "wait_ms: int"})
     api().add_attribute(op, text);
   if (kRow.reduces)
     for (const char* text : {"reduce_op: int", "prescale: int", "postscale: int"})
