@@ -1,4 +1,4 @@
-// Calls that a framework makes in its own threads, without the GIL and without waiting.
+// Calls that a framework makes in its own threads, without the GIL. They need not wait.
 #pragma once
 
 #include <chrono>

@@ -95,7 +95,8 @@ struct Api {
   void (*run_done)(Done*) = nullptr;
 };
 
-// The functions of the loaded TensorFlow. Null if none is loaded, or if it lacks a function.
+// The functions of the loaded TensorFlow. Null if none is loaded, or if it lacks a function. Call
+// it once, before any other function here and from one thread.
 const Api* load_api();
 
 // The functions, after load_api() has found them.
