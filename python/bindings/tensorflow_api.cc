@@ -63,7 +63,6 @@ void find_kernels(Finder& finder, Api& api) {
   finder.find(api.attribute_text, "TF_OpKernelConstruction_GetAttrString");
   finder.find(api.attribute_texts, "TF_OpKernelConstruction_GetAttrStringList");
   finder.find(api.fail_construction, "TF_OpKernelConstruction_Failure");
-  finder.find(api.input_count, "TF_NumInputs");
   finder.find(api.get_input, "TF_GetInput");
   finder.find(api.allocate_output, "TF_AllocateOutput");
   finder.find(api.forward_or_allocate, "TF_ForwardInputOrAllocateOutput");

@@ -28,6 +28,7 @@ using Deallocate = void (*)(void* data, std::size_t bytes, void* argument);
 
 // Codes of tensorflow/c/tf_status.h.
 inline constexpr int kOk = 0;
+inline constexpr int kInvalidArgument = 3;
 inline constexpr int kFailedPrecondition = 9;
 inline constexpr int kAborted = 10;
 
@@ -83,7 +84,6 @@ struct Api {
                           int count, void* storage, std::size_t storage_bytes, TfStatus*) = nullptr;
   void (*fail_construction)(KernelConstruction*, TfStatus*) = nullptr;
 
-  int (*input_count)(KernelContext*) = nullptr;
   void (*get_input)(KernelContext*, int index, Tensor**, TfStatus*) = nullptr;
   Tensor* (*allocate_output)(KernelContext*, int index, int type, const std::int64_t* dims,
                              int dim_count, std::size_t bytes, TfStatus*) = nullptr;

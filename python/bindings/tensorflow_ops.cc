@@ -86,7 +86,8 @@ Status status_of(const TfStatus* status, std::string_view what) {
                       api().message_of(status));
 }
 
-// The attributes of an operation, read once for each place in a program.
+// The attributes of an operation, read once for each place in a program. If one cannot be read,
+// TensorFlow rejects the operation with the first error, after report_failure().
 class Attributes {
  public:
   explicit Attributes(KernelConstruction* construction) : construction_(construction) {}
@@ -94,31 +95,52 @@ class Attributes {
   std::int64_t number(const char* name) {
     std::int64_t value = 0;
     api().attribute_number(construction_, name, &value, status_.get());
+    keep_failure();
     return value;
   }
   double bits(const char* name) { return std::bit_cast<double>(number(name)); }
   std::string text(const char* name) {
     std::string value(kTextBytesMax, '\0');
     api().attribute_text(construction_, name, value.data(), value.size(), status_.get());
+    keep_failure();
     return value.c_str();
   }
   std::vector<std::string> texts(const char* name) {
     std::int32_t count = 0;
     std::int32_t bytes = 0;
     api().attribute_size(construction_, name, &count, &bytes, status_.get());
+    if (keep_failure()) return {};
     std::vector<char*> begins(static_cast<std::size_t>(count));
     std::vector<std::size_t> lengths(begins.size());
     std::vector<char> storage(static_cast<std::size_t>(bytes));
     api().attribute_texts(construction_, name, begins.data(), lengths.data(), count, storage.data(),
                           storage.size(), status_.get());
+    if (keep_failure()) return {};
     std::vector<std::string> found;
     for (std::size_t i = 0; i < begins.size(); ++i) found.emplace_back(begins[i], lengths[i]);
     return found;
   }
 
+  void reject(const std::string& text) {
+    api().set_status(status_.get(), kInvalidArgument, text.c_str());
+    keep_failure();
+  }
+  void report_failure() {
+    if (failure_) api().fail_construction(construction_, failure_.get());
+  }
+
  private:
+  // Returns whether the last call of TensorFlow has failed.
+  bool keep_failure() {
+    if (api().code_of(status_.get()) == kOk) return false;
+    OwnedStatus failure = std::exchange(status_, new_status());
+    if (!failure_) failure_ = std::move(failure);
+    return true;
+  }
+
   KernelConstruction* construction_;
   OwnedStatus status_ = new_status();
+  OwnedStatus failure_;
 };
 
 // The fixed part of all calls of one operation in a program.
@@ -145,6 +167,7 @@ void* create(KernelConstruction* construction) {
   }
   if constexpr (row_of(operation).rooted)
     kernel->common.root_rank = static_cast<int>(attributes.number("root_rank"));
+  attributes.report_failure();
   return kernel.release();
 }
 
@@ -314,14 +337,20 @@ void compute(void* pointer, KernelContext* context, Done* done) {
 }
 
 struct Query {
-  const QueryRow* row;
-  GroupId group;
+  const QueryRow* row = nullptr;
+  GroupId group = kWorld;
 };
 
 void* create_query(KernelConstruction* construction) {
   Attributes attributes(construction);
-  const auto* row = std::ranges::find(kQueries, attributes.text("what"), &QueryRow::what);
-  return new Query{row, static_cast<GroupId>(attributes.number("group"))};
+  const std::string what = attributes.text("what");
+  const auto* row = std::ranges::find(kQueries, what, &QueryRow::what);
+  if (row == kQueries.end()) attributes.reject("farandole has no number `" + what + "`");
+  auto query = std::make_unique<Query>();
+  query->row = row;
+  query->group = static_cast<GroupId>(attributes.number("group"));
+  attributes.report_failure();
+  return query.release();
 }
 
 void destroy_query(void* query) { delete static_cast<Query*>(query); }

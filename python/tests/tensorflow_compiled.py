@@ -23,6 +23,7 @@ from suite import Suite
 from tensorflow_frontend import TensorFlowFrontend
 
 import farandole.tensorflow as hvd
+from farandole.tensorflow.ops import query
 
 if os.environ.get("ONE_THREAD") == "1":
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -192,6 +193,12 @@ class TensorFlowCompiledChecks(Suite):
             assert int(hvd.process_set_included_op(number)) == int(group.included())
             assert int(hvd.size_op(number)) == len(group.ranks)
         self.expect_error("no process set with the number 99", hvd.size_op, 99)
+        try:
+            query("color")
+        except tf.errors.InvalidArgumentError as error:
+            assert "farandole has no number `color`" in str(error), str(error)
+        else:
+            raise AssertionError("no error")
 
     def check_errors_in_functions(self) -> None:
         """All ranks get the same text, and go on."""
