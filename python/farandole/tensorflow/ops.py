@@ -156,7 +156,7 @@ def name_of_our_own(base: str) -> str:
     return f"{base}.{counts[base] - 1}"
 
 
-@functools.cache  # most calls have the same factors
+@functools.lru_cache(maxsize=64)  # most calls have the same factors
 def _bits(value: float) -> int:
     """Return the bits of a float64, because attributes of TensorFlow have only float32."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
