@@ -18,6 +18,11 @@ Array: TypeAlias = Any  # an array of the frontend's framework
 Shape: TypeAlias = Sequence[int]
 
 
+# The engine does not send these dtypes, which the states of random generators have. Broadcasts of
+# variables and keys send their bits as these signed dtypes.
+SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
+
+
 class GradientArrays(Protocol):
     """What the rules for gradients need. A framework may call them when it builds a program. Then
     a shape may contain arrays, whose numbers are not known yet."""

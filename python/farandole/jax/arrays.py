@@ -15,7 +15,7 @@ import numpy as np
 
 from farandole import core
 from farandole import numpy as numpy_arrays
-from farandole.arrays import check_dtype
+from farandole.arrays import SIGNED_DTYPES, check_dtype
 from farandole.errors import CallError
 from farandole.numpy import (
     bytes_of,
@@ -42,7 +42,6 @@ __all__ = [
     "flat",
     "is_array",
     "is_key",
-    "is_uint32",
     "item_bytes",
     "key_data",
     "largest_difference",
@@ -82,30 +81,34 @@ def is_key(value: object) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def is_uint32(value: Any) -> bool:
-    return is_array(value) and value.dtype == jnp.uint32
-
-
 def key_data(value: Any) -> Any:
     """Return the numbers of a key, in uint32, and any other value as it is."""
     return jax.random.key_data(value) if is_key(value) else value
 
 
 def as_signed(value: Any) -> Any:
-    """Return the bits of a key or of a uint32 array as int32, a dtype that the engine sends. Return
-    any other value as it is."""
+    """Return the bits of a key or of an array of unsigned numbers in a dtype that the engine sends:
+    see farandole.arrays.SIGNED_DTYPES. Return any other value as it is."""
     data = key_data(value)
-    return jax.lax.bitcast_convert_type(data, jnp.int32) if is_uint32(data) else data
+    dtype = _signed_dtype(data)
+    return data if dtype is None else jax.lax.bitcast_convert_type(data, dtype)
 
 
 def as_before(result: Any, value: Any) -> Any:
     """Undo as_signed(value) for a result."""
-    if not is_key(value) and not is_uint32(value):
-        return result
-    bits = jax.lax.bitcast_convert_type(result, jnp.uint32)
-    return (
-        jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value)) if is_key(value) else bits
+    if is_key(value):
+        bits = jax.lax.bitcast_convert_type(result, jnp.uint32)
+        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value))
+    is_sent_as_it_is = _signed_dtype(value) is None
+    return result if is_sent_as_it_is else jax.lax.bitcast_convert_type(result, value.dtype)
+
+
+def _signed_dtype(value: Any) -> str | None:
+    # By default JAX would cut off half of each uint64 of NumPy.
+    can_be_converted = isinstance(value, jax.Array) or (
+        is_array(value) and value.dtype.itemsize <= 4
     )
+    return SIGNED_DTYPES.get(value.dtype.name) if can_be_converted else None
 
 
 def contiguous_on_host(array: Any) -> Any:

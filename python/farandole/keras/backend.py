@@ -11,6 +11,7 @@ import numpy as np
 
 from farandole import arguments, operations
 from farandole import numpy as numpy_arrays
+from farandole.arrays import SIGNED_DTYPES
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.operations import Allreduce, Operation
@@ -102,11 +103,8 @@ def run_on_numpy(operation: Operation, values: Sequence[Any], name: str | None) 
     return handle.wait()
 
 
-_SIGNED = {"uint32": np.int32, "uint64": np.int64}
-
-
 def signed(array: Any) -> Any:
-    """Return the bits of uint32 numbers, such as the states of random generators, as int32, and of
-    uint64 as int64, because the engine sends only these. Return any other array as it is."""
-    dtype = _SIGNED.get(array.dtype.name)
+    """Return the bits of an array of unsigned numbers in a dtype that the engine sends: see
+    farandole.arrays.SIGNED_DTYPES. Return any other array as it is."""
+    dtype = SIGNED_DTYPES.get(array.dtype.name)
     return array if dtype is None else np.ascontiguousarray(array).view(dtype)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from farandole import numpy as numpy_arrays
+from farandole.arrays import SIGNED_DTYPES
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.tensorflow import ops
@@ -147,12 +148,12 @@ def _numpy(value: Any) -> Any:
 
 
 def _signed(value: Any) -> Any:
-    """Return the bits of uint32 numbers, such as the states of random generators, as int32, and of
-    uint64 as int64, because the engine sends only these. Return any other value as it is."""
-    signed = {tf.uint32: tf.int32, tf.uint64: tf.int64}.get(value.dtype)
-    return value if signed is None else tf.bitcast(value, signed)
+    """Return the bits of unsigned numbers in a dtype that the engine sends: see
+    farandole.arrays.SIGNED_DTYPES. Return any other value as it is."""
+    dtype = SIGNED_DTYPES.get(value.dtype.name)
+    return value if dtype is None else tf.bitcast(value, tf.as_dtype(dtype))
 
 
 def _as_before(result: Any, variable: Any) -> Any:
     dtype = tf.as_dtype(variable.dtype)
-    return tf.bitcast(result, dtype) if dtype in (tf.uint32, tf.uint64) else result
+    return tf.bitcast(result, dtype) if dtype.name in SIGNED_DTYPES else result
