@@ -247,6 +247,7 @@ class TensorFlowTrainingChecks(Suite):
         assert variables[0].numpy().tolist() == [root, 1, 2]
         first = tf.Variable(float(self.rank))
         assert [float(value) for value in hvd.broadcast_([first], 0)] == [0.0]
+        hvd.broadcast_variables(tf.Variable(self.rank), 0)  # not in a list
 
     def check_sparse_reductions(self) -> None:
         mine = tf.IndexedSlices(

@@ -17,6 +17,7 @@ from farandole.keras.backend import numpy_of, run_on_numpy, signed
 from farandole.operations import Allgather, Allreduce, Broadcast, Reducescatter
 from farandole.reduce_op import Average, ReduceOp, op_of
 from farandole.training import parameter_check
+from farandole.training.variables import checked_variables, numbered_names
 
 _ADVICE = (
     "Give all ranks the same values: add hvd.callbacks.BroadcastGlobalVariablesCallback(0) to "
@@ -94,13 +95,7 @@ def broadcast_variables(
         CallError: The members give different shapes or dtypes, or a value is not a variable.
         GroupLostError: A member has left or died.
     """
-    listed = list(variables)
-    for variable in listed:
-        if not hasattr(variable, "assign"):
-            raise CallError(
-                "variables must be a list of variables, such as model.variables; it contains "
-                f"{variable!r}"
-            )
+    listed = checked_variables(variables)
     if not listed:
         return
     values = [numpy_of(variable) for variable in listed]
@@ -136,7 +131,7 @@ def check_parameters(
         process_set: The group.
     """
     listed = variables_of(params) if isinstance(params, keras.Model) else list(params)
-    named = [(f"{i} {_path(variable)}", numpy_of(variable)) for i, variable in enumerate(listed)]
+    named = list(zip(numbered_names(listed), map(numpy_of, listed), strict=True))
     parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
 
 
@@ -144,7 +139,3 @@ def variables_of(model: Any) -> list[Any]:
     """Return the variables of a model and of its optimizer."""
     optimizer = getattr(model, "optimizer", None)
     return [*model.variables, *(optimizer.variables if optimizer is not None else ())]
-
-
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", None) or getattr(variable, "name", "a tensor"))

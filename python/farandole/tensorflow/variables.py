@@ -15,6 +15,7 @@ from farandole.group import Group, global_process_set
 from farandole.tensorflow import ops
 from farandole.tensorflow.operations import grouped_broadcast
 from farandole.training import parameter_check
+from farandole.training.variables import checked_variables, numbered_names
 
 _ADVICE = (
     "Give all ranks the same values: hvd.broadcast_variables(model.variables, root_rank=0) after "
@@ -56,7 +57,7 @@ def broadcast_(
 ) -> list[Any]:
     """Give the variables the values of root_rank, in one batch, and return what their assign() has
     returned. The arguments are those of broadcast_variables(); `name` is the name of the call."""
-    listed = _checked(variables)
+    listed = checked_variables(variables)
     if not listed:
         return []
     values = [_signed(tf.convert_to_tensor(variable)) for variable in listed]
@@ -123,24 +124,8 @@ def check_parameters(
         named = [(key, _numpy(value)) for key, value in params.items()]
     else:
         listed = list(params) if isinstance(params, Iterable) else [params]
-        names = [f"{i} {_name_of(value)}".rstrip() for i, value in enumerate(listed)]
-        named = list(zip(names, map(_numpy, listed), strict=True))
+        named = list(zip(numbered_names(listed), map(_numpy, listed), strict=True))
     parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
-
-
-def _checked(variables: Any) -> list[Any]:
-    listed = list(variables) if isinstance(variables, Iterable) else [variables]
-    for variable in listed:
-        if not hasattr(variable, "assign"):
-            raise CallError(
-                "variables must be a list of variables, such as model.variables; it contains "
-                f"{variable!r}"
-            )
-    return listed
-
-
-def _name_of(value: Any) -> str:
-    return str(getattr(value, "path", None) or getattr(value, "name", ""))
 
 
 def _numpy(value: Any) -> Any:
