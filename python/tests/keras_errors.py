@@ -60,7 +60,8 @@ def _optimizers() -> Iterator[Case]:
     )
     yield (
         lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Max),
-        f"op of an optimizer must be Average or Sum; got {hvd.Max!r}",
+        f"op of an optimizer must be Average or Sum; got {hvd.Max!r}: for another op, combine "
+        "the gradients by allreduce(), and use the optimizer itself",
     )
     yield (
         lambda: hvd.DistributedOptimizer(sgd()).apply([1.0, 2.0], [keras.Variable(1.0)]),

@@ -88,8 +88,8 @@ def _optimizers() -> Iterator[Case]:
     first = tf.compat.v1.train.GradientDescentOptimizer(1.0)
     yield (
         lambda: hvd.DistributedOptimizer(first, op=hvd.Min),
-        f"op of an optimizer must be Average or Sum; got {hvd.Min!r}. For Adasum, call "
-        "allreduce(gradient, op=hvd.Adasum)",
+        f"op of an optimizer must be Average or Sum; got {hvd.Min!r}: for another op, combine "
+        "the gradients by allreduce(), and use the optimizer itself",
     )
     for wrong in (3, hvd.DistributedOptimizer(first)):
         yield (

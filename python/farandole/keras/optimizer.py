@@ -18,9 +18,9 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.keras.backend import gradient_functions, outside_compiler
 from farandole.keras.no_xla import check_no_xla, let_auto_leave_out_xla
-from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.reduce_op import Average, ReduceOp
 from farandole.training.gradients import GradientCombiner, variables_of_layers
-from farandole.training.optimizer_arguments import checked_passes
+from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
 
 
 class GradientHook:
@@ -165,12 +165,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.001)), loss="mse")
     """
     _check_optimizer(optimizer)
-    if op not in (Average, Sum):
-        raise CallError(f"op of an optimizer must be Average or Sum; got {op!r}")
     passes = checked_passes(backward_passes_per_step)
     combiner = GradientCombiner(
         gradient_functions(),
-        op,
+        checked_optimizer_op(op),
         compression,
         process_set,
         gradient_predivide_factor,

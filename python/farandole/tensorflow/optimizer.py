@@ -11,12 +11,12 @@ import tensorflow as tf
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.reduce_op import Average, ReduceOp
 from farandole.tensorflow.accumulation import Accumulation
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.gradients import TensorFlowGradients
 from farandole.training.gradients import GradientCombiner
-from farandole.training.optimizer_arguments import checked_passes
+from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
 
 _FirstOptimizer: Any = tf.compat.v1.train.Optimizer  # the optimizers of TensorFlow 1
 
@@ -109,11 +109,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     Raises:
         CallError: An argument is wrong, or `optimizer` is of another kind.
     """
-    if op not in (Average, Sum):
-        raise CallError(
-            f"op of an optimizer must be Average or Sum; got {op!r}. For Adasum, call "
-            "allreduce(gradient, op=hvd.Adasum)"
-        )
+    checked_optimizer_op(op)
     if _is_of_keras(optimizer):
         # Not before, because most programs need no Keras.
         return importlib.import_module("farandole.keras").DistributedOptimizer(

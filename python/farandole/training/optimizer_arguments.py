@@ -10,7 +10,16 @@ from typing import Any
 from farandole import arguments
 from farandole.arrays import Array
 from farandole.errors import CallError
-from farandole.reduce_op import Average, ReduceOp
+from farandole.reduce_op import Average, ReduceOp, Sum
+
+
+def checked_optimizer_op(op: ReduceOp) -> ReduceOp:
+    if op not in (Average, Sum):
+        raise CallError(
+            f"op of an optimizer must be Average or Sum; got {op!r}: for another op, combine the "
+            "gradients by allreduce(), and use the optimizer itself"
+        )
+    return op
 
 
 def checked_factor(factor: float, op: ReduceOp) -> float:
