@@ -112,6 +112,14 @@ def run_checks(size: int, *suites: str, timeout: float = 120) -> None:
     assert job.text.count("all checks passed") == size, job.text
 
 
+def last_error_of(program: str) -> str:
+    """Return the last line that a Python program writes to its standard error."""
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    return result.stderr.splitlines()[-1]
+
+
 def run_programs_of_page(page: Path, folder: Path) -> None:
     """Run the Python programs of a page with two workers, and compare what rank 0 prints with the
     comments `# prints …`. Write the programs into `folder`."""

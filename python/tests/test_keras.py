@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import run_checks, run_programs_of_page
+from job import last_error_of, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/keras.md"
 BACKENDS = ("tensorflow", "torch", "jax")
@@ -43,13 +43,6 @@ def test_no_other_frontend_is_imported(backend: str, monkeypatch: pytest.MonkeyP
         f"assert not {others} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def last_error_of(program: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
-    return result.stderr.splitlines()[-1]
 
 
 def test_a_missing_keras() -> None:

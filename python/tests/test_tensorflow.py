@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from job import run, run_checks, run_programs_of_page
+from job import last_error_of, run, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/tensorflow.md"
 
@@ -51,13 +50,6 @@ def test_the_rank_that_failed_first_is_named(tmp_path: Path) -> None:
     assert "raised ValueError: no label for image 7" in job.text, job.text
     assert "AbortedError: " in job.text and "GroupLostError: allreduce" in job.text, job.text
     assert "the others: rank 0: exited with code 1" in job.text, job.text
-
-
-def last_error_of(program: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
-    return result.stderr.splitlines()[-1]
 
 
 def test_a_missing_tensorflow() -> None:
