@@ -146,6 +146,10 @@ def _callbacks() -> Iterator[Case]:
         "the number of batches of an epoch is not known: pass steps_per_epoch to the callback",
     )
     yield (
+        lambda: hvd.elastic.CommitStateCallback(None, batches_per_commit=-1),
+        "batches_per_commit must be a whole number from 0 on; got -1",
+    )
+    yield (
         hvd.callbacks.BestModelCheckpoint().on_train_begin,
         "BestModelCheckpoint has no path: set its attribute filepath",
     )

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import keras
 
-from farandole import lifecycle
+from farandole import arguments, lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
+from farandole.errors import CallError
 from farandole.keras.backend import numpy_of
 from farandole.keras.operations import broadcast_variables
 from farandole.objects import broadcast_object
@@ -92,10 +93,23 @@ class KerasState(ObjectState):
 
 
 class CommitStateCallback(keras.callbacks.Callback):
-    """Commit the state after every batches_per_commit batches, and at the end of each epoch."""
+    """Commit the state after every batches_per_commit batches, and at the end of each epoch.
+
+    Args:
+        state: The state, such as a KerasState.
+        batches_per_commit: The number of batches between two commits. 0: commit at the end of
+            each epoch only.
+
+    Raises:
+        CallError: `batches_per_commit` is not a whole number from 0 on.
+    """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()
+        if batches_per_commit != 0 and arguments.positive_whole_number(batches_per_commit) is None:
+            raise CallError(
+                f"batches_per_commit must be a whole number from 0 on; got {batches_per_commit!r}"
+            )
         self._state, self._interval, self._remaining = state, batches_per_commit, batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
