@@ -4,8 +4,9 @@ All members of the process_set must make the same calls in the same order. Calls
 eagerly, inside tf.function, and in graphs of TensorFlow 1. An eager call blocks, and raises the
 errors of farandole.errors. Inside tf.function and in graphs, TensorFlow raises an error of its own
 with the same text: tf.errors.FailedPreconditionError instead of a CallError, and otherwise
-tf.errors.AbortedError. Calls have gradients. They run on the CPU; TensorFlow
-copies tensors of other devices.
+tf.errors.AbortedError. If the dense shapes of tf.IndexedSlices differ, it is
+tf.errors.InvalidArgumentError. Calls have gradients. They run on the CPU; TensorFlow copies tensors
+of other devices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The TensorFlow operations that call the engine, and their gradients.
 
 The operations are part of TensorFlow programs: of eager calls, of functions made by tf.function,
-and of the graphs of TensorFlow 1. Inside functions and graphs, they hold no thread until the other
-ranks come (docs/decisions/0068).
+and of the graphs of TensorFlow 1. Inside functions, a call holds a thread of TensorFlow for at most
+1 ms, and in graphs for no time (docs/decisions/0068).
 
 TensorFlow runs eager calls, and the operations inside functions, in the order of the program. So
 their names may be empty; the engine numbers them. A graph of TensorFlow 1 has no order, so each
