@@ -18,10 +18,10 @@ from farandole.tensorflow.gradients import TensorFlowGradients
 from farandole.training.gradients import GradientCombiner
 from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
 
-_FirstOptimizer: Any = tf.compat.v1.train.Optimizer  # the optimizers of TensorFlow 1
+_V1Optimizer: Any = tf.compat.v1.train.Optimizer  # the optimizers of TensorFlow 1
 
 
-class _DistributedOptimizer(_FirstOptimizer):
+class _DistributedOptimizer(_V1Optimizer):
     """Computes gradients with another optimizer of TensorFlow 1, combines them, and lets that
     optimizer apply them."""
 
@@ -126,7 +126,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
         )
-    if not isinstance(optimizer, _FirstOptimizer) or isinstance(optimizer, _DistributedOptimizer):
+    if not isinstance(optimizer, _V1Optimizer) or isinstance(optimizer, _DistributedOptimizer):
         raise CallError(
             "optimizer must be an optimizer of Keras 3 or of tf.compat.v1.train that is not "
             f"distributed yet; got {optimizer!r}"
