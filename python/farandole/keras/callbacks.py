@@ -113,7 +113,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         multiplier: The factor, or a function that returns it for an epoch. Without staircase, the
             function gets fractions of epochs.
         start_epoch: The first epoch in which the callback sets the rate.
-        end_epoch: The first epoch in which it does so no more; None: never.
+        end_epoch: The first epoch in which the callback no longer sets the rate. None: it sets the
+            rate until the end.
         staircase: Whether the rate is set once in each epoch. If not, it is set before each batch.
             A constant factor always means True.
         momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.

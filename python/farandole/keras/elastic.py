@@ -147,8 +147,8 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
 
 
 class UpdateEpochStateCallback(keras.callbacks.Callback):
-    """Keep the number of finished epochs in state.epoch. After a restart, fit() may count from
-    0 again."""
+    """Keep the number of finished epochs in state.epoch. After a restart, let fit() count from 0:
+    do not pass initial_epoch."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Keep XLA away from models with a distributed optimizer, on the TensorFlow backend of Keras.
 
 XLA of TensorFlow cannot compile operations of other libraries. With jit_compile="auto", Keras uses
-XLA if the machine has a GPU, and asks nothing but the layers.
+XLA if the machine has a GPU, and checks only the layers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
 
 
 def check_no_xla(optimizer: Any) -> None:
-    """Raise CallError if the caller is a step of a model that XLA of TensorFlow is to compile.
-    `optimizer` is the optimizer of that model."""
+    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is the
+    optimizer of that model."""
     if keras.config.backend() != "tensorflow":
         return
     frame: Any = sys._getframe(1)

@@ -147,7 +147,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
             sum, and by the rest of the number of members after it.
         op: Average or Sum.
-        backward_passes_per_step: Add up the gradients of so many batches, then apply them. This
+        backward_passes_per_step: Add up the gradients of this many batches, then apply them. This
             sets gradient_accumulation_steps of the optimizer. The gradients of each batch are sent.
         average_aggregated_gradients: Whether the gradients of several batches are averaged. If not,
             they are added up.

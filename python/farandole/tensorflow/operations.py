@@ -218,12 +218,20 @@ def join() -> Any:
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """Return the number of members of a process set as an int32 scalar. A graph or function reads
-    it anew in every run. This also holds for the other functions that end in _op."""
+    it again in every run. This also holds for the other functions that end in _op.
+
+    Raises:
+        CallError: There is no such process set, or init() was not called.
+    """
     return ops.query("size", process_set_id)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return 1 if this rank is a member of the process set, otherwise 0, as an int32 scalar."""
+    """Return 1 if this rank is a member of the process set, otherwise 0, as an int32 scalar.
+
+    Raises:
+        CallError: There is no such process set, or init() was not called.
+    """
     return ops.query("included", process_set_id)
 
 

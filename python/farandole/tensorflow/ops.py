@@ -108,7 +108,7 @@ def _run(
 
 
 def query(what: str, group: int = 0) -> Any:
-    """Return an int32 scalar, which a function or graph reads anew in every run: "rank", "size",
+    """Return an int32 scalar, which a function or graph reads again in every run: "rank", "size",
     "local_rank", "local_size" or "included"."""
     try:
         answer = _library.farandole_query(what=what, group=group)

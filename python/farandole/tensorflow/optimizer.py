@@ -94,7 +94,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         device_sparse: Ignored.
         compression: The form in which gradients are sent, such as Compression.fp16.
         sparse_as_dense: Convert each tf.IndexedSlices to a dense tensor before it is sent.
-        backward_passes_per_step: Add up the gradients of so many passes, then send and apply them.
+        backward_passes_per_step: Add up the gradients of this many passes, then send and apply
+            them.
         op: Average or Sum.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
             sum, and by the rest of the number of members after it.

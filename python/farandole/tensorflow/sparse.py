@@ -1,6 +1,6 @@
 """The allreduce of tf.IndexedSlices: gather the slices of all ranks.
 
-The result may have an index several times. Whoever uses it adds up these slices, as for any
+The result may have an index several times. The consumer adds up such slices, as for any
 tf.IndexedSlices.
 """
 
