@@ -7,7 +7,8 @@ runs the same steps on the same model in all ways, in turn: with DistributedGrad
 strategy's all_reduce() that merges all gradients into one tensor (its default), and with the one
 that sends each gradient alone (bytes_per_pack=1). The combined gradients of the ways are compared,
 and at the end the variables of the ranks. It starts the processes itself:
-`.venv/bin/python bench/frameworks/tensorflow_bench.py`.
+`.venv/bin/python bench/frameworks/tensorflow_bench.py`. With --latency, it measures instead how
+long one allreduce of 64 bytes takes in several ways.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 RANKS = 2
 BATCH = 8
 RATE = 1e-4
+ONE = 0x3FF0000000000000  # the bits of 1.0 in float64
 # For each model: how many dense layers, and their width.
 MODELS = {"100 layers of 64 x 64": (100, 64), "2 layers of 2048 x 2048": (2, 2048)}
 Step = Callable[[], Sequence[Any]]  # returns the combined gradients
@@ -35,6 +37,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--steps", type=int, default=20, help="steps of each way in a round")
+    parser.add_argument("--latency", action="store_true", help="measure single small calls")
+    parser.add_argument("--calls", type=int, default=1000, help="calls of each way in a round")
     return parser.parse_args()
 
 
@@ -100,6 +104,82 @@ class Model:
         return run
 
 
+def latency_ways() -> dict[str, Callable[[int], Any]]:
+    """Return functions that make this many allreduces of 64 bytes and return the last result."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    import farandole.tensorflow as hvd  # noqa: PLC0415
+    from farandole import core, lifecycle  # noqa: PLC0415
+    from farandole.tensorflow import ops  # noqa: PLC0415
+
+    x = tf.range(16.0) + hvd.rank()
+    source, target = x.numpy().copy(), x.numpy().copy()
+    fixed = {"group": 0, "reduce_op": int(hvd.Sum), "prescale": ONE, "postscale": ONE}
+    allreduce = ops._FUNCTIONS["allreduce"]
+
+    def engine(count: int) -> Any:
+        memory = (source.ctypes.data, target.ctypes.data)
+        view = core.BufferView(core.dtypes["float32"], (16,), *memory)
+        for _ in range(count):
+            call = core.allreduce("latency", 0, view, int(hvd.Sum), 1.0, 1.0)
+            lifecycle.engine().run(call)
+        return target
+
+    def operation(count: int) -> Any:
+        for _ in range(count):
+            (result,) = allreduce(tensors=[x], names=["latency"], job=0, wait_ms=100, **fixed)
+        return result.numpy()
+
+    def function(count: int) -> Any:
+        for _ in range(count):
+            result = hvd.allreduce(x, op=hvd.Sum, name="latency")
+        return result.numpy()
+
+    @tf.function
+    def loop(count: Any) -> Any:
+        result = x
+        for _ in tf.range(count):
+            result = hvd.allreduce(x, op=hvd.Sum, name="latency")
+        return result
+
+    def identity(count: int) -> Any:
+        for _ in range(count):
+            result = tf.identity(x)
+        return hvd.allreduce(result, op=hvd.Sum).numpy()
+
+    return {
+        "the engine from Python": engine,
+        "an eager operation": operation,
+        "hvd.allreduce": function,
+        "in a loop of a function": lambda count: loop(tf.constant(count)).numpy(),
+        "tf.identity, to compare": identity,
+    }
+
+
+def measure_latency(options: argparse.Namespace) -> None:
+    import farandole.tensorflow as hvd  # noqa: PLC0415
+
+    hvd.init()
+    ways = latency_ways()
+    rounds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(options.rounds + 1):
+        for name, run in ways.items():
+            hvd.barrier()
+            begin = time.perf_counter()
+            found = run(options.calls)
+            seconds = time.perf_counter() - begin
+            wanted = [RANKS * i + sum(range(RANKS)) for i in range(16)]
+            assert found.tolist() == wanted, name
+            if number > 0:  # the first round warms up
+                rounds[name].append(seconds / options.calls * 1e6)
+    if hvd.rank() == 0:
+        print(f"an allreduce of 64 bytes, {RANKS} processes: µs of the median round [least, most]")
+        for name, times in rounds.items():
+            print(
+                f"{name:<26}{statistics.median(times):>8.1f} [{min(times):.1f}, {max(times):.1f}]"
+            )
+
+
 def seconds_of(step: Step, steps: int) -> float:
     begin = time.perf_counter()
     for _ in range(steps):
@@ -160,4 +240,7 @@ if __name__ == "__main__":
     arguments = parse_arguments()
     if "cluster" not in json.loads(os.environ.get("TF_CONFIG", "{}")):
         sys.exit(start_workers())
-    measure(arguments)
+    if arguments.latency:
+        measure_latency(arguments)
+    else:
+        measure(arguments)
