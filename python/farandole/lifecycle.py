@@ -289,8 +289,10 @@ def remove_process_set(process_set: Group) -> bool:
 
 def shutdown() -> None:
     """Leave the job. Calls of other ranks that need this one fail. init() may be called again."""
-    wait_for_frameworks()
-    _leave("it called shutdown()")
+    try:
+        wait_for_frameworks()
+    finally:  # a program of a framework may have failed
+        _leave("it called shutdown()")
 
 
 def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack: str = "") -> None:

@@ -272,21 +272,32 @@ class JaxCompiledChecks(Suite):
             assert (reduce(jnp.ones(3)) == 1).all()
 
     def check_failures_that_nothing_waits_for(self) -> None:
-        """A failed program does not make later ones fail."""
+        """A failed program does not make later ones fail, and the job can be left."""
         if self.size == 1:
             return
+        for leave in (False, True):
+            self.start_program_that_fails()
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                if leave:
+                    hvd.shutdown()
+                else:
+                    wait_for_programs()
+            if leave:
+                assert not hvd.is_initialized()
+                self.init()
+                jax.clear_caches()
+            wait_for_programs()
+            assert (jax.jit(hvd.allreduce)(jnp.ones(3)) == 1).all()
 
+    def start_program_that_fails(self) -> None:
         @jax.jit
         def step(x: jax.Array) -> jax.Array:
             for _ in range(20):  # so that the call fails after the start of the program
                 x = jnp.tanh(x @ x)
             return hvd.allreduce(x)
 
-        step(jnp.ones((300 + self.rank, 300 + self.rank)))
         with contextlib.suppress(jax.errors.JaxRuntimeError):
-            wait_for_programs()
-        wait_for_programs()
-        assert (jax.jit(hvd.allreduce)(jnp.ones(3)) == 1).all()
+            step(jnp.ones((300 + self.rank, 300 + self.rank)))
 
     def check_errors_of_training_functions(self) -> None:
         @with_our_errors
