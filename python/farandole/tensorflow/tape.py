@@ -150,7 +150,7 @@ def PartialDistributedGradientTape(  # noqa: N802 - Horovod's name
     scale_local_gradients: bool = True,
 ) -> _DistributedTape:
     """Return a DistributedGradientTape() that leaves the gradients of `local_layers`, a layer or a
-    list of layers, as they are on this rank. The other arguments are the same."""
+    list of layers that are built, as they are on this rank. The other arguments are the same."""
     tape = DistributedGradientTape(
         gradtape,
         device_dense,
