@@ -128,6 +128,21 @@ class KerasTrainingChecks(Suite):
         if self.size > 1:
             self.expect_error("are not the same on all ranks", hvd.check_parameters, model)
 
+    def check_gradients_of_different_variables(self) -> None:
+        """Ranks that have gradients of different variables get errors, not averages of them."""
+        if keras.config.backend() == "jax":  # its functions have a gradient of each variable
+            return
+        heads = [keras.Variable([1.0]), keras.Variable([1.0])]
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+        one = keras.ops.ones((1,))
+        optimizer.apply([one, None], heads)
+        if self.size > 1:
+            mine = [one if i == self.rank else None for i in range(2)]
+            self.expect_error("gradients of different variables", optimizer.apply, mine, heads)
+            fewer = 1 + self.rank % 2
+            self.expect_error("", optimizer.apply, [one] * fewer, heads[:fewer])
+        assert [float(keras.ops.sum(head)) for head in heads] == [0.0, 1.0]
+
     def check_fit_as_one_process_with_all_data(self) -> None:
         for make in (
             lambda: keras.optimizers.SGD(0.1, momentum=0.9),

@@ -74,6 +74,25 @@ def _gradients() -> Iterator[Case]:
         lambda: hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[3]),
         "local_layers must be a layer or a list of layers; got 3",
     )
+    heads = [tf.Variable([1.0], name=f"head_{i}") for i in range(2)]
+    with hvd.DistributedGradientTape(tf.GradientTape()) as of_one_head:
+        loss = tf.reduce_sum(heads[hvd.rank()])
+    different = (
+        "the ranks have gradients of different variables, or dense and sparse ones of the same: "
+        "compute the same gradients on all ranks, and use zeros where a rank has none"
+    )
+    yield (
+        lambda: of_one_head.gradient(loss, heads),
+        f"{different}; of variable 0 head_0:0, rank 0 has a dense one, rank 1 has none",
+    )
+    table = tf.Variable(tf.ones([3, 2]), name="table")
+    with hvd.DistributedGradientTape(tf.GradientTape()) as of_rows:
+        used = tf.gather(table, [1]) if hvd.rank() == 0 else table
+        loss_of_rows = tf.reduce_sum(used)
+    yield (
+        lambda: of_rows.gradient(loss_of_rows, [table]),
+        f"{different}; of variable 0 table:0, rank 0 has a sparse one, rank 1 has a dense one",
+    )
     groups = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
     number = groups[hvd.rank()].process_set_id
     x = tf.Variable(1.0)

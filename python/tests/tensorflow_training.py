@@ -104,6 +104,26 @@ class TensorFlowTrainingChecks(Suite):
         assert tape.gradient(loss, x).numpy().tolist() == [self.rank] * 2
         assert together.watched_variables() == (x,)
 
+    def check_gradients_of_different_variables(self) -> None:
+        """Ranks that have gradients of different variables get errors, not averages of them."""
+        heads = [tf.Variable([1.0]), tf.Variable([1.0])]
+
+        @tf.function
+        def step(head: int) -> Any:
+            with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+                loss = tf.reduce_sum(heads[head])
+            return tape.gradient(loss, heads)
+
+        assert step(0)[0].numpy().tolist() == [1.0]
+        if self.size > 1:
+            try:
+                step(self.rank % 2)
+            except tf.errors.InvalidArgumentError as error:
+                assert "gradients of different variables" in str(error), str(error)
+            else:
+                raise AssertionError("no error")
+        assert step(1)[1].numpy().tolist() == [1.0]
+
     def check_local_sources(self) -> None:
         for scale in (True, False):
             mine, shared = tf.Variable(1.0), tf.Variable(1.0)

@@ -12,10 +12,12 @@ import numpy as np
 from farandole import arguments, operations
 from farandole import numpy as numpy_arrays
 from farandole.arrays import SIGNED_DTYPES
+from farandole.comparison import equal_on_all_members, exchange
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
+from farandole.group import Group
 from farandole.operations import Allreduce, Operation
-from farandole.training.gradients import NAME, GradientFunctions
+from farandole.training.gradients import NAME, GradientFunctions, Kind, check_kinds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,6 +38,16 @@ def frontend() -> Any:
 class _DenseGradients:
     """Implements farandole.training.gradients.GradientFunctions for torch and JAX. In these
     backends Keras makes no sparse gradients."""
+
+    def same_on_all(
+        self, gradients: Sequence[Any], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+    ) -> list[Any]:
+        # Functions of JAX have a gradient of each variable.
+        name, mine = f"{NAME}.kinds", bytes(kinds)
+        is_torch = keras.config.backend() == "torch"
+        if is_torch and not equal_on_all_members(mine, name, group):
+            check_kinds(exchange(mine, name, group), names)
+        return list(gradients)
 
     def reduce(
         self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor

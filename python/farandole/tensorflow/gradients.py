@@ -8,16 +8,35 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.compression import AnyCompressor
-from farandole.operations import Allreduce
+from farandole.group import Group
+from farandole.operations import Allgather, Allreduce
 from farandole.tensorflow import ops
 from farandole.tensorflow.operations import run
 from farandole.tensorflow.sparse import allreduce_slices
-from farandole.training.gradients import NAME
+from farandole.training.gradients import DIFFERENT_KINDS, NAME, Kind, check_kinds
 
 
 class TensorFlowGradients:
     """Implements farandole.training.gradients.GradientFunctions. Sparse gradients are
     tf.IndexedSlices."""
+
+    def same_on_all(
+        self, gradients: Sequence[Any], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+    ) -> list[Any]:
+        own = tf.constant([kinds], tf.uint8)
+        [found] = run(Allgather(group), [own], ops.name_of_our_own(f"{NAME}.kinds"))
+        if tf.executing_eagerly():
+            check_kinds(dict(zip(group.ranks or [], found.numpy().tolist(), strict=False)), names)
+            return list(gradients)
+        same = tf.reduce_all(tf.equal(found, own))
+        with tf.control_dependencies([tf.debugging.Assert(same, [DIFFERENT_KINDS, found])]):
+            # Of slices, only the values wait: they are sent in one batch with the indices.
+            return [
+                tf.IndexedSlices(tf.identity(part.values), part.indices, part.dense_shape)
+                if self.is_sparse(part)
+                else tf.identity(part)
+                for part in gradients
+            ]
 
     def reduce(
         self, gradients: Sequence[Any], operation: Allreduce, compression: AnyCompressor

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from farandole import arguments
@@ -15,12 +16,35 @@ from farandole.operations import Allreduce
 from farandole.reduce_op import Average, ReduceOp
 from farandole.reduce_op import checked as checked_op
 from farandole.training.optimizer_arguments import checked_factor, parameters_by_group
+from farandole.training.variables import numbered_names
 
 NAME = "gradients"  # of the calls, in errors, reports and the timeline
+DIFFERENT_KINDS = (
+    "the ranks have gradients of different variables, or dense and sparse ones of the same: "
+    "compute the same gradients on all ranks, and use zeros where a rank has none"
+)
+
+
+class Kind(enum.IntEnum):
+    """What a rank has for a variable."""
+
+    NONE = 0
+    DENSE = 1
+    SPARSE = 2
+
+    @property
+    def words(self) -> str:
+        return "none" if self is Kind.NONE else f"a {self.name.lower()} one"
 
 
 class GradientFunctions(Protocol):
     """What a frontend does with gradients."""
+
+    def same_on_all(
+        self, gradients: Sequence[Array], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+    ) -> list[Array]:
+        """Check that all members have the same kinds, one for each variable. The names are those of
+        the variables, for the error. Return the gradients, which are not sent before the check."""
 
     def reduce(
         self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
@@ -109,6 +133,15 @@ class GradientCombiner:
                 results[i] = functions.dense(results[i])
             sparse = []
         dense = [i for i in sent if i not in sparse]
+        kinds = [Kind.NONE] * len(results)
+        for places, kind in ((dense, Kind.DENSE), (sparse, Kind.SPARSE)):
+            for i in places:
+                kinds[i] = kind
+        checked = functions.same_on_all(
+            [results[i] for i in sent], kinds, self._operation.group, numbered_names(variables)
+        )
+        for i, gradient in zip(sent, checked, strict=True):
+            results[i] = gradient
         for places, reduce in ((dense, functions.reduce), (sparse, functions.reduce_sparse)):
             if not places:
                 continue
@@ -124,6 +157,19 @@ class GradientCombiner:
 
     def _is_local(self, variable: Any) -> bool:
         return any(self._functions.variable_of(variable) is other for other in self._local)
+
+
+def check_kinds(kinds_by_rank: Mapping[int, Sequence[int]], names: Sequence[str]) -> None:
+    """Raise a CallError if the ranks have different kinds of gradients."""
+    for i in range(max(map(len, kinds_by_rank.values()))):
+        found = {
+            rank: Kind(kinds[i]) if i < len(kinds) else Kind.NONE
+            for rank, kinds in kinds_by_rank.items()
+        }
+        if len(set(found.values())) > 1:
+            name = names[i] if i < len(names) else str(i)
+            text = ", ".join(f"rank {rank} has {kind.words}" for rank, kind in found.items())
+            raise CallError(f"{DIFFERENT_KINDS}; of variable {name}, {text}")
 
 
 def variables_of_layers(layers: Any) -> list[Any]:
