@@ -1,4 +1,5 @@
-"""Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts.
+"""Train on Fashion-MNIST: `./dev demo`, and `./dev demo --hosts 2` for several hosts. `./dev demo
+--elastic` trains with four workers, two of which are killed and replaced.
 
 The hosts are network namespaces of this machine, each with an SSH server. `--via join` starts the
 command on each host instead. `--via slurm` starts it with srun, in a Slurm cluster on these hosts,
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from hosts import Hosts, HostsError, in_guarded_process, run_on_all
 from missing_packages import missing_packages
@@ -29,6 +31,7 @@ from ssh_servers import why_impossible as why_no_servers
 from unpacked_packages import words_to_enter
 
 TOOLS = Path(__file__).resolve().parent
+ELASTIC_EXAMPLE = TOOLS.parent / "examples/torch/elastic_fashion_mnist.py"
 EXAMPLE = TOOLS.parent / "examples/torch/fashion_mnist.py"
 PORT = 4711
 Start = Callable[[Hosts, Path, int, list[str], dict[str, str]], list[int]]
@@ -39,7 +42,10 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2, help="per host")
     parser.add_argument("--via", choices=STARTS, default="ssh")
+    parser.add_argument("--elastic", action="store_true")
     arguments, rest = parser.parse_known_args()
+    if arguments.elastic:
+        train_elastically(rest)
     program = ["python", str(EXAMPLE), *rest]
     if arguments.hosts == 1:
         say(f"training on Fashion-MNIST with {arguments.workers} workers")
@@ -49,6 +55,22 @@ def main() -> int:
     start = STARTS[arguments.via]
     say(f"training on Fashion-MNIST on {arguments.hosts} hosts, {arguments.workers} workers each")
     return in_guarded_process(lambda: train(start, arguments.hosts, arguments.workers, program))
+
+
+def train_elastically(rest: list[str]) -> NoReturn:
+    say("training on Fashion-MNIST with four workers, two of which kill themselves")
+    sys.stdout.flush()
+    program = [
+        "python",
+        str(ELASTIC_EXAMPLE),
+        "--batches-per-commit",
+        "5",
+        "--kill-at",
+        "60",
+        "150",
+    ]
+    words = ["farandole", "run", "-n", "4", "--min-workers", "2", *program, *rest]
+    os.execvp("farandole", words)
 
 
 def install_packages() -> None:

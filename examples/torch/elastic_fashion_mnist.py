@@ -1,15 +1,20 @@
-"""Train on Fashion-MNIST so that the training survives a failed call. The training goes on from its
-last commit, and repeats only the batches after that commit.
+"""Train on Fashion-MNIST so that the training survives a failed call and the loss of a worker. The
+training goes on from its last commit, and repeats only the batches after that commit.
 
-    farandole run -n 2 python examples/torch/elastic_fashion_mnist.py
+    farandole run -n 4 --min-workers 2 python examples/torch/elastic_fashion_mnist.py
+    farandole run -n 4 --min-workers 2 python examples/torch/elastic_fashion_mnist.py \
+        --kill-at 100 200
     farandole run -n 2 python examples/torch/elastic_fashion_mnist.py --fail-at 30
 
-With --fail-at, every rank acts once as if a call had failed before that batch.
+With --kill-at, worker 1 kills itself before the first of these batches, worker 2 before the second
+one, and so on. With --fail-at, every rank acts once as if a call had failed before that batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -30,23 +35,32 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--limit", type=int, help="use only this many images")
     parser.add_argument("--fail-at", type=int, help="a batch, counted over all epochs")
+    parser.add_argument(
+        "--kill-at", type=int, nargs="+", default=[], help="a batch for each worker"
+    )
     return parser.parse_args()
 
 
 class Failure:
-    """Raises an error once, as if a call had failed on all ranks."""
+    """Raises an error once, as if a call had failed on all ranks, or kills this worker."""
 
-    def __init__(self, batch: int | None) -> None:
-        self.batch = batch
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.batch = options.fail_at
+        # A worker that is started later has a higher number.
+        number = int(os.environ.get("FARANDOLE_ELASTIC_WORKER", "-1"))
+        batches = dict(enumerate(options.kill_at, start=1))
+        self.last_batch = batches.get(number)
 
     def check(self, batch: int) -> None:
+        if batch == self.last_batch:
+            os.kill(os.getpid(), signal.SIGKILL)
         if batch == self.batch:
             self.batch = None
             raise hvd.GroupLostError("as if a call had failed")
 
 
 def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.Namespace) -> None:
-    failure = Failure(options.fail_at)
+    failure = Failure(options)
 
     # hvd.elastic.run calls the function again, with the state of the last commit, after an error of
     # a call. It first gives all ranks the state of rank 0.
@@ -54,7 +68,8 @@ def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.
     def train_from(state: hvd.elastic.TorchState) -> None:
         if hvd.rank() == 0:
             done = state.sampler.processed_num
-            print(f"batch {state.batch}: {done} images of epoch {state.epoch + 1} are done")
+            place = f"{done} images of epoch {state.epoch + 1} are done"
+            print(f"batch {state.batch}: {place}, {hvd.size()} workers go on")
         while state.epoch < options.epochs:
             for images, classes in DataLoader(data, options.batch_size, sampler=state.sampler):
                 failure.check(state.batch)
@@ -69,16 +84,22 @@ def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.
             state.sampler.set_epoch(state.epoch)
             state.commit()
 
+    def adapt_learning_rate() -> None:
+        for group in state.optimizer.param_groups:
+            group["lr"] = options.lr * hvd.size()
+
+    state.register_reset_callbacks([adapt_learning_rate])
     train_from(state)
 
 
 def main() -> None:
     options = parse_arguments()
-    hvd.init()
+    # A new worker delays the others only after init(), so it prepares everything before.
     training = load(options.data, "train", options.limit)
     test = load(options.data, "t10k", options.limit)
     torch.manual_seed(1)
     model = network()
+    hvd.init()
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr * hvd.size(), momentum=0.9)
     state = hvd.elastic.TorchState(
         model,

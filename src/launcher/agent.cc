@@ -505,7 +505,7 @@ void Agent::worker_ended(std::size_t local_rank) {
   if (elastic_) {
     elastic_->use_slots(end);
     elastic_->worker_ended(index, !end.how.failed(), how, now());
-    if (end.how.failed() && !supervision_->is_ending()) output_.notice(how);
+    if (matters && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
   } else {
     report_exit(*store_, rank, how);
   }

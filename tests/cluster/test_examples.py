@@ -104,6 +104,20 @@ def test_an_elastic_training_continues_from_its_last_commit() -> None:
     assert "bitwise equal" in job.text, job.text
 
 
+def test_an_elastic_training_survives_the_loss_of_a_worker() -> None:
+    program = (sys.executable, EXAMPLES / "elastic_fashion_mnist.py", "--limit", "2000")
+    options = ("--epochs", "2", "--batches-per-commit", "3", "--kill-at", "7")
+    words = command(3, *program, *options)
+    place = words.index("run") + 1
+    words[place:place] = ["--min-workers", "2", "--cooldown-range", "60,60"]
+    job = run_command(words)
+    assert job.code == 0, job.text
+    assert "batch 0: 0 images of epoch 1 are done, 3 workers go on" in job.text
+    # Rank 0 has committed at batch 6, and repeats batch 7 with the worker that is left.
+    assert "batch 6: 1152 images of epoch 1 are done, 2 workers go on" in job.text, job.text
+    assert "parameters of 2 workers are bitwise equal" in job.text, job.text
+
+
 @pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
 def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
