@@ -269,6 +269,8 @@ def run_fn(func: Function, reset: Callable[[], None]) -> Function:
 
 def _is_change_announced() -> bool:
     """Return on all ranks whether the launcher wants to change the members of an elastic job."""
+    if not lifecycle.is_initialized():
+        return False
     engine = lifecycle.engine()
     if engine.epoch == 0:
         return False
