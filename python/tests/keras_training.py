@@ -66,6 +66,22 @@ def values_of(model: Any) -> list[Any]:
     return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables_of(model)]
 
 
+class TwoOptimizers(keras.Model):
+    """A model of the TensorFlow backend, in which compile() gets no optimizer, as in a GAN."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__()
+        self.part, self.optimizer_of_part = make_model(), optimizer
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with importlib.import_module("tensorflow").GradientTape() as tape:
+            loss = keras.ops.mean(keras.ops.square(self.part(x) - y))
+        variables = self.part.trainable_variables
+        self.optimizer_of_part.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
 class KerasTrainingChecks(Suite):
     def __init__(self) -> None:
         super().__init__(KerasFrontend())
@@ -221,8 +237,30 @@ class KerasTrainingChecks(Suite):
                 model = make_model()
                 model.compile(optimizer=optimizer, loss="mse")
                 assert model.jit_compile is wanted, optimizer
+                model = TwoOptimizers(optimizer)
+                assert model.jit_compile is wanted, optimizer
+            # A model that was not compiled has no optimizer.
+            model = make_model()
+            assert not hasattr(model, "optimizer") and model.jit_compile is True
         finally:
             tf.config.list_physical_devices = real
+
+    def check_models_that_are_not_compiled(self) -> None:
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # may change how models are compiled
+        assert make_model().predict(self.words[0], verbose=0).shape == (ROWS, 1)
+
+    def check_optimizers_with_names_of_their_own(self) -> None:
+        """XLA of TensorFlow would raise an error that does not say what to do."""
+        if keras.config.backend() != "tensorflow":
+            return
+        for value in ("auto", True):
+            model = TwoOptimizers(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+            model.compile(jit_compile=value)
+            if value is True:
+                wanted = "use model.compile(..., jit_compile=False)"
+                self.expect_error(wanted, model.fit, *self.own_rows(), verbose=0)
+            else:
+                model.fit(*self.own_rows(), verbose=0)
 
     def check_copies_are_distributed(self) -> None:
         wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))

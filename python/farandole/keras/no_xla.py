@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -21,27 +21,35 @@ _FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
 
 @functools.cache  # once in a process
 def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
-    """Let jit_compile="auto" mean False for models whose optimizer is distributed."""
+    """Let jit_compile="auto" mean False for models that have a distributed optimizer."""
     resolve = getattr(keras.Model, _RESOLVE, None)
     if keras.config.backend() != "tensorflow" or resolve is None:
         return
 
     @functools.wraps(resolve)
     def resolve_without_xla(model: Any) -> Any:
-        return False if is_distributed(model.optimizer) else resolve(model)
+        return False if any(map(is_distributed, _attributes_of(model))) else resolve(model)
 
     setattr(keras.Model, _RESOLVE, resolve_without_xla)
 
 
+def _attributes_of(model: Any) -> Iterable[Any]:
+    """Return the values of all attributes. A model that was not compiled has no optimizer, and
+    others, such as GANs, have optimizers under names of their own."""
+    return vars(model).values()
+
+
 def check_no_xla(optimizer: Any) -> None:
-    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is the
-    optimizer of that model."""
+    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is an
+    attribute of that model."""
     if keras.config.backend() != "tensorflow":
         return
     frame: Any = sys._getframe(1)
     for _ in range(_FRAMES_MAX):
         model = frame.f_locals.get("self")
-        if isinstance(model, keras.Model) and model.optimizer is optimizer:
+        if isinstance(model, keras.Model) and any(
+            value is optimizer for value in _attributes_of(model)
+        ):
             if model.jit_compile and not model.run_eagerly:
                 raise CallError(
                     "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
