@@ -346,6 +346,32 @@ class KerasTrainingChecks(Suite):
         for one, other in zip(values_of(model), values_of(make_model(seed=root + 1)), strict=True):
             assert np.array_equal(one, other) or one.dtype == np.uint32
 
+    def check_the_first_step_with_variables_of_the_root(self) -> None:
+        """Whether or not a rank has built its optimizer, or has used it before."""
+        root = self.size - 1
+
+        class CompareBeforeTheFirstStep(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                hvd.check_parameters(self.model)
+
+        def optimizer() -> Any:
+            return keras.optimizers.Adam(0.01, name="adam")  # the same name on all ranks
+
+        alone = self.train_alone(make_model(seed=root + 1), optimizer())
+        model = make_model(seed=self.rank + 1)
+        together = hvd.DistributedOptimizer(optimizer())
+        callbacks = [
+            hvd.callbacks.BroadcastGlobalVariablesCallback(root),
+            CompareBeforeTheFirstStep(),
+        ]
+        self.train_together(model, together, callbacks=callbacks)
+        self.expect_close_variables(variables_of(model), variables_of(alone))
+        if self.rank != root:
+            together = hvd.DistributedOptimizer(optimizer())
+        self.train_together(model, together, callbacks=callbacks)
+        self.train_alone(alone, alone.optimizer)
+        self.expect_close_variables(variables_of(model), variables_of(alone))
+
     def check_variables_that_do_not_exist_yet(self) -> None:
         """A model without an input layer is built by its first batch."""
         keras.utils.set_random_seed(self.rank)

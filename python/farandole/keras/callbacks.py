@@ -13,7 +13,7 @@ from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import global_process_set
 from farandole.keras.backend import run_on_numpy
-from farandole.keras.operations import broadcast_variables, variables_of
+from farandole.keras.operations import broadcast_variables, build_optimizer, variables_of
 from farandole.keras.optimizer import is_distributed
 from farandole.operations import Allreduce
 from farandole.reduce_op import Average, Min
@@ -29,7 +29,7 @@ __all__ = [
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Give all ranks the variables of the model and of its optimizer that root_rank has, when
-    fit() begins. If the variables do not exist yet on some rank, do so after the first batch.
+    fit() begins. If the model is not built yet on some rank, do so after the first batch.
 
     Args:
         root_rank: The rank whose values all ranks get.
@@ -58,7 +58,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 "hvd.load_model() for models from files",
                 stacklevel=2,
             )
-        is_built = model.built and model.optimizer is not None and model.optimizer.built
+        is_built = build_optimizer(model, model.optimizer)
         # Some ranks may have built their model before fit(), so all must agree on the time.
         own = [np.array([is_built], np.int32)]
         if run_on_numpy(Allreduce(global_process_set, Min), own, "variables.exist")[0][0]:

@@ -139,3 +139,14 @@ def variables_of(model: Any) -> list[Any]:
     """Return the variables of a model and of its optimizer."""
     optimizer = getattr(model, "optimizer", None)
     return [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+
+
+def build_optimizer(model: Any, optimizer: Any) -> bool:
+    """Make the variables of the optimizer if those of the model exist. Return whether all of them
+    exist. Keras makes them in fit(), but on the TensorFlow backend only in the first step."""
+    is_model_built = all(layer.built for layer in model._flatten_layers())
+    if optimizer is None:
+        return is_model_built
+    if is_model_built and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return bool(model.built and optimizer.built)
