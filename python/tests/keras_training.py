@@ -416,6 +416,15 @@ class KerasTrainingChecks(Suite):
         np.testing.assert_allclose(seen, wanted, rtol=1e-9)
         assert set(map(tuple, hvd.allgather_object(seen))) == {tuple(seen)}
 
+    def check_metrics_that_are_arrays(self) -> None:
+        own = np.array([self.rank, 2.0, -self.rank], "float32")
+        for metric in (own, keras.ops.convert_to_tensor(own)):
+            logs = {"score": metric, "loss": keras.ops.convert_to_tensor(float(self.rank))}
+            hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+            mean = (self.size - 1) / 2
+            assert logs["score"].tolist() == [mean, 2.0, -mean], logs
+            assert logs["loss"] == mean and isinstance(logs["loss"], float)
+
     def rates_of(self, *callbacks: Any, epochs: int = 3) -> list[float]:
         """Return the learning rate of each batch."""
         rates: list[float] = []

@@ -12,7 +12,7 @@ import numpy as np
 from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import global_process_set
-from farandole.keras.backend import run_on_numpy
+from farandole.keras.backend import numpy_of, run_on_numpy
 from farandole.keras.operations import broadcast_variables, build_optimizer, variables_of
 from farandole.keras.optimizer import is_distributed
 from farandole.operations import Allreduce
@@ -79,8 +79,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
-    """Average the metrics of all ranks at the end of each epoch. Put it before callbacks that use
-    metrics, such as ReduceLROnPlateau.
+    """Average the metrics of all ranks at the end of each epoch, arrays elementwise. Put it before
+    callbacks that use metrics, such as ReduceLROnPlateau.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
@@ -94,15 +94,16 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
 
 def average_metrics(logs: Any) -> None:
-    """Replace the numbers in the dict by their averages over all ranks."""
+    """Replace the numbers and arrays in the dict by their averages over all ranks."""
     if not logs:
         return
     names = sorted(logs)
-    own = [np.array(float(logs[name])) for name in names]
+    own = [numpy_of(logs[name]).astype(np.float64) for name in names]
     operation = Allreduce(global_process_set, Average)
     # The names of the metrics are part of the name, so ranks with other metrics are noticed.
     found = run_on_numpy(operation, own, f"metrics.{','.join(names)}")
-    logs.update(zip(names, map(float, found), strict=True))
+    values = [value if value.ndim else float(value) for value in found]
+    logs.update(zip(names, values, strict=True))
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
