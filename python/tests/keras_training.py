@@ -555,8 +555,52 @@ class KerasTrainingChecks(Suite):
         for one, other in zip(values_of(model), committed, strict=True):
             assert np.array_equal(one, other)
 
+    def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
+        """A rank fails in the first epoch, and there is no commit before."""
+        x, y = self.own_rows()
+        model, wanted = make(), make()
+        for one in (model, wanted):
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
+            one.compile(optimizer=optimizer, loss="mse")
+        state = hvd.elastic.KerasState(model)
+        attempts: list[int] = []
+        rank = self.rank
+
+        class FailOnce(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if len(attempts) == 1 and batch == 1 and rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
+
+        def fit(one: Any, *callbacks: Any) -> None:
+            rows = ROWS // self.size
+            one.fit(x, y, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            attempts.append(0)
+            fit(model, FailOnce(), hvd.elastic.CommitStateCallback(state, batches_per_commit=0))
+
+        train(state)
+        assert len(attempts) == 2
+        fit(wanted)
+        self.expect_close_variables(variables_of(model), variables_of(wanted))
+
+    def check_elastic_state_of_an_optimizer_that_is_not_built(self) -> None:
+        self.expect_same_as_without_failure(make_model)
+
+    def check_elastic_state_without_a_model_that_is_built(self) -> None:
+        """On the other backends, all variables exist when fit() begins."""
+        if keras.config.backend() == "tensorflow":
+            return
+
+        def make() -> Any:
+            keras.utils.set_random_seed(1)
+            return keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+
+        self.expect_same_as_without_failure(make)
+
     def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
-        """Variables that did not exist at the last commit keep their values."""
+        """Variables that were never saved keep their values."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
         state = hvd.elastic.KerasState(model)

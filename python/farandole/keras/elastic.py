@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -12,7 +12,7 @@ from farandole import arguments, lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
 from farandole.errors import CallError
 from farandole.keras.backend import numpy_of
-from farandole.keras.operations import broadcast_variables
+from farandole.keras.operations import broadcast_variables, build_optimizer
 from farandole.objects import broadcast_object
 
 __all__ = [
@@ -45,8 +45,11 @@ def run(func: Function) -> Function:
 class KerasState(ObjectState):
     """Keep the variables of a model and of its optimizer, and any picklable objects as attributes.
 
-    restore() leaves variables as they are that did not exist at the last commit, because the model
-    or its optimizer was not built yet.
+    If the model is built and its optimizer is not, the state builds the optimizer with
+    model.trainable_variables. To train other variables with it, too, build it before.
+
+    If the model is not built yet, its variables are first saved by CommitStateCallback, when fit()
+    begins, or by the next commit. restore() leaves variables as they are that were never saved.
 
     Args:
         model: The model.
@@ -82,14 +85,25 @@ class KerasState(ObjectState):
     def reset(self) -> None:
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job
 
+    def save_new_variables(self) -> None:
+        """Save the variables that did not exist yet at the last commit."""
+        known = {id(variable) for variable, _ in self._values}
+        new = [variable for variable in self._variables() if id(variable) not in known]
+        self._values += _with_values(new)
+
     def _variables(self) -> list[Any]:
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
+        build_optimizer(self.model, self.optimizer)
         own = self.optimizer.variables if self.optimizer is not None else ()
         return [*self.model.variables, *own]
 
     def _save_variables(self) -> None:
-        self._values = [(variable, numpy_of(variable).copy()) for variable in self._variables()]
+        self._values = _with_values(self._variables())
+
+
+def _with_values(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return [(variable, numpy_of(variable).copy()) for variable in variables]
 
 
 class CommitStateCallback(keras.callbacks.Callback):
@@ -114,6 +128,8 @@ class CommitStateCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._remaining = self._interval
+        if isinstance(self._state, KerasState):
+            self._state.save_new_variables()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._remaining -= 1
