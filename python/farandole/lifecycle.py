@@ -377,13 +377,18 @@ def _leave_at_exit() -> None:
 def _leave_all() -> bool:
     """Leave the job, and say why. Return whether the program has ended without an error."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None:
+        try:
+            wait_for_frameworks()
+        except BaseException as failure:  # of a program of a framework that nothing has waited for
+            error = failure
+            traceback.print_exception(error)
     reason = "its program ended"
     if error is not None:
         reason = described(error, _summary) or "raised an exception that cannot be described"
     for engine in _process.engines_of_some_ranks:
         leave_some_ranks(engine, reason)
     if error is None:
-        wait_for_frameworks()
         _leave(reason)
         return True
     cause = (

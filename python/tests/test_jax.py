@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import run_checks, run_programs_of_page
+from job import run, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/jax.md"
 
@@ -32,6 +32,15 @@ def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatc
     """A job of its own, because it starts XLA with other options on each rank."""
     monkeypatch.setenv("ONE_CORE", one_core)
     run_checks(size, "jax_compiled:JaxCompiledChecks")
+
+
+def test_a_failure_that_the_end_of_the_program_finds() -> None:
+    job = run(2, sys.executable, Path(__file__).with_name("jax_failing_at_exit.py"))
+    causes = [line for line in job.text.splitlines() if "survivor: " in line]
+    assert len(causes) == 1, job.text
+    assert "rank 1" in causes[0] and "has left the job (raised " in causes[0], job.text
+    assert "was submitted differently on different ranks" in causes[0], job.text
+    assert "[1] Traceback" in job.text and "Exception ignored" not in job.text, job.text
 
 
 def test_the_programs_of_the_page(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""A worker of a job of two. A compiled program fails on both, and rank 1 does not wait for it.
+
+Rank 0 prints the error of its next call, when rank 1 has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+
+import farandole.jax as hvd
+from farandole.jax.primitive import wait_for_programs
+
+
+@jax.jit
+def step(x: jax.Array) -> jax.Array:
+    for _ in range(20):  # so that the call fails after the start of the program
+        x = jnp.tanh(x @ x)
+    return hvd.allreduce(x)
+
+
+hvd.init()
+matrix = jnp.ones((300 + hvd.rank(), 300 + hvd.rank()))
+if hvd.rank() == 1:
+    step(matrix)
+else:
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        step(matrix)
+        wait_for_programs()
+    try:
+        hvd.barrier()
+    except hvd.GroupLostError as error:
+        print(f"survivor: {error}", flush=True)
