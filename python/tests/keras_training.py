@@ -17,6 +17,7 @@ import numpy as np
 from suite import Suite
 
 import farandole.keras as hvd
+from farandole.comparison import allreduce_max
 from farandole.elastic import HostsUpdatedInterrupt, ObjectState
 from farandole.keras.operations import variables_of
 from farandole.keras.optimizer import is_distributed
@@ -394,6 +395,17 @@ class KerasTrainingChecks(Suite):
         for variable, value in zip(local, before, strict=True):
             assert np.array_equal(keras.ops.convert_to_numpy(variable), value)
         self.expect_apart(model)
+
+    def check_names_of_checks(self) -> None:
+        """Reports of a rank that waits name the function."""
+        if self.size == 1:
+            return
+        text = "`check_parameters.same` was submitted differently"
+        if self.rank == 0:
+            name = "check_parameters.same"
+            self.expect_error(text, allreduce_max, [1], name, hvd.global_process_set)
+        else:
+            self.expect_error(text, hvd.check_parameters, [keras.Variable(1.0)])
 
     def check_metrics_of_all_ranks(self) -> None:
         model = make_model()

@@ -52,7 +52,7 @@ def check_parameters(
     Args:
         params: A pytree of arrays, which may be keys of jax.random. They are compared by their
             paths in the pytree.
-        name: The name of the call. With None, the call gets a number.
+        name: The name of the call. None: check_parameters.
         process_set: The group.
     """
     wait_for_programs()

@@ -127,7 +127,7 @@ def check_parameters(
     Args:
         params: A model, or variables such as model.variables. A model also means the variables of
             its optimizer.
-        name: The name of the call. With None, the call gets a number.
+        name: The name of the call. None: check_parameters.
         process_set: The group.
     """
     listed = variables_of(params) if isinstance(params, keras.Model) else list(params)

@@ -117,7 +117,7 @@ def check_parameters(
     Args:
         params: Variables or tensors, such as model.variables, or a dict with their names. They are
             compared in their order, or by name.
-        name: The name of the call. With None, the call gets a number.
+        name: The name of the call. None: check_parameters.
         process_set: The group.
     """
     if isinstance(params, dict):

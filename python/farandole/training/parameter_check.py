@@ -29,6 +29,7 @@ from farandole.operations import Allreduce, array_only, start
 from farandole.reduce_op import Max, Min
 
 _DIGEST_BYTES = 16
+_NAME = "check_parameters"  # of a call that the program has not named
 
 ADVICE = (
     "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) after "
@@ -56,7 +57,7 @@ def check(
     of the check, and ends with `advice`.
     """
     arguments.group_number(process_set)
-    base = arguments.call_name(name)
+    base = arguments.call_name(name) or _NAME
     named: dict[str, Array] = {}
     own: dict[str, ParameterDigest] = {}
 
@@ -66,7 +67,7 @@ def check(
 
     failure = error_text_of(read)
     mine = json.dumps([failure, sorted(own.items())]).encode()
-    if equal_on_all_members(mine, base and f"{base}.same", process_set) and not failure:
+    if equal_on_all_members(mine, f"{base}.same", process_set) and not failure:
         return
     mine = json.dumps([failure, list(own.items())]).encode()
     texts = exchange(mine, base, process_set)
@@ -79,7 +80,7 @@ def check(
     )
     spread = ""
     if found.only_values_differ:
-        spread = _measure_spread(arrays, named[found.name], base and f"{base}.spread", process_set)
+        spread = _measure_spread(arrays, named[found.name], f"{base}.spread", process_set)
     text = f"the parameters {found.problem}{when}: {found.details}"
     text += f"\n  {spread}" if spread else ""
     text += f"\n{advice}" if advice and not found.failed else ""
