@@ -122,6 +122,9 @@ class Agent {
   void handle_signals();
   void handle_signal(int signal);
   void worker_ended(std::size_t local_rank);
+  bool may_change_members() const {
+    return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
+  }
   void advance_elastic_job();
   void handle_stops();
   void reap_orphans();
@@ -447,7 +450,7 @@ std::optional<TimePoint> Agent::deadline() const {
   consider(supervision_->deadline());
   consider(stalls_.stack_deadline());
   consider(init_watch_.deadline());
-  if (elastic_) consider(elastic_->deadline());
+  if (may_change_members()) consider(elastic_->deadline());
   if (may_check_stalls()) consider(stalls_.next_check());
   consider(last_memory_sample_ + kMemorySampleTime);
   return first;
@@ -515,7 +518,7 @@ void Agent::worker_ended(std::size_t local_rank) {
 
 // Does what the membership of an elastic job has decided.
 void Agent::advance_elastic_job() {
-  if (!elastic_ || supervision_->is_ending() || user_stopped_job_) return;
+  if (!may_change_members()) return;
   const Membership::Decisions decisions = elastic_->advance(now());
   if (const auto& formed = decisions.epoch) {
     supervision_->failures_survived();

@@ -22,7 +22,10 @@ void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, 
     (void)store_.set(prefix + keys::complete(keys::kFirstEpoch),
                      keys::text_value(how + " before all ranks had come together in init()"));
   }
-  workers_.at(static_cast<std::size_t>(slot)).runs = false;
+  Worker& worker = workers_.at(static_cast<std::size_t>(slot));
+  worker.runs = false;
+  store_.remove_under(keys::of_worker(keys::kRankWanted, worker.number));
+  store_.remove_under(keys::of_worker(keys::kRankGiven, worker.number));
   membership_.worker_ended(slot, succeeded, now);
 }
 

@@ -94,6 +94,12 @@ TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
   EXPECT_FALSE(store_->has_key_under(key(1, ""))) << "the keys of the last epoch are removed";
 }
 
+TEST_F(ElasticJobTest, AWorkerThatEndsLeavesNoKeys) {
+  ask(1, 0);
+  job_.worker_ended(1, false, "rank 1", now_);
+  EXPECT_FALSE(store_->has_key_under("rank_wanted/"));
+}
+
 TEST_F(ElasticJobTest, RanksAndSlotsMayDiffer) {
   EXPECT_EQ(job_.rank_of(2), 2) << "it never had a rank";
   ask_all();

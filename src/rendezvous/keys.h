@@ -87,14 +87,20 @@ inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "depart
 
 // Begins the keys of one epoch of the job, with engine_prefix().
 inline std::string epoch_id(std::int64_t epoch) { return "epoch/" + std::to_string(epoch); }
+// Begins the keys of one kind of one worker.
+inline std::string of_worker(const char* kind, int worker) {
+  return kind + std::to_string(worker) + "/";
+}
 // A worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0:
 // none. The value is an empty text. The launcher removes it.
+inline constexpr const char* kRankWanted = "rank_wanted/";
 inline std::string rank_wanted(int worker, std::int64_t left) {
-  return "rank_wanted/" + std::to_string(worker) + "/" + std::to_string(left);
+  return of_worker(kRankWanted, worker) + std::to_string(left);
 }
 // The launcher's answer, a RankRecord. The worker removes it.
+inline constexpr const char* kRankGiven = "rank_given/";
 inline std::string rank_given(int worker, std::int64_t left) {
-  return "rank_given/" + std::to_string(worker) + "/" + std::to_string(left);
+  return of_worker(kRankGiven, worker) + std::to_string(left);
 }
 // With the prefix of an epoch: exists when the launcher wants to change the members, so that
 // all should ask for a rank in the next epoch. The value has no bytes.
