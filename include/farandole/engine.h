@@ -31,6 +31,10 @@ namespace farandole {
 // use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
+// Tells the launcher of an elastic job, when this process asks for its next rank, that it has the
+// state of the training. Only such a process gets rank 0 from then on, and without one the job
+// ends.
+void set_has_state(ProcessContext& context);
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
 // EngineOptions::serves_job_store). They need it for new groups. Call it when the program ends

@@ -185,6 +185,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
              }
              raise_if_interrupted();
            })
+      .def("set_has_state", [](BoundContext& self) { set_has_state(*self.context); })
       .def(
           "close", [](BoundContext& self) { self.context = make_process_context(); },
           nb::call_guard<nb::gil_scoped_release>());

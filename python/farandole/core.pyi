@@ -92,6 +92,9 @@ class ProcessContext:
     So memory from allocate() stays shared when the process leaves its job and joins another."""
 
     def __init__(self) -> None: ...
+    def set_has_state(self) -> None:
+        """Tell the launcher of an elastic job, when this process asks for its next rank, that it
+        has the state of the training."""
     def wait_for_other_ranks(self) -> None:
         """Wait until the other ranks have left the job, if this process is rank 0 of a job over
         several hosts that another launcher has started. They need it for new groups."""

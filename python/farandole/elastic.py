@@ -163,7 +163,8 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of rank 0. All ranks must call it."""
+        """Give all ranks the value of rank 0. All ranks must call it. The state saves the value
+        when it has sent all its values."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -225,9 +226,12 @@ class HandledState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
+        # Nothing is saved before everything is sent: a failure meanwhile must not leave a mixture.
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
+        for handler in self._handlers.values():
+            handler.save()
 
 
 def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
@@ -243,16 +247,20 @@ def run_fn(func: Function, reset: Callable[[], None]) -> Function:
     Before each call of `func`, all ranks get rank 0's state. If this or `func` raises a
     FarandoleError other than a CallError, the state returns to the last commit, `reset` forms the
     job again, and `func` is called again. This repeats for every such failure. Errors of `reset`
-    are raised, because there are no ranks left to continue with.
+    are raised.
     """
 
     @functools.wraps(func)
     def run_until_done(state: State, *args: Any, **options: Any) -> Any:
-        skip_sync = False
+        skip_sync = must_reset = False
         while True:
             try:
+                if must_reset:
+                    must_reset = False
+                    state.on_reset()
                 if not skip_sync:
                     state.sync()
+                    lifecycle.set_has_state()
                 return func(state, *args, **options)
             except CallError:
                 raise  # calling again would repeat the program's mistake
@@ -260,22 +268,24 @@ def run_fn(func: Function, reset: Callable[[], None]) -> Function:
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
-                skip_sync = interrupt.skip_sync
+                # New workers of an elastic job always need the state.
+                skip_sync = interrupt.skip_sync and not _is_elastic()
             reset()
-            state.on_reset()
+            must_reset = True
 
     return cast(Function, run_until_done)
 
 
+def _is_elastic() -> bool:
+    return lifecycle.is_initialized() and lifecycle.engine().epoch > 0
+
+
 def _is_change_announced() -> bool:
     """Return on all ranks whether the launcher wants to change the members of an elastic job."""
-    if not lifecycle.is_initialized():
-        return False
-    engine = lifecycle.engine()
-    if engine.epoch == 0:
+    if not _is_elastic():
         return False
     # The ranks would learn it at different times, so rank 0 asks for all.
-    is_announced = lifecycle.rank() == 0 and engine.is_change_announced()
+    is_announced = lifecycle.rank() == 0 and lifecycle.engine().is_change_announced()
     return bool(allreduce_max([is_announced], "elastic.change", global_process_set)[0])
 
 

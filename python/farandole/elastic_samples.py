@@ -82,4 +82,3 @@ class SamplesHandler(StateDictHandler):
     def sync(self) -> None:
         state = broadcast_object(self.value.state_dict(), 0, "elastic.sampler")
         self.value.load_state_dict(state)
-        self.save()

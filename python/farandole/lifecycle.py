@@ -41,6 +41,12 @@ class _Process:
 _process = _Process()
 
 
+def set_has_state() -> None:
+    """Say that this process has the state of the training: from now on, the launcher of an elastic
+    job gives rank 0 only to such a process."""
+    _process.context.set_has_state()
+
+
 def add_preparation(prepare: Callable[[], object]) -> None:
     """In an elastic job, call this function before the process joins for the first time, so that
     the other ranks do not wait for what it does."""
@@ -79,7 +85,9 @@ def init(
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
             ValueError.
-        GroupLostError: A rank did not come in time, or has ended.
+        GroupLostError: A rank did not come in time, or has ended. In an elastic job, init() waits
+            without a limit until the launcher forms the group, and waits again if a rank is lost
+            meanwhile.
 
     Example::
 

@@ -293,6 +293,8 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     # In a job of fixed size, these flags have no effect, and lines say so.
     assert len(launch.ignored_settings(values)) == 3
     assert "--reset-limit" not in launch.run_arguments(4, values, False)
+    equal = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
+    assert equal.elastic_minimum() == 2, "lost workers are replaced"
 
 
 def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ Status take_elastic_rank(EngineOptions& options) {
   const std::int64_t left = options.context->epoch();
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
-  const Status asked = store->set(keys::rank_wanted(worker, left), keys::text_value(""));
+  ByteWriter has_state;
+  has_state.put(std::int64_t{options.context->has_state() ? 1 : 0});
+  const Status asked = store->set(keys::rank_wanted(worker, left), has_state.take());
   if (!asked.ok() && asked.code() != StatusCode::kFixCall) return asked;
   const std::string answer = keys::rank_given(worker, left);
   FARANDOLE_TRY_ASSIGN(

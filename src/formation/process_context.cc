@@ -137,6 +137,8 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
   return context.wait_for_other_ranks(interrupted);
 }
 
+void set_has_state(ProcessContext& context) { context.set_has_state(); }
+
 std::shared_ptr<ProcessContext> make_process_context() {
   return std::make_shared<ProcessContext>();
 }

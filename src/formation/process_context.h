@@ -58,6 +58,9 @@ class ProcessContext {
   // The epoch of an elastic job in which this process was last; 0: none.
   std::int64_t epoch() { return parts_.lock()->epoch; }
   void set_epoch(std::int64_t epoch) { parts_.lock()->epoch = epoch; }
+  // Whether this process has the state of the training of an elastic job.
+  bool has_state() { return parts_.lock()->has_state; }
+  void set_has_state() { parts_.lock()->has_state = true; }
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -75,6 +78,7 @@ class ProcessContext {
     std::shared_ptr<Store> served_store;                     // also owned by engines
     std::string served_places;
     std::int64_t epoch = 0;
+    bool has_state = false;
   };
 
   Guarded<Parts> parts_;

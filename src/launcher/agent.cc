@@ -449,7 +449,7 @@ std::optional<TimePoint> Agent::deadline() const {
   if (!supervision_ || job_is_over_) return first;
   consider(supervision_->deadline());
   consider(stalls_.stack_deadline());
-  consider(init_watch_.deadline());
+  if (!elastic_) consider(init_watch_.deadline());
   if (may_change_members()) consider(elastic_->deadline());
   if (may_check_stalls()) consider(stalls_.next_check());
   consider(last_memory_sample_ + kMemorySampleTime);
@@ -502,13 +502,17 @@ void Agent::worker_ended(std::size_t local_rank) {
   end.at = now();
   sheet_->worker_ended(index, end.how);
   report_.worker_ended(rank, end.how);
-  const std::string how = "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
-                          (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
+  const std::string how = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
+                          std::to_string(worker.pid) + (end.how.signal != 0 ? ") was " : ") has ") +
+                          describe(end.how);
   const bool matters = !elastic_ || elastic_->matters(index);
+  const bool is_superfluous = elastic_ && elastic_->is_superfluous(index);
   if (elastic_) {
     elastic_->use_slots(end);
     elastic_->worker_ended(index, !end.how.failed(), how, now());
-    if (matters && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
+    if (!is_superfluous && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
+    // Processes that it has left behind would keep its memory until the job ends.
+    if (end.how.failed()) ::kill(-worker.pid, SIGKILL);
   } else {
     report_exit(*store_, rank, how);
   }
@@ -523,17 +527,18 @@ void Agent::advance_elastic_job() {
   if (const auto& formed = decisions.epoch) {
     supervision_->failures_survived();
     if (formed->number > 1)
-      output_.notice(format_text("the job goes on with {} workers", formed->workers.size()));
+      output_.notice(format_text("the job goes on with {} worker{}", formed->workers.size(),
+                                 formed->workers.size() == 1 ? "" : "s"));
   }
   for (const int slot : decisions.starts) {
     const Status started = start_one(slot);
-    output_.notice(started.ok() ? format_text("rank {} (pid {}) is a new worker", slot,
+    output_.notice(started.ok() ? format_text("worker {} (pid {}) is new", slot,
                                               workers_[static_cast<std::size_t>(slot)].pid)
                                 : started.message());
     if (!started.ok()) elastic_->could_not_start(slot, now());
   }
   for (const int slot : decisions.stopped) {
-    output_.notice(format_text("rank {} is still stopped; killing it", slot));
+    output_.notice(format_text("worker {} is still stopped; killing it", slot));
     ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);
   }
   for (const int slot : decisions.superfluous)
@@ -615,6 +620,7 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
 }
 
 void Agent::check_missing_inits() {
+  if (elastic_) return;  // workers of an elastic job may wait in init() for each other
   if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
   const auto line = init_watch_.check(watched_workers(), now());
   const bool is_asked_for = setup_.options.frameworks.any();  // another library communicates

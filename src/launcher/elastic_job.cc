@@ -40,9 +40,10 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     const Worker& worker = workers_[slot];
     if (!worker.runs) continue;
     const std::string key = keys::rank_wanted(worker.number, worker.epoch);
-    if (!store_.text_at(key)) continue;
+    const auto has_state = store_.number_at(key);
+    if (!has_state) continue;
     store_.remove(key);
-    membership_.rank_wanted(static_cast<int>(slot));
+    membership_.rank_wanted(static_cast<int>(slot), *has_state != 0);
   }
   Membership::Decisions decisions = membership_.decide(now);
   if (decisions.epoch) give_ranks(*decisions.epoch);

@@ -30,10 +30,9 @@ class ElasticJob {
   void worker_stopped(int slot, TimePoint now) { membership_.worker_stopped(slot, now); }
   void worker_continued(int slot) { membership_.worker_continued(slot); }
 
-  // Whether the job needs this worker: it is a member of the group, or there is no group yet.
-  bool matters(int slot) const {
-    return membership_.epoch().number == 0 || membership_.is_member(slot);
-  }
+  // See Membership.
+  bool matters(int slot) const { return membership_.matters(slot); }
+  bool is_superfluous(int slot) const { return membership_.is_superfluous(slot); }
   // Reads what the workers have written to the Store, and decides. If a group is formed, its
   // members get their answers.
   Membership::Decisions advance(TimePoint now);

@@ -27,7 +27,9 @@ class ElasticJobTest : public ::testing::Test {
     job_.worker_started(slot, now_);
   }
   void ask(int slot, std::int64_t left) {
-    ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot], left), keys::text_value("")).ok());
+    ByteWriter has_state;
+    has_state.put(std::int64_t{left > 0});
+    ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot], left), has_state.take()).ok());
   }
   void ask_all() {
     for (const int slot : {0, 1, 2}) ask(slot, 0);

@@ -75,7 +75,7 @@ Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
   Stream& place = free_stream(local_rank, target);
   const auto index = static_cast<std::uint64_t>(&place - streams_.data());
-  if (!poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
+  if (!paused_ && !poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   stream.ours = std::move(ends.ours);

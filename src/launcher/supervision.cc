@@ -43,7 +43,7 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end, bool matters) {
   const bool failed = matters && end.how.failed();
   const TimePoint now = end.at;
   worker.end = std::move(end);
-  ended_ranks_.push_back(rank);
+  if (matters) ended_ranks_.push_back(rank);
   --living_count_;
   if (living_count_ == 0) deadline_.reset();
   if (!failed) return {};
@@ -58,14 +58,20 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end, bool matters) {
 }
 
 void Supervision::worker_started(int rank, pid_t pid) {
+  if (first_failed_rank_ == rank) {
+    if (!unsurvived_) unsurvived_ = failure();
+    first_failed_rank_.reset();
+  }
   workers_.at(static_cast<std::size_t>(rank)) = {.pid = pid};
   ++living_count_;
   std::erase(ended_ranks_, rank);
-  if (first_failed_rank_ == rank) first_failed_rank_.reset();
 }
 
 void Supervision::failures_survived() {
-  if (state_ == State::kRunning) first_failed_rank_.reset();
+  if (state_ != State::kRunning) return;
+  first_failed_rank_.reset();
+  unsurvived_.reset();
+  std::erase_if(ended_ranks_, [this](int rank) { return !is_alive(rank); });
 }
 
 Actions Supervision::cannot_go_on(const std::string& why, TimePoint now) {
@@ -221,7 +227,7 @@ std::string Supervision::living_ranks() const {
 }
 
 std::string Supervision::name(int rank) const {
-  return "rank " + std::to_string(first_rank_ + rank) + " (pid " +
+  return (is_elastic_ ? "worker " : "rank ") + std::to_string(first_rank_ + rank) + " (pid " +
          std::to_string(worker(rank).pid) + ")";
 }
 
@@ -300,6 +306,7 @@ int Supervision::first_cause() const {
 
 int Supervision::exit_code() const {
   if (other_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
+  if (unsurvived_) return unsurvived_->exit_code;
   if (!first_failed_rank_)
     return ending_signal_ != 0 ? 128 + ending_signal_ : why_it_ends_.empty() ? 0 : 1;
   const Worker& cause = worker(first_cause());
@@ -333,6 +340,7 @@ std::string Supervision::others_text(int excluded) const {
 }
 
 std::optional<Failure> Supervision::failure() const {
+  if (unsurvived_) return unsurvived_;
   if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);
@@ -364,7 +372,7 @@ std::optional<NodeFailure> Supervision::own_failure() const {
 
 std::vector<std::string> Supervision::closing_lines() const {
   if (other_failure_) return {"the job has ended: " + other_failure_->why, others_text(-1)};
-  if (first_failed_rank_ || exit_code() == 0) return {};
+  if (first_failed_rank_ || unsurvived_ || exit_code() == 0) return {};
   if (!why_it_ends_.empty() && ending_signal_ == 0)
     return {"the job has ended: " + why_it_ends_, others_text(-1)};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"

@@ -133,6 +133,8 @@ class Supervision {
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
   bool is_elastic_ = false;
+  // The first failure, if a new worker runs in its place and the others have not gone on yet.
+  std::optional<Failure> unsurvived_{};
   std::string why_it_ends_;  // of an elastic job
   int ending_signal_ = 0;
   std::optional<NodeFailure> other_failure_;  // of another node, if it was the first

@@ -508,10 +508,21 @@ TEST_F(SupervisionOfAnElasticJob, ANewWorkerTakesThePlaceOfAFailedOne) {
   end(1, exited(5));
   job_.worker_started(1, 800);
   EXPECT_TRUE(job_.is_alive(1));
+  job_.failures_survived();
   for (const int rank : {0, 2}) end(rank, exited(0));
   EXPECT_FALSE(job_.finished());
   end(1, exited(0));
   EXPECT_EQ(job_.exit_code(), 0);
+}
+
+TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsRememberedWhenItsWorkerIsReplaced) {
+  end(1, exited(5));
+  job_.worker_started(1, 800);
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 5);
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_EQ(job_.failure()->pid, 711);
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
 
 TEST_F(SupervisionOfAnElasticJob, AWorkerThatDoesNotMatterMayFail) {

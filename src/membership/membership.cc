@@ -19,10 +19,12 @@ void Membership::worker_started(int worker, TimePoint now) {
   slot = {.runs = true, .failures = slot.failures, .started = now};
 }
 
-void Membership::rank_wanted(int worker) {
+void Membership::rank_wanted(int worker, bool has_state) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "only a worker that runs can ask");
   slot.wants_rank = true;
+  slot.has_state = has_state;
+  somebody_had_state_ = somebody_had_state_ || has_state;
 }
 
 void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
@@ -38,7 +40,8 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
   if (epoch_.number == 0) failed_early_ = true;
   if (now - ended.started > options_.cooldown_max) slot.failures = 0;
   Duration cooldown = options_.cooldown_min;
-  for (int i = 0; i < slot.failures && cooldown < options_.cooldown_max; ++i) cooldown *= 2;
+  for (int i = 0; i < slot.failures && cooldown < options_.cooldown_max; ++i)
+    cooldown = cooldown == Duration() ? std::chrono::seconds(1) : 2 * cooldown;
   slot.free_from = now + std::min<Duration>(cooldown, options_.cooldown_max);
   ++slot.failures;
 }
@@ -62,6 +65,20 @@ bool Membership::may_form() const {
   return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
            return slot.runs && slot.is_member && !slot.waits();
          });
+}
+
+// Whether nobody has the state of the training any more. When may_form(), all members have asked,
+// so it is known who has the state.
+bool Membership::state_is_lost() const {
+  const auto has_it = [](const Slot& slot) { return slot.runs && slot.has_state; };
+  return somebody_had_state_ && may_form() && std::ranges::none_of(slots_, has_it);
+}
+
+// Programs that do not use elastic.run() never say that they have the state. Then a member of the
+// last epoch has it.
+bool Membership::may_have_rank_0(int worker) const {
+  const Slot& one = slot(worker);
+  return epoch_.number == 0 || (somebody_had_state_ ? one.has_state : one.is_member);
 }
 
 Membership::Decisions Membership::decide(TimePoint now) {
@@ -94,7 +111,7 @@ void Membership::end_workers(Decisions& decisions, TimePoint now) {
     if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_max) {
       slot.is_ending = true;
       decisions.stopped.push_back(worker);
-    } else if (finishing_ && epoch_.number > 0 && !slot.is_member) {
+    } else if (finishing_ && epoch_.number > 0 && (!slot.is_member || state_is_lost())) {
       slot.is_ending = slot.is_superfluous = true;
       decisions.superfluous.push_back(worker);
     }
@@ -122,9 +139,9 @@ void Membership::form(Decisions& decisions) {
   decisions.epoch = epoch_;
 }
 
-// A worker that was a member keeps its rank if it can. Rank 0 goes to a member of the last
-// epoch, and so do the ranks of members that are gone, if higher ranks no longer exist. New
-// workers get the ranks that are left.
+// A worker that was a member keeps its rank if it can. Rank 0 goes to a worker that has the state.
+// Members whose ranks no longer exist get the ranks of members that are gone, and new workers the
+// ranks that are left.
 std::vector<int> Membership::by_rank() const {
   std::vector<int> waiting;
   for (int worker = 0; worker < options_.workers; ++worker)
@@ -141,8 +158,15 @@ std::vector<int> Membership::by_rank() const {
     else
       moving.push_back(worker);
   }
-  if (epoch_.number > 0 && ranks[0] < 0 && moving.empty())
-    std::swap(ranks[0], *std::ranges::find_if(ranks, [](int worker) { return worker >= 0; }));
+  const auto fits = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
+  if (epoch_.number > 0 && !fits(ranks[0])) {
+    // If a member moves anyway, it moves there.
+    if (const auto found = std::ranges::find_if(moving, fits); found != moving.end())
+      std::swap(ranks[0], *found);
+    else if (const auto other = std::ranges::find_if(ranks, fits); other != ranks.end())
+      std::swap(ranks[0], *other);
+    std::erase(moving, -1);
+  }
   moving.insert(moving.end(), waiting.begin(), waiting.end());
   auto next = moving.begin();
   for (int& worker : ranks)
@@ -159,14 +183,13 @@ std::string Membership::reason_to_end(TimePoint now) const {
     const bool cannot_form = has_slot(&Slot::has_succeeded) && has_slot(&Slot::wants_rank);
     return cannot_form ? "a worker has ended before all workers had come together in init()" : "";
   }
-  if (running_members() == 0 && !finishing_)
+  if ((running_members() == 0 || state_is_lost()) && !finishing_)
     return "no worker is left that has the state of the training";
   if (short_since_ && now >= *short_since_ + options_.shortage_max)
     return format_text("fewer than {} workers could be found within {} s", options_.workers_min,
                        options_.shortage_max.count());
   if (options_.resets_max && resets_ >= *options_.resets_max && may_form() && !finishing_)
-    return format_text("the group of the job has been formed again {} times, which is the limit",
-                       resets_);
+    return format_text("the limit of {} resets is reached (--reset-limit)", resets_);
   return {};
 }
 

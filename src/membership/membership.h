@@ -21,8 +21,7 @@
 
 namespace farandole {
 
-// The group with this number. Rank 0 was a member of the last epoch, if there was one, so it
-// has the state of the training.
+// The group with this number. Rank 0 has the state of the training, if any worker has it.
 struct Epoch {
   std::int64_t number = 0;
   std::vector<int> workers{};  // by rank: the slot of the worker
@@ -49,8 +48,10 @@ class Membership {
   explicit Membership(const Options& options);
 
   void worker_started(int worker, TimePoint now);
-  // The worker has left its last epoch, and asks for a rank in the next one.
-  void rank_wanted(int worker);
+  // The worker has left its last epoch, and asks for a rank in the next one. `has_state` says
+  // whether it has got the state of the training. A new worker has not, until it has been sent the
+  // state; so it may be a member without having it.
+  void rank_wanted(int worker, bool has_state);
   // The worker has ended and was reaped.
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
@@ -72,6 +73,12 @@ class Membership {
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
   int running_members() const;
+  // Whether the job needs this worker: its failure is one of the job, unless others go on.
+  bool matters(int worker) const {
+    const Slot& one = slot(worker);
+    return !one.is_superfluous && (epoch_.number == 0 || one.is_member);
+  }
+  bool is_superfluous(int worker) const { return slot(worker).is_superfluous; }
   bool is_member(int worker) const { return slot(worker).is_member; }
 
  private:
@@ -79,6 +86,7 @@ class Membership {
     bool runs = false;
     bool is_member = false;  // of the current epoch
     bool wants_rank = false;
+    bool has_state = false;  // as it has said when it asked
     bool has_succeeded = false;
     bool is_ending = false;  // we have decided to end its worker
     bool is_superfluous = false;
@@ -94,6 +102,8 @@ class Membership {
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
   const Slot& slot(int worker) const { return slots_.at(static_cast<std::size_t>(worker)); }
   bool may_form() const;
+  bool state_is_lost() const;
+  bool may_have_rank_0(int worker) const;
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
@@ -104,6 +114,7 @@ class Membership {
   Options options_;
   std::vector<Slot> slots_;
   Epoch epoch_;
+  bool somebody_had_state_ = false;
   bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
   bool has_announced_ = false;  // in this epoch
   bool failed_early_ = false;   // a worker has failed before the first epoch

@@ -25,8 +25,8 @@ class MembershipTest : public ::testing::Test {
     for (int worker = 0; worker < options.workers; ++worker) job_->worker_started(worker, now_);
     for (int worker = 0; worker < options.workers; ++worker) ask(worker);
   }
-  void ask(int worker) {
-    job_->rank_wanted(worker);
+  void ask(int worker, bool has_state = false) {
+    job_->rank_wanted(worker, has_state);
     decide();
   }
   void end(int worker, bool succeeded = false) {
@@ -102,6 +102,60 @@ TEST_F(MembershipTest, AReplacementNeverGetsRankZero) {
   EXPECT_THAT(formed(), ElementsAre(1, 0, 2));
 }
 
+// A new worker is a member before it has been sent the state.
+class MembershipWithState : public MembershipTest {
+ protected:
+  // Worker 1 has been replaced, and the new worker is a member.
+  void SetUp() override {
+    begin({.workers = 3, .workers_min = 1});
+    end(1);
+    ask(0, true);
+    ask(2, true);
+    wait(seconds(1));
+    start(1);
+    ask(1);
+    ask(0, true);
+    ask(2, true);
+    ASSERT_THAT(formed(), ElementsAre(0, 2, 1));
+  }
+};
+
+TEST_F(MembershipWithState, AMemberWithoutTheStateNeverGetsRankZero) {
+  end(0);
+  ask(1);
+  ask(2, true);
+  EXPECT_THAT(formed(), ElementsAre(2, 1));
+  end(2);
+  ask(1, true);
+  EXPECT_THAT(formed(), ElementsAre(1)) << "it has been sent the state meanwhile";
+}
+
+TEST_F(MembershipWithState, ItLosesRankZeroIfItHasIt) {
+  end(0);
+  end(2);
+  wait(seconds(1));
+  EXPECT_EQ(last_.end, "") << "perhaps worker 1 has the state";
+  ask(1, true);
+  ASSERT_THAT(formed(), ElementsAre(1));
+}
+
+TEST_F(MembershipWithState, WithoutTheStateTheJobEnds) {
+  end(0);
+  end(2);
+  ask(1);
+  EXPECT_THAT(last_.end, HasSubstr("no worker is left that has the state"));
+}
+
+TEST_F(MembershipWithState, AfterASuccessAMemberWithoutTheStateIsNotNeeded) {
+  end(0, true);
+  end(2, true);
+  ask(1);
+  EXPECT_THAT(formed(), IsEmpty());
+  EXPECT_EQ(last_.end, "");
+  EXPECT_THAT(last_.superfluous, ElementsAre(1));
+  EXPECT_FALSE(job_->matters(1));
+}
+
 TEST_F(MembershipTest, AChangeIsAnnouncedOncePerEpoch) {
   begin({.workers = 3, .workers_min = 1});
   end(1);
@@ -146,6 +200,17 @@ TEST_F(MembershipTest, TheCooldownOfASlotDoublesWithEachFailure) {
   wait(seconds(4));  // longer than the longest time
   end(1);
   EXPECT_EQ(job_->deadline(), now_ + seconds(1));
+}
+
+TEST_F(MembershipTest, ACooldownThatBeginsWithNothingGrows) {
+  begin({.workers = 2, .workers_min = 1, .cooldown_min = seconds(0)});
+  for (const int expected : {0, 1, 2, 4}) {
+    job_->worker_ended(1, false, now_);
+    EXPECT_EQ(job_->deadline(), now_ + seconds(expected));
+    ask(0);
+    wait(seconds(expected));
+    start(1);
+  }
 }
 
 TEST_F(MembershipTest, AStoppedWorkerIsEndedAfterSomeTime) {
@@ -213,7 +278,7 @@ TEST_F(MembershipTest, TheLimitOfResetsEndsTheJob) {
   end(1);
   ask(0);
   EXPECT_THAT(formed(), IsEmpty());
-  EXPECT_THAT(last_.end, HasSubstr("formed again 1 times, which is the limit"));
+  EXPECT_THAT(last_.end, HasSubstr("the limit of 1 resets is reached"));
 }
 
 TEST_F(MembershipTest, AfterASuccessNobodyJoins) {

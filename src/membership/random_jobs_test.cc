@@ -71,11 +71,13 @@ class RandomJob {
     bool waits = false;
     bool is_member = false;
     bool is_stopped = false;
+    bool has_state = false;
   };
 
   int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   Worker& worker(int number) { return workers_[static_cast<std::size_t>(number)]; }
 
+  bool somebody_has_state() const { return std::ranges::any_of(workers_, &Worker::has_state); }
   void start(int number) {
     ASSERT_FALSE(worker(number).runs);
     worker(number) = {.runs = true};
@@ -85,7 +87,11 @@ class RandomJob {
     Worker& one = worker(number);
     if (!one.runs || one.waits || one.is_stopped) return;
     one.waits = true;
-    job_->rank_wanted(number);
+    // Some members have been sent the state since the last epoch.
+    if (one.is_member && somebody_has_state() && between(0, 3) > 0) one.has_state = true;
+    if (one.is_member && last_.number == 1 && between(0, 1) > 0) one.has_state = true;
+    somebody_had_state_ = somebody_had_state_ || one.has_state;
+    job_->rank_wanted(number, one.has_state);
     decide();
   }
   void end(int number) {
@@ -130,6 +136,7 @@ class RandomJob {
     }
     if (last_.number > 0) {
       ASSERT_TRUE(worker(formed.workers[0]).is_member);
+      ASSERT_TRUE(!somebody_had_state_ || worker(formed.workers[0]).has_state);
       for (std::size_t rank = 1; rank < std::min(formed.workers.size(), last_.workers.size());
            ++rank) {
         Worker& former = worker(last_.workers[rank]);
@@ -150,6 +157,7 @@ class RandomJob {
   std::optional<Membership> job_;
   TimePoint now_ = TimePoint{} + seconds(1000);
   Epoch last_;
+  bool somebody_had_state_ = false;
   bool is_over_ = false;
 };
 

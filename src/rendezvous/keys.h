@@ -92,7 +92,8 @@ inline std::string of_worker(const char* kind, int worker) {
   return kind + std::to_string(worker) + "/";
 }
 // A worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0:
-// none. The value is an empty text. The launcher removes it.
+// none. The value is an i64: 1 if the worker has the state of the training, else 0. The launcher
+// removes it.
 inline constexpr const char* kRankWanted = "rank_wanted/";
 inline std::string rank_wanted(int worker, std::int64_t left) {
   return of_worker(kRankWanted, worker) + std::to_string(left);

@@ -20,6 +20,8 @@ from farandole.calls import run
 from farandole.objects import broadcast_object
 
 BATCHES = 400
+MEMBERS_MAX = 8
+committed = [0]  # the batches at which this worker has made commits
 NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 PLACES = ("before the step", "after the step", "after the commit", "before the sync")
 WAYS = ("kill", "error", "exit", "stop")
@@ -73,6 +75,8 @@ class TestState(elastic.ObjectState):
 def train(state: TestState) -> None:
     me, size = farandole.rank(), farandole.size()
     print(f"worker {NUMBER} has rank {me} of {size} at batch {state.batch}", flush=True)
+    # Rank 0 may be one step behind.
+    assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
     while state.batch < BATCHES:
         failure.may_come("before the step", state.batch)
         mine = state.batch + me
@@ -81,6 +85,7 @@ def train(state: TestState) -> None:
         state.total += total
         state.batch += size
         time.sleep(0.01)  # a step of a real training takes longer than an allreduce
+        committed.append(state.batch)
         state.commit()
         failure.may_come("after the commit", state.batch)
 

@@ -79,8 +79,8 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
         broadcast_variables(self._variables(), root_rank=0)
-        self._save_variables()
         super().sync()
+        self._save_variables()
 
     def reset(self) -> None:
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job

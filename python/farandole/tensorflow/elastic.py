@@ -81,9 +81,12 @@ class TensorFlowState(ObjectState):
         elif self.variables:
             if self._sync_operation is None:  # a graph must not grow with each call
                 self._sync_operation = broadcast_variables(self.variables, root_rank=0)
-            self.session.run(self._sync_operation)
-        self._save_variables()
+            try:
+                self.session.run(self._sync_operation)
+            except FAILURES as error:
+                raise converted(error) or error from None
         super().sync()
+        self._save_variables()
 
     def _save_variables(self) -> None:
         if self.session is None:

@@ -46,7 +46,7 @@ class JobSize:
                 f"{self.workers} workers are asked for, and at least {minimum}: the minimum must "
                 f"be between 1 and {self.workers}"
             )
-        if minimum is not None and not may_be_elastic:
+        if minimum not in (None, self.workers) and not may_be_elastic:
             raise ValueError(
                 f"{self.workers} workers are asked for, and at least {minimum}: elastic jobs of "
                 "functions do not work yet; start a script with horovodrun or `farandole run`"
@@ -55,7 +55,7 @@ class JobSize:
 
     def elastic_minimum(self) -> int | None:
         """Return how many workers are enough for an elastic job; None if the job is not elastic."""
-        return None if self.workers_min == self.workers else self.workers_min
+        return self.workers_min
 
     def host_flags(self) -> list[str]:
         """Return the flags of `farandole run` for the hosts; none if this host is the only one.

@@ -20,7 +20,6 @@ class ModelStateHandler(StateDictHandler):
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
-        self.save()
 
 
 class OptimizerStateHandler(StateDictHandler):
@@ -34,7 +33,6 @@ class OptimizerStateHandler(StateDictHandler):
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
-        self.save()
 
 
 class SamplerStateHandler(SamplesHandler):
