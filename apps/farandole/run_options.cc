@@ -74,7 +74,8 @@ catches, and they form a group without that worker. A new worker joins them at a
 
 If the job is not elastic and a worker fails, the others have 2 s to end with an error of their own.
 Then they get SIGTERM, and 5 s later SIGKILL. The exit code is that of the worker that failed first
-(128 + N for signal N). If that worker ended with exit code 0, the exit code is that of the next worker that failed.
+(128 + N for signal N). If that worker ended with exit code 0, the exit code is that of the next
+worker that failed.
 The first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed on to the workers; the exit code is then
 128 + N. A second one of these signals kills the job. When all workers have ended without failing,
 processes that they have left behind have 2 s to end. Then these get SIGTERM, and 2 s later SIGKILL.
