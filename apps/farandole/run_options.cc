@@ -330,6 +330,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.settings = {variables.begin(), variables.end()};
   FARANDOLE_TRY_ASSIGN(const Knobs knobs, this->knobs(variables));
   job.stall_warning = stall_warning_of(knobs);
+  if (job.elastic) job.elastic->notice_after = job.stall_warning;
   job.timeline_path = timeline_path_of(knobs);
   job.timeline_bytes = knobs.timeline_bytes;
   if (job.nodes) {

@@ -537,6 +537,15 @@ void Agent::advance_elastic_job() {
                                 : started.message());
     if (!started.ok()) elastic_->could_not_start(slot, now());
   }
+  if (!decisions.late.empty()) {
+    std::vector<std::string> names;
+    for (const int slot : decisions.late)
+      names.push_back(
+          format_text("worker {} (pid {})", slot, workers_[static_cast<std::size_t>(slot)].pid));
+    output_.notice(format_text(
+        "the other workers wait in init() for {}; `farandole status` shows what it does",
+        join_text(names, ", ")));
+  }
   for (const int slot : decisions.stopped) {
     output_.notice(format_text("worker {} is still stopped; killing it", slot));
     ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);

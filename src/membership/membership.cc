@@ -81,6 +81,28 @@ bool Membership::may_have_rank_0(int worker) const {
   return epoch_.number == 0 || (somebody_had_state_ ? one.has_state : one.is_member);
 }
 
+// Returns the workers that others wait for: before the first epoch all that have not asked, and
+// later the members that have not.
+std::vector<int> Membership::late_workers() const {
+  const bool is_first = epoch_.number == 0;
+  const auto counts = [is_first](const Slot& slot) {
+    return slot.runs && (is_first || slot.is_member);
+  };
+  std::vector<int> late;
+  bool somebody_waits = false;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (!counts(slot(worker))) continue;
+    somebody_waits = somebody_waits || slot(worker).wants_rank;
+    if (!slot(worker).wants_rank) late.push_back(worker);
+  }
+  return somebody_waits ? late : std::vector<int>();
+}
+
+std::optional<TimePoint> Membership::notice_time() const {
+  if (!waiting_since_ || has_named_late_ || options_.notice_after.count() == 0) return std::nullopt;
+  return *waiting_since_ + options_.notice_after;
+}
+
 Membership::Decisions Membership::decide(TimePoint now) {
   Decisions decisions;
   const std::ptrdiff_t waiting = std::ranges::count_if(slots_, &Slot::waits);
@@ -89,6 +111,10 @@ Membership::Decisions Membership::decide(TimePoint now) {
     short_since_.reset();
   else if (!short_since_)
     short_since_ = now;
+  if (late_workers().empty())
+    waiting_since_.reset();
+  else if (!waiting_since_)
+    waiting_since_ = now;
   decisions.end = reason_to_end(now);
   if (!decisions.end.empty()) return decisions;
   end_workers(decisions, now);
@@ -96,6 +122,10 @@ Membership::Decisions Membership::decide(TimePoint now) {
   if (may_form() && !waits_for_workers) {
     form(decisions);
     return decisions;
+  }
+  if (const auto at = notice_time(); at && now >= *at) {
+    has_named_late_ = true;
+    decisions.late = late_workers();
   }
   const bool someone_joins =
       std::ranges::any_of(slots_, [](const Slot& slot) { return slot.waits() && !slot.is_member; });
@@ -131,7 +161,7 @@ void Membership::start_workers(Decisions& decisions, TimePoint now) {
 void Membership::form(Decisions& decisions) {
   if (epoch_.number > 0) ++resets_;
   epoch_ = {.number = epoch_.number + 1, .workers = by_rank()};
-  has_announced_ = false;
+  has_announced_ = has_named_late_ = false;
   for (Slot& slot : slots_) {
     slot.is_member = slot.waits();
     if (slot.is_member) slot.wants_rank = false;
@@ -201,6 +231,7 @@ std::optional<TimePoint> Membership::deadline() const {
     if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_max);
   }
   if (short_since_) consider(*short_since_ + options_.shortage_max);
+  if (const auto at = notice_time()) consider(*at);
   return first;
 }
 

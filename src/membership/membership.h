@@ -43,6 +43,8 @@ class Membership {
     std::chrono::seconds stopped_max{10};
     // How long the members wait for enough workers.
     std::chrono::seconds shortage_max{600};
+    // How long workers wait for others before the user is told which ones are late; 0: never.
+    std::chrono::seconds notice_after{10};
   };
 
   explicit Membership(const Options& options);
@@ -62,6 +64,7 @@ class Membership {
     std::vector<int> starts{};       // start a new worker in these slots
     std::vector<int> stopped{};      // end these workers, which are stopped (SIGSTOP)
     std::vector<int> superfluous{};  // end these workers, which never became members
+    std::vector<int> late{};         // tell the user that the others wait for these workers
     bool announces_change = false;   // ask the members to come together at their next step
     std::string end{};               // why the job must end; empty: it goes on
   };
@@ -105,6 +108,8 @@ class Membership {
   bool state_is_lost() const;
   bool may_have_rank_0(int worker) const;
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
+  std::vector<int> late_workers() const;
+  std::optional<TimePoint> notice_time() const;
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
   void form(Decisions& decisions);
@@ -120,6 +125,8 @@ class Membership {
   bool failed_early_ = false;   // a worker has failed before the first epoch
   // The members wait for more workers since then.
   std::optional<TimePoint> short_since_{};
+  std::optional<TimePoint> waiting_since_{};  // some workers wait for others since then
+  bool has_named_late_ = false;               // in this epoch
   int resets_ = 0;
 };
 

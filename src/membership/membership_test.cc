@@ -102,6 +102,29 @@ TEST_F(MembershipTest, AReplacementNeverGetsRankZero) {
   EXPECT_THAT(formed(), ElementsAre(1, 0, 2));
 }
 
+TEST_F(MembershipTest, WorkersThatOthersWaitForAreNamedOnce) {
+  begin({.workers = 3, .workers_min = 1});
+  end(2);
+  ask(0);
+  EXPECT_THAT(last_.late, IsEmpty());
+  wait(seconds(10));
+  EXPECT_THAT(last_.late, ElementsAre(1));
+  wait(seconds(10));
+  EXPECT_THAT(last_.late, IsEmpty());
+  ask(1);
+  EXPECT_THAT(formed(), ElementsAre(0, 1));
+}
+
+TEST_F(MembershipTest, WorkersThatDoNotComeAtTheStartAreNamed) {
+  job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+  for (const int worker : {0, 1, 2}) start(worker);
+  wait(seconds(20));
+  EXPECT_THAT(last_.late, IsEmpty()) << "nobody waits";
+  ask(1);
+  wait(seconds(10));
+  EXPECT_THAT(last_.late, ElementsAre(0, 2));
+}
+
 // A new worker is a member before it has been sent the state.
 class MembershipWithState : public MembershipTest {
  protected:

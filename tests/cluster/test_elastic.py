@@ -157,6 +157,25 @@ def test_the_limit_of_resets_ends_the_job() -> None:
     assert launched.process.returncode != 0
 
 
+LATE = """
+import os, time, farandole
+from farandole import calls
+farandole.init()
+number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+if number == 1: os._exit(3)
+if number == 2: time.sleep(4)
+if number == 3: os._exit(0)
+try: calls.barrier()
+except farandole.GroupLostError: farandole.shutdown(); farandole.init()
+"""
+
+
+def test_a_worker_that_the_others_wait_for_is_named() -> None:
+    launched = run(*elastic(3, "-c", LATE, flags=("--stall-warning", "1")))
+    assert launched.process.returncode == 0, launched.errors
+    assert re.search(r"wait in init\(\) for worker 2 \(pid \d+\); `farandole", launched.errors)
+
+
 CYCLES = """
 import os, farandole
 from farandole import calls
