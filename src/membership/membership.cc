@@ -135,13 +135,14 @@ Membership::Decisions Membership::decide(TimePoint now) {
 }
 
 void Membership::end_workers(Decisions& decisions, TimePoint now) {
+  const bool no_member_is_needed = state_is_lost();
   for (int worker = 0; worker < options_.workers; ++worker) {
     Slot& slot = this->slot(worker);
     if (!slot.runs || slot.is_ending) continue;
     if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_max) {
       slot.is_ending = true;
       decisions.stopped.push_back(worker);
-    } else if (finishing_ && epoch_.number > 0 && (!slot.is_member || state_is_lost())) {
+    } else if (finishing_ && epoch_.number > 0 && (!slot.is_member || no_member_is_needed)) {
       slot.is_ending = slot.is_superfluous = true;
       decisions.superfluous.push_back(worker);
     }
