@@ -279,9 +279,9 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     words = "-np 4 --min-np 2 --max-np 4 --reset-limit 3 --blacklist-cooldown-range 5 60"
     arguments = parser.parse_args([*words.split(), "--slots-per-host", "4", "true"])
     size = launch.job_size_of(arguments)
-    assert (size.checked_workers(may_be_elastic=True), size.elastic_minimum()) == (4, 2)
+    assert (size.checked_workers(may_be_elastic=True), size.workers_min) == (4, 2)
     values, _ = launch.values_of(arguments)
-    run_words = launch.run_arguments(4, values, False, (), size.elastic_minimum())
+    run_words = launch.run_arguments(4, values, False, (), size.workers_min)
     for flag, value in (
         ("--min-workers", "2"),
         ("--reset-limit", "3"),
@@ -294,7 +294,7 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     assert len(launch.ignored_settings(values)) == 3
     assert "--reset-limit" not in launch.run_arguments(4, values, False)
     equal = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
-    assert equal.elastic_minimum() == 2, "lost workers are replaced"
+    assert equal.workers_min == 2, "lost workers are replaced"
 
 
 def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:

@@ -40,13 +40,17 @@ class _DenseGradients:
     backends Keras makes no sparse gradients."""
 
     def same_on_all(
-        self, gradients: Sequence[Any], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+        self,
+        gradients: Sequence[Any],
+        kinds: Sequence[Kind],
+        group: Group,
+        variables: Sequence[Any],
     ) -> list[Any]:
         # Functions of JAX have a gradient of each variable.
         name, mine = f"{NAME}.kinds", bytes(kinds)
         is_torch = keras.config.backend() == "torch"
         if is_torch and not equal_on_all_members(mine, name, group):
-            check_kinds(exchange(mine, name, group), names)
+            check_kinds(exchange(mine, name, group), variables)
         return list(gradients)
 
     def reduce(

@@ -21,12 +21,18 @@ class TensorFlowGradients:
     tf.IndexedSlices."""
 
     def same_on_all(
-        self, gradients: Sequence[Any], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+        self,
+        gradients: Sequence[Any],
+        kinds: Sequence[Kind],
+        group: Group,
+        variables: Sequence[Any],
     ) -> list[Any]:
         own = tf.constant([kinds], tf.uint8)
         [found] = run(Allgather(group), [own], ops.name_of_our_own(f"{NAME}.kinds"))
         if tf.executing_eagerly():
-            check_kinds(dict(zip(group.ranks or [], found.numpy().tolist(), strict=False)), names)
+            check_kinds(
+                dict(zip(group.ranks or [], found.numpy().tolist(), strict=False)), variables
+            )
             return list(gradients)
         same = tf.reduce_all(tf.equal(found, own))
         with tf.control_dependencies([tf.debugging.Assert(same, [DIFFERENT_KINDS, found])]):

@@ -41,10 +41,14 @@ class GradientFunctions(Protocol):
     """What a frontend does with gradients."""
 
     def same_on_all(
-        self, gradients: Sequence[Array], kinds: Sequence[Kind], group: Group, names: Sequence[str]
+        self,
+        gradients: Sequence[Array],
+        kinds: Sequence[Kind],
+        group: Group,
+        variables: Sequence[Any],
     ) -> list[Array]:
-        """Check that all members have the same kinds, one for each variable. The names are those of
-        the variables, for the error. Return the gradients, which are not sent before the check."""
+        """Check that all members have the same kinds, one for each variable. Return the gradients,
+        which are not sent before the check."""
 
     def reduce(
         self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
@@ -138,7 +142,7 @@ class GradientCombiner:
             for i in places:
                 kinds[i] = kind
         checked = functions.same_on_all(
-            [results[i] for i in sent], kinds, self._operation.group, numbered_names(variables)
+            [results[i] for i in sent], kinds, self._operation.group, variables
         )
         for i, gradient in zip(sent, checked, strict=True):
             results[i] = gradient
@@ -159,8 +163,12 @@ class GradientCombiner:
         return any(self._functions.variable_of(variable) is other for other in self._local)
 
 
-def check_kinds(kinds_by_rank: Mapping[int, Sequence[int]], names: Sequence[str]) -> None:
+def check_kinds(kinds_by_rank: Mapping[int, Sequence[int]], variables: Sequence[Any]) -> None:
     """Raise a CallError if the ranks have different kinds of gradients."""
+    first, *others = kinds_by_rank.values()
+    if all(kinds == first for kinds in others):
+        return
+    names = numbered_names(variables)
     for i in range(max(map(len, kinds_by_rank.values()))):
         found = {
             rank: Kind(kinds[i]) if i < len(kinds) else Kind.NONE

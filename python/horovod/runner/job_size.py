@@ -18,7 +18,7 @@ class JobSize:
     """Horovod's arguments for the number of workers and their hosts."""
 
     workers: int | None
-    workers_min: int | None = None
+    workers_min: int | None = None  # how many are enough for an elastic job; None: not elastic
     workers_max: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
@@ -40,7 +40,7 @@ class JobSize:
                 f"{self.workers} workers are asked for, and at most {self.workers_max}: a job "
                 "never has more workers than at its start; give both the same number"
             )
-        minimum = self.elastic_minimum()
+        minimum = self.workers_min
         if minimum is not None and not 1 <= minimum <= self.workers:
             raise ValueError(
                 f"{self.workers} workers are asked for, and at least {minimum}: the minimum must "
@@ -52,10 +52,6 @@ class JobSize:
                 "functions do not work yet; start a script with horovodrun or `farandole run`"
             )
         return self.workers
-
-    def elastic_minimum(self) -> int | None:
-        """Return how many workers are enough for an elastic job; None if the job is not elastic."""
-        return self.workers_min
 
     def host_flags(self) -> list[str]:
         """Return the flags of `farandole run` for the hosts; none if this host is the only one.

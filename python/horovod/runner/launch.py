@@ -280,7 +280,7 @@ def run_commandline() -> None:
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    with_time, elastic = arguments.prefix_output_with_timestamp, size.elastic_minimum()
+    with_time, elastic = arguments.prefix_output_with_timestamp, size.workers_min
     words = run_arguments(workers, values, with_time, host_flags, elastic)
     words = [command, *words, "--", *program]
     lines = ignored_settings(values, unknown, bool(host_flags), elastic is not None)
