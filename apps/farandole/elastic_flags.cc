@@ -10,9 +10,6 @@ namespace farandole {
 namespace {
 
 constexpr int kSecondsMax = 24 * 3600;
-constexpr const char* kOneHostOnly =
-    "--min-workers: elastic jobs run on one host so far, so leave out --min-workers, or the flags "
-    "and variables for several hosts";
 
 }  // namespace
 
@@ -44,11 +41,6 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
       ->type_name("S");
 }
 
-Status ElasticFlags::check_hosts() const {
-  FARANDOLE_TRY(check_unused());
-  return workers_min_ ? Status::fix_call(kOneHostOnly) : Status();
-}
-
 Status ElasticFlags::check_unused() const {
   if (workers_min_) return {};
   for (const auto& [flag, value] :
@@ -76,19 +68,19 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
   return {};
 }
 
-Result<std::optional<Membership::Options>> ElasticFlags::options(const JobOptions& job) const {
+Result<std::optional<Membership::Options>> ElasticFlags::options(
+    int workers, const FrameworkFlags& frameworks) const {
   FARANDOLE_TRY(check_unused());
   std::optional<Membership::Options> elastic;
   if (!workers_min_) return elastic;
-  if (job.nodes) return Status::fix_call(kOneHostOnly);
-  if (job.frameworks.any())
+  if (frameworks.any())
     return Status::fix_call(
         "--min-workers: TF_CONFIG and jax.distributed need a fixed number of workers, so leave out "
         "--min-workers, or --tf-config and --jax");
   elastic.emplace();
-  elastic->workers = job.workers;
+  elastic->workers = workers;
   FARANDOLE_TRY_ASSIGN(elastic->workers_min,
-                       whole_number("--min-workers", *workers_min_, 1, job.workers));
+                       whole_number("--min-workers", *workers_min_, 1, workers));
   if (reset_limit_) {
     FARANDOLE_TRY_ASSIGN(elastic->resets_max, whole_number("--reset-limit", *reset_limit_, 0,
                                                            std::numeric_limits<int>::max()));

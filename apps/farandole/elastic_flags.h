@@ -6,8 +6,8 @@
 #include <string>
 
 #include "farandole/status.h"
-#include "launcher/job_options.h"
 #include "membership/membership.h"
+#include "workers/framework_ports.h"
 
 namespace farandole {
 
@@ -18,11 +18,10 @@ class ElasticFlags {
   ElasticFlags(const ElasticFlags&) = delete;
   ElasticFlags& operator=(const ElasticFlags&) = delete;
 
-  // Call it after parsing, with the job as it is without these flags. Empty if the job is not
-  // elastic. Errors: kFixCall.
-  Result<std::optional<Membership::Options>> options(const JobOptions& job) const;
-  // Errors: kFixCall if the job has hosts and is elastic.
-  Status check_hosts() const;
+  // Call it after parsing. `workers` is how many workers the job has at most. Empty if the job is
+  // not elastic. Errors: kFixCall.
+  Result<std::optional<Membership::Options>> options(int workers,
+                                                     const FrameworkFlags& frameworks) const;
 
  private:
   Status check_unused() const;

@@ -323,8 +323,10 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
         job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
-  FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(job));
-  FARANDOLE_TRY_ASSIGN(job.output, output(job.nodes ? kWorkersMax : job.workers));
+  // Only node 0 learns how many workers all nodes have.
+  const int workers_max = job.nodes ? kWorkersMax : job.workers;
+  FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));
+  FARANDOLE_TRY_ASSIGN(job.output, output(workers_max));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
@@ -335,6 +337,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.timeline_bytes = knobs.timeline_bytes;
   if (job.nodes) {
     job.nodes->workers = job.workers;
+    job.nodes->is_elastic = job.elastic.has_value();
     job.nodes->start_timeout = knobs.start_timeout;
     FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
     FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
@@ -364,7 +367,6 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
 }
 
 Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes) const {
-  FARANDOLE_TRY(elastic_.check_hosts());
   DriverPlan plan;
   FARANDOLE_TRY_ASSIGN(plan.order.program, program(after_dashes));
   std::optional<int> workers;
@@ -375,6 +377,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
   int size = 0;
   for (const HostEntry& host : plan.hosts) size += host.slots;
+  FARANDOLE_TRY_ASSIGN(plan.elastic, elastic_.options(size, frameworks_));
   FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());

@@ -25,6 +25,7 @@
 #include "base/process_end.h"
 #include "base/try.h"
 #include "base/visible_text.h"
+#include "base/whole_number.h"
 #include "driver/caller_streams.h"
 #include "driver/relay.h"
 #include "launcher/caller_report.h"
@@ -87,10 +88,13 @@ struct HostProcess {
   TimePoint answer_by{};
   bool had_order = false;
   bool has_failed = false;     // it could not be started
+  std::string why_failed{};    // the same in an elastic job that has begun
   bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
-  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
-  std::string report{};            // the begin of the next line of its launcher's report
+  std::unique_ptr<Relay> relay{};          // null if nothing is relayed, or before the order
+  std::string report{};                    // the begin of the next line of its launcher's report
+  int failures = 0;                        // of an elastic job: how often it has failed
+  std::optional<TimePoint> start_again{};  // when to start it again
 };
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
@@ -158,6 +162,11 @@ class Driver {
   void pass_on(int signal);
   void process_ended(std::size_t index);
   void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
+  bool may_start_again(std::size_t index) const;
+  void start_again_later(std::size_t index);
+  void start_again_what_is_due();
+  void lost_node(std::string_view number);
+  void first_node_ended();
   void early_ends_are_failures();
   void begin_ending(Duration time);
   void time_passed();
@@ -260,7 +269,12 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
     process.has_said_code = true;
     return true;
   }
-  if (index != 0 || stream != 0 || job_has_begun_) return false;
+  if (index != 0 || stream != 0) return false;
+  if (plan_.elastic && line.starts_with(kLostNode)) {
+    lost_node(std::string_view(line).substr(kLostNode.size()));
+    return true;
+  }
+  if (job_has_begun_) return false;
   if (addresses_.empty() && line.starts_with(kListens)) {
     set_addresses(line);
     return true;
@@ -489,6 +503,8 @@ void Driver::process_ended(std::size_t index) {
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
+  process.state = HostProcess::State::kEnded;
+  if (may_start_again(index) && process.remote.end()->failed()) return start_again_later(index);
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
     start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
@@ -500,11 +516,74 @@ void Driver::process_ended(std::size_t index) {
     // Usually the launchers end the job. But if only our network is broken, they notice nothing.
     deadline_ = now() + kLostTime;
   }
-  process.state = HostProcess::State::kEnded;
+  if (plan_.elastic && index == 0) first_node_ended();
+}
+
+// Whether the job is elastic, runs, and can go on without this host.
+bool Driver::may_start_again(std::size_t index) const {
+  return plan_.elastic && index > 0 && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
+         processes_.front().remote.is_running();
+}
+
+// As with a worker that has failed, the time doubles with each failure.
+void Driver::start_again_later(std::size_t index) {
+  HostProcess& process = processes_[index];
+  Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, std::chrono::seconds(1));
+  for (int i = 0; i < process.failures && pause < plan_.elastic->cooldown_max; ++i) pause *= 2;
+  pause = std::min<Duration>(pause, plan_.elastic->cooldown_max);
+  ++process.failures;
+  process.start_again = now() + pause;
+  const std::string why = !process.why_failed.empty() ? process.why_failed
+                          : process.had_order         ? how_it_ended(process)
+                                                      : process.remote.why_ended();
+  output_.notice(format_text("{}: {}; trying again in {} s", process.name(), why,
+                             std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
+}
+
+void Driver::start_again_what_is_due() {
+  for (std::size_t index = 0; index < processes_.size(); ++index) {
+    HostProcess& process = processes_[index];
+    if (!process.start_again || now() < *process.start_again) continue;
+    process.start_again.reset();
+    if (!may_start_again(index)) continue;
+    const HostEntry host = process.remote.host();
+    const int failures = process.failures;
+    const int first_rank = process.first_rank;
+    std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
+    std::construct_at(&process, host, poller_, index, first_rank);
+    process.failures = failures;
+    if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+  }
+}
+
+// The connection to the host may hang until ssh gives up.
+void Driver::lost_node(std::string_view number) {
+  const auto node = whole_number("node", std::string(number), 1, kNodesMax);
+  if (!node.ok() || static_cast<std::size_t>(*node) >= processes_.size()) return;
+  const HostProcess& process = processes_[static_cast<std::size_t>(*node)];
+  if (process.state == HostProcess::State::kOrdered) process.remote.signal(SIGKILL);
+}
+
+// The job has ended. The other launchers end with it, if their hosts can be reached.
+void Driver::first_node_ended() {
+  for (HostProcess& process : processes_) {
+    process.start_again.reset();
+    if (process.had_order || !process.remote.is_running()) continue;
+    process.remote.close_input();
+    process.remote.signal(SIGTERM);
+  }
+  if (!deadline_) deadline_ = now() + kEndTime;
 }
 
 void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
   HostProcess& process = processes_[index];
+  if (may_start_again(index)) {
+    process.has_failed = true;
+    process.why_failed = why;
+    process.remote.close_input();
+    process.remote.signal(SIGTERM);
+    return process.remote.is_running() ? void() : start_again_later(index);
+  }
   output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   process.has_failed = true;
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
@@ -539,6 +618,7 @@ void Driver::give_up_silent_hosts() {
   for (std::size_t index = 0; index < processes_.size() && !deadline_; ++index) {
     const HostProcess& process = processes_[index];
     if (process.state != HostProcess::State::kConnecting || now() < process.answer_by) continue;
+    if (process.has_failed) continue;  // it gets time to end
     start_failed(index, process.remote.why_silent(
                             format_text("there is no answer after {} s (--start-timeout)",
                                         plan_.start_timeout.count())));
@@ -549,15 +629,18 @@ void Driver::give_up_silent_hosts() {
 std::optional<TimePoint> Driver::next_deadline() const {
   if (deadline_) return deadline_;
   std::optional<TimePoint> first;
+  const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
   for (const HostProcess& process : processes_) {
-    if (process.state != HostProcess::State::kConnecting) continue;
-    if (!first || process.answer_by < *first) first = process.answer_by;
+    if (process.start_again) consider(*process.start_again);
+    if (process.state == HostProcess::State::kConnecting && !process.has_failed)
+      consider(process.answer_by);
   }
   return first;
 }
 
 void Driver::time_passed() {
   give_up_silent_hosts();
+  start_again_what_is_due();
   if (!deadline_) return;
   const bool waits_for_errors = !inputs_closed_ && start_exit_code_ != 0;
   const bool is_over = waits_for_errors && connecting() == 0;
@@ -594,6 +677,7 @@ int Driver::exit_code() const {
   if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
   if (last_signal_ != 0 && is_lost(processes_.front())) return 128 + last_signal_;
   int code = exit_code_of(processes_.front());
+  if (plan_.elastic && job_has_begun_) return code;  // the other hosts may have failed
   for (const HostProcess& process : processes_)
     if (code == 0) code = exit_code_of(process);
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;

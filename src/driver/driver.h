@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct DriverPlan {
   // Of the program that has started the job: as many channels and streams as the job has workers.
   // The driver takes over the channels and streams, and closes them.
   CallerDescriptors caller{};
-  std::string output_folder;  // for RankFiles of all ranks; empty: no files
+  std::string output_folder;                     // for RankFiles of all ranks; empty: no files
+  std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed
 };
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job

@@ -123,7 +123,7 @@ std::int64_t Engine::epoch() const { return parts_->epoch; }
 bool Engine::is_change_announced() const {
   if (parts_->abandoned || parts_->epoch == 0) return false;
   const std::function<bool()> no_interruption;
-  return parts_->stores.local->wait(keys::change_announced(), {TimePoint{}, no_interruption}).ok();
+  return parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption}).ok();
 }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/try.h"
+#include "formation/job_stores.h"
 #include "formation/process_context.h"
 #include "rendezvous/keys.h"
 
@@ -19,8 +20,7 @@ bool gets_rank_from_launcher(const EngineOptions& options) {
 }
 
 Status take_elastic_rank(EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(const auto store,
-                       options.context->launcher_store(options.rendezvous_descriptor));
+  FARANDOLE_TRY_ASSIGN(const auto store, open_whole_store(options));
   const std::int64_t left = options.context->epoch();
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
@@ -37,6 +37,7 @@ Status take_elastic_rank(EngineOptions& options) {
   options.context->set_epoch(record.epoch);
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);
+  options.context->keep_store(store);
   return {};
 }
 

@@ -27,7 +27,8 @@ std::uint64_t job_number(const std::string& job_name, const std::string& engine)
 }
 
 Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoch) {
-  ListenOptions options{.port_first = options_.port_first, .port_last = options_.port_last};
+  ListenOptions options{
+      .port_first = options_.port_first, .port_last = options_.port_last, .tcp = options_.tcp};
   options.acceptance = {.job = options_.job,
                         .epoch = static_cast<std::uint64_t>(epoch),
                         .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
@@ -49,7 +50,7 @@ Result<std::unique_ptr<Channels>> HostNetwork::make_channels(
                         .job = options_.job,
                         .epoch = static_cast<std::uint64_t>(formation.epoch),
                         .connect_timeout = start_timeout,
-                        .tcp = {},
+                        .tcp = options_.tcp,
                         .seals_data = options_.seals_data,
                         .addresses_of = [&formation](int rank) {
                           return addresses_of(formation.ranks[static_cast<std::size_t>(rank)]);

@@ -29,6 +29,7 @@ class HostNetwork {
     std::uint16_t port_first = 0;  // 0 and 0: any free port
     std::uint16_t port_last = 0;
     bool seals_data = true;  // the same on all ranks
+    TcpOptions tcp{};
   };
 
   // The context has the job's secret; engines of one process may share it.

@@ -100,6 +100,16 @@ Result<std::shared_ptr<Store>> open_job_store(const EngineOptions& options,
 
 }  // namespace
 
+Result<std::shared_ptr<Store>> open_whole_store(const EngineOptions& options) {
+  if (options.job_store.empty()) {
+    FARANDOLE_TRY_ASSIGN(auto store,
+                         options.context->launcher_store(options.rendezvous_descriptor));
+    return {std::move(store)};
+  }
+  FARANDOLE_TRY_ASSIGN(auto tls, options.context->tls(options, start_limit(options).deadline));
+  return open_job_store(options, std::move(tls), parse_interfaces(options.network_interfaces));
+}
+
 bool has_other_launcher(const EngineOptions& options) {
   return !has_launcher(options) && !options.rendezvous_id.empty();
 }
@@ -117,7 +127,8 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   HostNetwork::Options network{.interfaces = parse_interfaces(options.network_interfaces),
                                .port_first = ports.first,
                                .port_last = ports.last,
-                               .seals_data = !options.unsealed_data};
+                               .seals_data = !options.unsealed_data,
+                               .tcp = tcp_options(options.elastic_worker >= 0)};
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls(options, start_limit(options).deadline));
   FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));

@@ -22,6 +22,10 @@ struct StoresAndNetwork {
 // Engine::create().
 Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options);
 
+// Returns the Store of the whole job, without a prefix: that of the launcher if the job is on one
+// host. Errors: as Engine::create().
+Result<std::shared_ptr<Store>> open_whole_store(const EngineOptions& options);
+
 // Whether another launcher than `farandole run` has started the ranks of the job.
 bool has_other_launcher(const EngineOptions& options);
 

@@ -1,6 +1,6 @@
 // ProcessContext: finds what the engines of one process share. It owns only two of these parts: the
-// job's secret, because it can be read only once, and the job's Store, if this process serves it.
-// The others are destroyed with the last engine or tensor that uses them.
+// job's secret, because it can be read only once, and the job's Store, if this process serves it or
+// the job is elastic. The others are destroyed with the last engine or tensor that uses them.
 #pragma once
 
 #include <functional>
@@ -61,6 +61,8 @@ class ProcessContext {
   // Whether this process has the state of the training of an elastic job.
   bool has_state() { return parts_.lock()->has_state; }
   void set_has_state() { parts_.lock()->has_state = true; }
+  // Keeps the connection to the job's Store, also while there is no engine.
+  void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -76,6 +78,7 @@ class ProcessContext {
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
     std::shared_ptr<Store> served_store;                     // also owned by engines
+    std::shared_ptr<Store> kept_store;                       // of an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
     bool has_state = false;

@@ -12,7 +12,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,12 +27,12 @@
 #include "base/try.h"
 #include "diagnosis/init_watch.h"
 #include "diagnosis/memory_kills.h"
+#include "elastic/make_elastic_node.h"
 #include "jobs/job_sheet.h"
 #include "jobs/worker_reports.h"
 #include "launcher/caller_report.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/driver_lines.h"
-#include "launcher/elastic_job.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/job_output.h"
@@ -41,6 +40,7 @@
 #include "launcher/supervision.h"
 #include "launcher/timeline_collection.h"
 #include "launcher/worker_setup.h"
+#include "launcher/worker_table.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
 #include "rendezvous/store_server.h"
@@ -97,6 +97,7 @@ class Agent {
         worker_setup_(setup.options),
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
+        workers_(setup.options.workers),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning,
                 StackCapture(poller_, tag(Source::kStack), setup.state),
@@ -110,6 +111,7 @@ class Agent {
   bool tell_driver();
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
+  void nodes_changed(const std::vector<NodeChange>& changes);
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
   int exit_code_of_first_failure(int exit_code);
@@ -117,21 +119,26 @@ class Agent {
   Status begin_output();
   Status start_all();
   Status reserve_ports();
-  Status start_one(int local_rank);
+  Status begin_elastic();
+  bool leaves_elastic_job() const;
+  Status start_one(int local_rank, int elastic_number);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
-  void worker_ended(std::size_t local_rank);
+  void worker_ended(int local_rank);
   bool may_change_members() const {
     return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
   }
+  void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
   void advance_elastic_job();
   void handle_stops();
   void reap_orphans();
   void perform(const Actions& actions);
   void forward(int signal);
   void continue_stopped();
-  std::vector<WatchedWorker> watched_workers() const;
+  std::vector<WatchedWorker> watched_workers() const {
+    return workers_.watched(output_.host(), *supervision_);
+  }
   void check_missing_inits();
   bool may_check_stalls() const;
   void check_stalls();
@@ -150,12 +157,11 @@ class Agent {
   WorkerSetup worker_setup_;
   CallerReport report_;
   JobOutput output_;
-  std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
-  std::unique_ptr<WorkerReports> other_workers_;   // the same about other nodes; only on node 0
-  std::vector<StartedWorker> workers_;             // by local rank, like all ranks below
-  std::vector<std::shared_ptr<Segment>> records_;  // the flight records of the workers
+  std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
+  std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
+  WorkerTable workers_;
   std::optional<Supervision> supervision_;
-  std::optional<ElasticJob> elastic_;            // empty: the number of workers is fixed
+  std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
   InitWatch init_watch_;
   StallReports stalls_;
@@ -190,14 +196,14 @@ int Agent::run() {
     if (nodes_) nodes_->link().report_failing({.why = started.message()});
     return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
-  std::vector<pid_t> pids;
-  for (const auto& worker : workers_) pids.push_back(worker.pid);
-  supervision_.emplace(std::move(pids), setup_.options.grace, layout_.first_rank());
+  supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
   if (elastic_) supervision_->set_elastic();
   if (other_failure_) perform(supervision_->other_node_failed(other_failure_->failure, now()));
-  stalls_.begin(
-      layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
-      [this] { return watched_workers(); }, now());
+  stalls_.begin(layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
+                {.of_node = [this] { return watched_workers(); },
+                 .slots_by_rank =
+                     [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
+                now());
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
@@ -284,7 +290,14 @@ void Agent::serve_nodes() {
     const Status adopted = store_->adopt_remote_client(name, std::move(worker));
     if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
   }
-  for (const auto& exit : news->exits) report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+  if (setup_.options.elastic) {
+    if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic();
+    if (elastic_) elastic_->take_news(*news, now());
+    if (!news->changes.empty()) nodes_changed(news->changes);
+  } else {
+    for (const auto& exit : news->exits)
+      report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+  }
   for (const auto& question : news->questions) {
     if (supervision_) stalls_.handle(question, now());
     if (timelines_) timelines_->handle(question, now());
@@ -300,10 +313,17 @@ void Agent::serve_nodes() {
   std::ranges::move(news->ends, std::back_inserter(other_ends_));
 }
 
+void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
+  stalls_.nodes_changed();
+  if (!setup_.options.has_driver) return;
+  for (const NodeChange& change : changes)
+    if (!change.is_here) output_.write_to_driver(format_text("{}{}", kLostNode, change.node));
+}
+
 // Tells the other nodes once that this node's part of the job fails, so that they need not wait for
 // it.
 void Agent::tell_other_nodes() {
-  if (!nodes_ || told_own_failure_) return;
+  if (!nodes_ || told_own_failure_ || leaves_elastic_job()) return;
   const auto failure = supervision_->own_failure();
   if (!failure) return;
   told_own_failure_ = true;
@@ -337,11 +357,20 @@ Status Agent::start_all() {
   if (nodes_ && layout_.node == 0) {
     FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
   }
-  if (setup_.options.elastic) elastic_.emplace(*setup_.options.elastic, *store_);
+  if (setup_.options.elastic && !elastic_) FARANDOLE_TRY(begin_elastic());
   if (!nodes_) FARANDOLE_TRY(reserve_ports());
   const auto notice = worker_setup_.choose_defaults();
   if (notice && !node_0_reports()) output_.notice(*notice);
-  for (int worker = 0; worker < workers; ++worker) FARANDOLE_TRY(start_one(worker));
+  if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // node 0 will order workers
+  for (int worker = 0; worker < workers; ++worker)
+    FARANDOLE_TRY(start_one(worker, elastic_ ? layout_.rank_of(worker) : -1));
+  return {};
+}
+
+Status Agent::begin_elastic() {
+  FARANDOLE_TRY_ASSIGN(
+      elastic_, make_elastic_node(*setup_.options.elastic, nodes_ ? nodes_->layout() : layout_,
+                                  *store_, nodes_ ? &nodes_->link() : nullptr, now()));
   return {};
 }
 
@@ -358,7 +387,7 @@ Status Agent::reserve_ports() {
   return {};
 }
 
-Status Agent::start_one(int local_rank) {
+Status Agent::start_one(int local_rank, int elastic_number) {
   const JobOptions& options = setup_.options;
   const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
@@ -380,8 +409,7 @@ Status Agent::start_one(int local_rank) {
   const bool own_streams = caller.streams.empty();
   FARANDOLE_TRY_ASSIGN(
       const auto environment,
-      worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get(),
-                                elastic_ ? elastic_->next_number(local_rank) : -1));
+      worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get(), elastic_number));
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -400,14 +428,8 @@ Status Agent::start_one(int local_rank) {
   output_.worker_started(local_rank, worker.pid);
   report_.worker_started(rank, worker.pid);
   sheet_->worker_started(local_rank, worker.pid, record->descriptor().get());
-  if (elastic_) elastic_->worker_started(local_rank, now());
   if (supervision_) supervision_->worker_started(local_rank, worker.pid);
-  if (index == workers_.size()) {
-    workers_.emplace_back();
-    records_.emplace_back();
-  }
-  workers_[index] = std::move(worker);
-  records_[index] = std::move(record);
+  workers_.set(local_rank, std::move(worker), std::move(record));
   return {};
 }
 
@@ -431,7 +453,7 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kWorker:
-      return worker_ended(index_of(ready));
+      return worker_ended(static_cast<int>(index_of(ready)));
     case Source::kStream:
       return output_.stream_readable(index_of(ready));
     case Source::kStack:
@@ -489,70 +511,66 @@ void Agent::handle_signal(int signal) {
   }
 }
 
-void Agent::worker_ended(std::size_t local_rank) {
-  const StartedWorker& worker = workers_.at(local_rank);
-  const int index = static_cast<int>(local_rank);
-  const int rank = layout_.rank_of(index);
-  poller_.remove(worker.pidfd.get());
-  const auto how_it_ended = reap(worker.pid);
+void Agent::worker_ended(int local_rank) {
+  const int rank = layout_.rank_of(local_rank);
+  poller_.remove(workers_.pidfd(local_rank));
+  const auto how_it_ended = reap(workers_.pid(local_rank));
   if (!how_it_ended) return;
   WorkerEnd end{.how = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
-  end.record = read_flight_record(records_.at(local_rank)->data());
+  end.record = workers_.report(local_rank);
   end.memory_kills = memory_kills_.recent_kills();
   end.at = now();
-  sheet_->worker_ended(index, end.how);
+  sheet_->worker_ended(local_rank, end.how);
   report_.worker_ended(rank, end.how);
   const std::string how = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
-                          std::to_string(worker.pid) + (end.how.signal != 0 ? ") was " : ") has ") +
-                          describe(end.how);
-  const bool matters = !elastic_ || elastic_->matters(index);
-  const bool is_superfluous = elastic_ && elastic_->is_superfluous(index);
+                          std::to_string(workers_.pid(local_rank)) +
+                          (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
+  const bool matters = !elastic_ || elastic_->matters(local_rank);
+  const bool is_superfluous = elastic_ && elastic_->is_superfluous(local_rank);
   if (elastic_) {
     elastic_->use_slots(end);
-    elastic_->worker_ended(index, !end.how.failed(), how, now());
+    elastic_->worker_ended(local_rank, !end.how.failed(), how, now());
     if (!is_superfluous && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
     // Processes that it has left behind would keep its memory until the job ends.
-    if (end.how.failed()) ::kill(-worker.pid, SIGKILL);
+    if (end.how.failed()) workers_.signal(local_rank, SIGKILL);
   } else {
     report_exit(*store_, rank, how);
   }
-  if (nodes_) nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(rank), .how = how});
-  perform(supervision_->worker_ended(index, std::move(end), matters));
+  if (nodes_) report_exit_to_node_0(local_rank, how, !end.how.failed());
+  perform(supervision_->worker_ended(local_rank, std::move(end), matters));
+}
+
+void Agent::report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded) {
+  nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(layout_.rank_of(local_rank)),
+                              .how = how,
+                              .succeeded = succeeded});
 }
 
 // Does what the membership of an elastic job has decided.
 void Agent::advance_elastic_job() {
   if (!may_change_members()) return;
-  const Membership::Decisions decisions = elastic_->advance(now());
-  if (const auto& formed = decisions.epoch) {
-    supervision_->failures_survived();
-    if (formed->number > 1)
-      output_.notice(format_text("the job goes on with {} worker{}", formed->workers.size(),
-                                 formed->workers.size() == 1 ? "" : "s"));
+  const ElasticOrders orders = elastic_->advance(now());
+  if (orders.group_formed) supervision_->failures_survived();
+  for (const auto& notice : orders.notices) output_.notice(notice);
+  for (const auto& [local_rank, number] : orders.starts) {
+    const int slot = layout_.rank_of(local_rank);
+    const Status started = start_one(local_rank, number);
+    output_.notice(started.ok()
+                       ? format_text("worker {} (pid {}) is new", slot, workers_.pid(local_rank))
+                       : started.message());
+    if (started.ok()) continue;
+    const std::string how = format_text("worker {} could not start", slot);
+    elastic_->worker_ended(local_rank, false, how, now());
+    if (nodes_) report_exit_to_node_0(local_rank, how, false);
   }
-  for (const int slot : decisions.starts) {
-    const Status started = start_one(slot);
-    output_.notice(started.ok() ? format_text("worker {} (pid {}) is new", slot,
-                                              workers_[static_cast<std::size_t>(slot)].pid)
-                                : started.message());
-    if (!started.ok()) elastic_->could_not_start(slot, now());
-  }
-  if (!decisions.late.empty()) {
-    std::vector<std::string> names;
-    for (const int slot : decisions.late)
-      names.push_back(
-          format_text("worker {} (pid {})", slot, workers_[static_cast<std::size_t>(slot)].pid));
-    output_.notice(format_text(
-        "the other workers wait in init() for {}; `farandole status` shows what it does",
-        join_text(names, ", ")));
-  }
-  for (const int slot : decisions.stopped) {
-    output_.notice(format_text("worker {} is still stopped; killing it", slot));
-    ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);
-  }
-  for (const int slot : decisions.superfluous)
-    ::kill(-workers_[static_cast<std::size_t>(slot)].pid, SIGKILL);
-  if (!decisions.end.empty()) perform(supervision_->cannot_go_on(decisions.end, now()));
+  for (const int local_rank : orders.kills) workers_.signal(local_rank, SIGKILL);
+  if (!orders.end.empty()) perform(supervision_->cannot_go_on(orders.end, now()));
+  if (elastic_->is_over()) supervision_->no_more_workers();
+}
+
+// Whether this node ends while the others go on.
+bool Agent::leaves_elastic_job() const {
+  return elastic_ && layout_.node > 0 && !elastic_->is_over() && !other_failure_;
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
@@ -560,9 +578,9 @@ void Agent::handle_stops() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
-    const auto worker = std::ranges::find(workers_, info.si_pid, &StartedWorker::pid);
-    if (worker == workers_.end() || !supervision_) continue;
-    const int rank = static_cast<int>(worker - workers_.begin());
+    const auto worker = workers_.find(info.si_pid);
+    if (!worker || !supervision_) continue;
+    const int rank = *worker;
     if (info.si_code == CLD_CONTINUED) {
       sheet_->worker_continued(rank);
       if (elastic_) elastic_->worker_continued(rank);
@@ -582,9 +600,8 @@ void Agent::reap_orphans() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-      if (workers_[rank].pid == info.si_pid && supervision_->is_alive(static_cast<int>(rank)))
-        return;
+    if (const auto worker = workers_.find(info.si_pid); worker && supervision_->is_alive(*worker))
+      return;
     ::waitpid(info.si_pid, nullptr, 0);
   }
 }
@@ -600,32 +617,14 @@ void Agent::perform(const Actions& actions) {
 
 void Agent::forward(int signal) {
   if (job_is_over_) return;
-  for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-    if (supervision_->is_alive(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
+  for (int rank = 0; rank < workers_.count(); ++rank)
+    if (supervision_->is_alive(rank)) workers_.signal(rank, signal);
 }
 
 // A stopped process gets most signals only when it runs again, so continue it to end it.
 void Agent::continue_stopped() {
-  for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-    if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
-}
-
-std::vector<WatchedWorker> Agent::watched_workers() const {
-  std::vector<WatchedWorker> watched;
-  std::vector<int> slots(workers_.size());
-  std::iota(slots.begin(), slots.end(), 0);
-  if (elastic_ && !elastic_->slots_by_rank().empty()) slots = elastic_->slots_by_rank();
-  for (const int rank : slots) {
-    const auto i = static_cast<std::size_t>(rank);
-    const auto end = supervision_->end_of(rank);
-    watched.push_back({.host = output_.host(),
-                       .pid = workers_[i].pid,
-                       .report = read_flight_record(records_[i]->data()),
-                       .end = end ? describe(*end) : "",
-                       .stopped_by = supervision_->stopped_by(rank),
-                       .cores = end ? "" : bound_hardware_threads(workers_[i].pid, ::getpid())});
-  }
-  return watched;
+  for (int rank = 0; rank < workers_.count(); ++rank)
+    if (supervision_->stopped_by(rank) != 0) workers_.signal(rank, SIGCONT);
 }
 
 void Agent::check_missing_inits() {
@@ -670,7 +669,8 @@ std::optional<Failure> Agent::failure() const {
 void Agent::report_result() {
   if (const auto failure = this->failure()) output_.show(*failure);
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
-  if (supervision_->exit_code() != 0 || setup_.options.frameworks.any()) return;
+  // A worker of an elastic job may come too late for init().
+  if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
   if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
     output_.notice(*line);
 }
@@ -707,7 +707,7 @@ int Agent::finish(int exit_code) {
 // others that exit code: mpirun returns the one that it sees first. If this node has failed, the
 // wait is bounded.
 int Agent::exit_code_with_other_nodes(int exit_code) {
-  if (!nodes_ || !nodes_->link().start_message()) return exit_code;
+  if (!nodes_ || !nodes_->link().start_message() || leaves_elastic_job()) return exit_code;
   NodeLink& link = nodes_->link();
   const auto failure = this->failure();
   link.report_end(exit_code,

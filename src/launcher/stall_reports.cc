@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -27,11 +28,11 @@ std::string advice_to_install(const std::vector<int>& ranks) {
 
 }  // namespace
 
-void StallReports::begin(const NodeLayout& layout, const OtherNodes& others,
-                         std::function<std::vector<WatchedWorker>()> watched, TimePoint now) {
+void StallReports::begin(const NodeLayout& layout, const OtherNodes& others, Workers workers,
+                         TimePoint now) {
   layout_ = layout;
   others_ = others;
-  watched_ = std::move(watched);
+  workers_ = std::move(workers);
   last_check_ = now;
 }
 
@@ -43,7 +44,7 @@ std::optional<TimePoint> StallReports::next_check() const {
 
 void StallReports::check(TimePoint now) {
   last_check_ = now;
-  if (others_.link == nullptr) return judge(watched_(), now);
+  if (others_.link == nullptr) return judge(workers_.of_node(), now);
   ask_other_nodes(now);
 }
 
@@ -51,9 +52,13 @@ void StallReports::check(TimePoint now) {
 void StallReports::ask_other_nodes(TimePoint now) {
   if (answers_.empty()) {
     answers_.resize(static_cast<std::size_t>(layout_.size()));
-    missing_answers_ = layout_.size() - layout_.local_size();
+    missing_answers_ = 0;
+    for (int node = 1; node < layout_.nodes(); ++node)
+      if (others_.link->is_connected(node))
+        missing_answers_ += layout_.workers[static_cast<std::size_t>(node)];
     asked_at_ = now;
     others_.link->tell(WorkersWanted());
+    judge_if_complete(now);
   } else if (now >= asked_at_ + kSilenceTime && !std::exchange(silence_reported_, true)) {
     const auto silent = silent_nodes();
     show_(
@@ -72,7 +77,8 @@ std::vector<std::uint32_t> StallReports::silent_nodes() const {
     bool answered = true;
     for (int i = 0; i < layout_.workers[static_cast<std::size_t>(node)]; ++i)
       answered = answers_[rank++].has_value() && answered;
-    if (node != layout_.node && !answered) silent.push_back(static_cast<std::uint32_t>(node));
+    if (node != layout_.node && !answered && others_.link->is_connected(node))
+      silent.push_back(static_cast<std::uint32_t>(node));
   }
   return silent;
 }
@@ -80,7 +86,7 @@ std::vector<std::uint32_t> StallReports::silent_nodes() const {
 void StallReports::handle(const NodeMessage& message, TimePoint now) {
   if (std::holds_alternative<WorkersWanted>(message)) {
     std::uint32_t rank = static_cast<std::uint32_t>(layout_.first_rank());
-    for (const WatchedWorker& worker : watched_()) {
+    for (const WatchedWorker& worker : workers_.of_node()) {
       const Bytes report = encode_worker(worker, now);
       others_.link->tell(
           WorkerReport{rank++, {reinterpret_cast<const char*>(report.data()), report.size()}});
@@ -100,16 +106,31 @@ void StallReports::keep(const WorkerReport& report, TimePoint now) {
   if (!worker || !is_of_other_node) return;
   others_.reports->store(static_cast<int>(report.rank), bytes, now);
   if (!std::exchange(answers_[report.rank], std::move(worker))) --missing_answers_;
+  judge_if_complete(now);
+}
+
+void StallReports::judge_if_complete(TimePoint now) {
   if (missing_answers_ > 0) return;
-  std::vector<WatchedWorker> all = watched_();
-  for (std::size_t rank = all.size(); rank < answers_.size(); ++rank)
-    all.push_back(*std::move(answers_[rank]));
+  const WatchedWorker lost{.host = "?", .report = {}, .end = "is lost"};
+  std::vector<WatchedWorker> all = workers_.of_node();
+  for (std::size_t slot = all.size(); slot < answers_.size(); ++slot)
+    all.push_back(answers_[slot] ? *std::move(answers_[slot]) : lost);
   answers_.clear();
   judge(all, now);
 }
 
-void StallReports::judge(const std::vector<WatchedWorker>& workers, TimePoint now) {
+std::vector<int> StallReports::slots() const {
+  std::vector<int> slots = workers_.slots_by_rank ? workers_.slots_by_rank() : std::vector<int>();
+  if (!slots.empty()) return slots;
+  slots.resize(static_cast<std::size_t>(layout_.size()));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+void StallReports::judge(const std::vector<WatchedWorker>& by_slot, TimePoint now) {
   if (!watch_.is_on()) return;
+  std::vector<WatchedWorker> workers;
+  for (const int slot : slots()) workers.push_back(by_slot.at(static_cast<std::size_t>(slot)));
   const auto report = watch_.tick(workers, now);
   for (const auto& line : report.lines) show_(line);
   if (!report.unexplained_ranks.empty()) request_stacks(report.unexplained_ranks);
@@ -118,24 +139,33 @@ void StallReports::judge(const std::vector<WatchedWorker>& workers, TimePoint no
 void StallReports::request_stacks(const std::vector<int>& ranks) {
   request_own_stacks(ranks);
   StacksWanted others;
+  const std::vector<int> slots = this->slots();
   for (const int rank : ranks)
-    if (rank >= layout_.local_size()) others.ranks.push_back(static_cast<std::uint32_t>(rank));
+    if (slots.at(static_cast<std::size_t>(rank)) >= layout_.local_size())
+      others.ranks.push_back(static_cast<std::uint32_t>(rank));
   if (!others.ranks.empty()) others_.link->tell(others);
+}
+
+// Returns the local rank of a rank; empty if it is on another node.
+std::optional<std::size_t> StallReports::local_rank_of(int rank) const {
+  const std::vector<int> slots = this->slots();
+  if (rank < 0 || static_cast<std::size_t>(rank) >= slots.size()) return std::nullopt;
+  const int local_rank = slots[static_cast<std::size_t>(rank)] - layout_.first_rank();
+  const bool is_own = local_rank >= 0 && local_rank < layout_.local_size();
+  return is_own ? std::optional(static_cast<std::size_t>(local_rank)) : std::nullopt;
 }
 
 // `ranks` may have ranks of other nodes, whose launchers capture their stacks.
 void StallReports::request_own_stacks(const std::vector<int>& ranks) {
-  const int first = layout_.first_rank();
   std::vector<int> own;
   for (const int rank : ranks)
-    if (rank >= first && rank < first + layout_.local_size()) own.push_back(rank);
+    if (local_rank_of(rank)) own.push_back(rank);
   if (own.empty()) return;
   if (!stacks_.is_available()) {
     return pass_on({{advice_to_install(own)}});
   }
-  const auto workers = watched_();
-  for (const int rank : own)
-    stacks_.request({rank, workers.at(static_cast<std::size_t>(rank - first)).pid});
+  const auto workers = workers_.of_node();
+  for (const int rank : own) stacks_.request({rank, workers.at(*local_rank_of(rank)).pid});
 }
 
 void StallReports::show_stack(TimePoint now) {
@@ -143,10 +173,10 @@ void StallReports::show_stack(TimePoint now) {
   if (!stack) return;
   StackReport report;
   if (!stack->lines.empty()) {
-    const auto local_rank = static_cast<std::size_t>(stack->worker.rank - layout_.first_rank());
+    // All workers of this node are on one host.
     report.lines.push_back(
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
-                    watched_().at(local_rank).host, stack->worker.pid));
+                    workers_.of_node().front().host, stack->worker.pid));
     report.lines.insert(report.lines.end(), stack->lines.begin(), stack->lines.end());
   } else if (!std::exchange(failure_reported_, true)) {
     report.lines.push_back(

@@ -35,10 +35,16 @@ class StallReports {
     NodeLink* link = nullptr;          // null if the job is on this node only
     WorkerReports* reports = nullptr;  // where node 0 keeps the answers; null on other nodes
   };
-  // Call it when the workers have started. `watched` returns the workers of this node, by local
-  // rank.
-  void begin(const NodeLayout& layout, const OtherNodes& others,
-             std::function<std::vector<WatchedWorker>()> watched, TimePoint now);
+  struct Workers {
+    std::function<std::vector<WatchedWorker>()> of_node;  // returns those of this node
+    // Returns the slots of the members of an elastic job by rank; null if the ranks are the slots.
+    // The workers of all nodes have slots in the order of nodes and local ranks.
+    std::function<std::vector<int>()> slots_by_rank{};
+  };
+  // Call it when the workers have started.
+  void begin(const NodeLayout& layout, const OtherNodes& others, Workers workers, TimePoint now);
+  // A node has left the job, or has come again. It does not answer an open question.
+  void nodes_changed() { answers_.clear(); }
 
   // See StallWatch.
   void warn_after(std::int64_t seconds) { watch_.warn_after(seconds); }
@@ -58,7 +64,10 @@ class StallReports {
  private:
   void ask_other_nodes(TimePoint now);
   void keep(const WorkerReport& report, TimePoint now);
-  void judge(const std::vector<WatchedWorker>& workers, TimePoint now);
+  void judge(const std::vector<WatchedWorker>& by_slot, TimePoint now);
+  void judge_if_complete(TimePoint now);
+  std::vector<int> slots() const;
+  std::optional<std::size_t> local_rank_of(int rank) const;
   void request_stacks(const std::vector<int>& ranks);
   void request_own_stacks(const std::vector<int>& ranks);
   void pass_on(const StackReport& stack);
@@ -70,9 +79,9 @@ class StallReports {
   Show show_;
   NodeLayout layout_;
   OtherNodes others_;
-  std::function<std::vector<WatchedWorker>()> watched_;
+  Workers workers_;
   TimePoint last_check_{};
-  // On node 0: the answers of the other nodes, by rank. Empty while no question is open.
+  // On node 0: the answers of the other nodes, by slot. Empty while no question is open.
   std::vector<std::optional<WatchedWorker>> answers_;
   int missing_answers_ = 0;
   TimePoint asked_at_{};

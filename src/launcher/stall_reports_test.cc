@@ -9,7 +9,7 @@
 #include <string>
 
 #include "diagnosis/worker_report.h"
-#include "launcher/node_link_in_test.h"
+#include "nodes/node_link_in_test.h"
 
 namespace farandole {
 namespace {
@@ -35,7 +35,7 @@ class Launcher {
       worker.report.since = kStart;
       workers.push_back(worker);
     }
-    reports.begin(layout_, {&link, worker_reports.get()}, [this] { return workers; }, kStart);
+    reports.begin(layout_, {&link, worker_reports.get()}, {[this] { return workers; }}, kStart);
   }
   // Records that the worker has waited in a call since kStart.
   void wait_in_call(std::size_t local_rank) {

@@ -19,11 +19,13 @@ bool failed_in_init(const FlightReport& record) {
 }  // namespace
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank)
-    : grace_(grace), first_rank_(first_rank), living_count_(pids.size()) {
+    : grace_(grace),
+      first_rank_(first_rank),
+      living_count_(pids.size() - static_cast<std::size_t>(std::ranges::count(pids, 0))) {
   for (const pid_t pid : pids) workers_.push_back({.pid = pid});
 }
 
-bool Supervision::is_alive(int rank) const { return !worker(rank).end.has_value(); }
+bool Supervision::is_alive(int rank) const { return worker(rank).is_alive(); }
 
 std::optional<ProcessEnd> Supervision::end_of(int rank) const {
   const auto& end = worker(rank).end;
@@ -213,7 +215,7 @@ Actions Supervision::kill(TimePoint now, std::vector<std::string> notices) {
 
 void Supervision::remember_signal(int signal, TimePoint now) {
   for (auto& worker : workers_) {
-    if (worker.end) continue;
+    if (!worker.is_alive()) continue;
     if (worker.our_signal == 0) worker.first_signal_time = now;
     worker.our_signal = signal;
   }
@@ -222,7 +224,7 @@ void Supervision::remember_signal(int signal, TimePoint now) {
 std::string Supervision::living_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (!workers_[i].end) ranks.push_back(first_rank_ + static_cast<int>(i));
+    if (workers_[i].is_alive()) ranks.push_back(first_rank_ + static_cast<int>(i));
   return name_ranks(ranks);
 }
 
@@ -261,7 +263,7 @@ std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
   const auto blamed = worker(rank).end->record.blamed_rank;
   if (!blamed || is_root_cause(worker(rank))) return std::nullopt;
   const int local = *blamed - first_rank_;
-  if (local < 0 || local >= static_cast<int>(workers_.size()) || worker(local).end)
+  if (local < 0 || local >= static_cast<int>(workers_.size()) || !worker(local).is_alive())
     return std::nullopt;
   return local;
 }
@@ -326,7 +328,7 @@ std::string Supervision::end_text(const Worker& worker) {
 std::string Supervision::others_text(int excluded) const {
   std::vector<std::pair<std::string, std::vector<int>>> ends;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (static_cast<int>(i) == excluded) continue;
+    if (static_cast<int>(i) == excluded || workers_[i].pid == 0) continue;
     const std::string text = end_text(workers_[i]);
     auto same = std::find_if(ends.begin(), ends.end(),
                              [&](const auto& entry) { return entry.first == text; });
@@ -354,7 +356,7 @@ std::optional<Failure> Supervision::failure() const {
 }
 
 std::optional<NodeFailure> Supervision::own_failure() const {
-  if (other_failure_) return std::nullopt;
+  if (other_failure_ || (is_elastic_ && !is_ending() && !finished())) return std::nullopt;
   if (first_failed_rank_) {
     const ProcessEnd& how = worker(*first_failed_rank_).end->how;
     const int cause = first_cause();
@@ -364,6 +366,7 @@ std::optional<NodeFailure> Supervision::own_failure() const {
                                            living_worker_blamed_by(cause).value_or(cause)),
         .blamed_rank = blamed_rank_elsewhere(cause)};
   }
+  if (!why_it_ends_.empty()) return NodeFailure{.why = why_it_ends_};
   if (ending_signal_ == 0) return std::nullopt;
   const int signal = ending_signal_ == SIGPIPE ? SIGTERM : ending_signal_;
   return NodeFailure{.why = signal_name(ending_signal_) + " has ended it",

@@ -38,7 +38,8 @@ class Supervision {
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
-  // `pids` are the process ids by local rank. `grace` is the time from a forwarded signal to
+  // `pids` are the process ids by local rank; 0: the worker of an elastic job has not started yet.
+  // `grace` is the time from a forwarded signal to
   // SIGKILL. `first_rank` is the rank of the first worker. All functions take local ranks; the
   // texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
@@ -47,8 +48,10 @@ class Supervision {
   // group.
   Actions worker_ended(int rank, WorkerEnd end, bool matters = true);
 
-  // The next four functions are for elastic jobs, in which a failed worker does not end the job.
-  void set_elastic() { is_elastic_ = true; }
+  // The next five functions are for elastic jobs, in which a failed worker does not end the job,
+  // and which wait for new workers even if none is left here.
+  void set_elastic() { is_elastic_ = expects_workers_ = true; }
+  void no_more_workers() { expects_workers_ = false; }
   // A new worker runs in place of one that has ended.
   void worker_started(int rank, pid_t pid);
   // The others go on without the workers that have failed.
@@ -72,8 +75,12 @@ class Supervision {
 
   // When to call time_passed().
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // Whether all workers have ended, or those that are left cannot be killed.
-  bool finished() const { return living_count_ == 0 || state_ == State::kGivenUp; }
+  // Whether all workers have ended and none will be started, or those that are left cannot be
+  // killed.
+  bool finished() const {
+    const bool may_start = expects_workers_ && !is_ending();
+    return (living_count_ == 0 && !may_start) || state_ == State::kGivenUp;
+  }
   // Whether a worker has failed or a signal has asked the job to end.
   bool is_ending() const { return state_ != State::kRunning; }
   bool is_alive(int rank) const;
@@ -100,11 +107,12 @@ class Supervision {
  private:
   enum class State { kRunning, kOwnErrors, kTerminating, kSignalled, kKilling, kGivenUp };
   struct Worker {
-    pid_t pid = 0;
+    pid_t pid = 0;  // 0: it has not started yet
     std::optional<WorkerEnd> end{};
     int our_signal = 0;  // the last signal that we sent or forwarded to it before it ended
     TimePoint first_signal_time{};  // when it got the first such signal
     int stopped_by = 0;
+    bool is_alive() const { return pid != 0 && !end; }
   };
 
   void enter(State state, std::optional<TimePoint> deadline);
@@ -133,6 +141,7 @@ class Supervision {
   std::vector<int> ended_ranks_;  // in the order in which they ended
   std::optional<int> first_failed_rank_;
   bool is_elastic_ = false;
+  bool expects_workers_ = false;
   // The first failure, if a new worker runs in its place and the others have not gone on yet.
   std::optional<Failure> unsurvived_{};
   std::string why_it_ends_;  // of an elastic job

@@ -492,9 +492,41 @@ TEST_F(SupervisionOfAnElasticJob, AFailureEndsNobodyElse) {
   EXPECT_FALSE(job_.deadline().has_value());
   job_.failures_survived();
   for (const int rank : {0, 2}) end(rank, exited(0));
+  EXPECT_FALSE(job_.finished()) << "the launcher may start new workers";
+  job_.no_more_workers();
   EXPECT_TRUE(job_.finished());
   EXPECT_EQ(job_.exit_code(), 0);
   EXPECT_FALSE(job_.failure().has_value());
+}
+
+TEST_F(SupervisionOfAnElasticJob, OtherNodesLearnOnlyOfFailuresThatEndTheJob) {
+  end(1, killed(SIGKILL));
+  EXPECT_FALSE(job_.own_failure().has_value());
+  (void)job_.cannot_go_on("too few workers", now_);
+  EXPECT_THAT(job_.own_failure()->why, HasSubstr("worker 1 (pid 711) was killed"));
+}
+
+TEST_F(SupervisionOfAnElasticJob, OtherNodesLearnWhyTheJobEndsWithoutAFailure) {
+  (void)job_.cannot_go_on("too few workers", now_);
+  EXPECT_EQ(job_.own_failure()->why, "too few workers");
+}
+
+TEST_F(SupervisionOfAnElasticJob, ASignalEndsAJobWithoutWorkers) {
+  for (const int rank : {0, 1, 2}) end(rank, exited(1));
+  EXPECT_FALSE(job_.finished());
+  signal(SIGTERM);
+  EXPECT_TRUE(job_.finished());
+}
+
+TEST_F(SupervisionOfAnElasticJob, AWorkerThatHasNotStartedIsNotAlive) {
+  job_ = Supervision({0, 711}, kGrace, 4);
+  job_.set_elastic();
+  EXPECT_FALSE(job_.is_alive(0));
+  signal(SIGTERM);
+  EXPECT_THAT(actions_.notices.front(), HasSubstr("passed on to rank 5;"));
+  end(1, exited(0));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_THAT(job_.closing_lines().back(), "rank 5: exited with code 0");
 }
 
 TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsThatOfTheJob) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "launcher/node_link_in_test.h"
+#include "nodes/node_link_in_test.h"
 #include "timeline/trace_line_in_test.h"
 
 namespace farandole {

@@ -16,7 +16,7 @@ Membership::Membership(const Options& options)
 void Membership::worker_started(int worker, TimePoint now) {
   Slot& slot = this->slot(worker);
   CHECK(!slot.runs, "a slot has one worker at a time");
-  slot = {.runs = true, .failures = slot.failures, .started = now};
+  slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
 }
 
 void Membership::rank_wanted(int worker, bool has_state) {
@@ -31,7 +31,7 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "a worker ends once");
   const Slot ended = slot;
-  slot = {.has_succeeded = succeeded, .failures = ended.failures};
+  slot = {.is_closed = ended.is_closed, .has_succeeded = succeeded, .failures = ended.failures};
   if (ended.is_superfluous) return;
   if (succeeded) {
     finishing_ = true;
@@ -153,7 +153,7 @@ void Membership::start_workers(Decisions& decisions, TimePoint now) {
   if (finishing_) return;
   for (int worker = 0; worker < options_.workers; ++worker) {
     Slot& slot = this->slot(worker);
-    if (slot.runs || !slot.free_from || now < *slot.free_from) continue;
+    if (slot.runs || slot.is_closed || !slot.free_from || now < *slot.free_from) continue;
     slot.free_from.reset();
     decisions.starts.push_back(worker);
   }
@@ -228,7 +228,7 @@ std::optional<TimePoint> Membership::deadline() const {
   std::optional<TimePoint> first;
   const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
   for (const Slot& slot : slots_) {
-    if (slot.free_from && !finishing_) consider(*slot.free_from);
+    if (slot.free_from && !slot.is_closed && !finishing_) consider(*slot.free_from);
     if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_max);
   }
   if (short_since_) consider(*short_since_ + options_.shortage_max);

@@ -11,6 +11,7 @@
 // old group any more. A worker that has ended is reaped before worker_ended() is called.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -58,6 +59,9 @@ class Membership {
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
   void worker_continued(int worker);
+  // From now on, no worker can be started in this slot, because its host is lost; or it can again.
+  void slot_closed(int worker) { slot(worker).is_closed = true; }
+  void slot_opened(int worker) { slot(worker).is_closed = false; }
 
   struct Decisions {
     std::optional<Epoch> epoch{};    // it is formed now
@@ -76,6 +80,10 @@ class Membership {
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
   int running_members() const;
+  // Whether a worker runs, member or not.
+  bool anybody_runs() const { return std::ranges::any_of(slots_, &Slot::runs); }
+  // Whether a worker has succeeded. Then no new workers are started; the others finish.
+  bool is_finishing() const { return finishing_; }
   // Whether the job needs this worker: its failure is one of the job, unless others go on.
   bool matters(int worker) const {
     const Slot& one = slot(worker);
@@ -87,6 +95,7 @@ class Membership {
  private:
   struct Slot {
     bool runs = false;
+    bool is_closed = false;  // no worker can be started there
     bool is_member = false;  // of the current epoch
     bool wants_rank = false;
     bool has_state = false;  // as it has said when it asked

@@ -91,6 +91,7 @@ Status FirstNode::listen_at_free_port() {
 
 Status FirstNode::open(ListenOptions options) {
   options.acceptance = {.self = {Role::kLauncher, 0}};
+  options.tcp = tcp_options(options_.is_elastic);
   FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(context_, options));
   return events_.add(listener_->descriptor(), kListenerId, false);
 }
@@ -151,7 +152,8 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
     return greet(guest, *hello, now, news);
   if (guest.node < 0 || !start_) return {};
   if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
-  if (std::holds_alternative<WorkerReport>(message) || std::holds_alternative<StackReport>(message))
+  if (std::holds_alternative<WorkerReport>(message) ||
+      std::holds_alternative<StackReport>(message) || std::holds_alternative<WorkerStop>(message))
     news.questions.push_back(message);
   if (const auto* piece = std::get_if<TimelinePiece>(&message);
       piece != nullptr && piece->node == static_cast<std::uint32_t>(guest.node))
@@ -169,6 +171,7 @@ Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNew
   const RollCall::Verdict verdict = roll_.arrive(hello, guest.channel.peer().addresses);
   if (verdict.rejection.empty()) {
     guest.node = static_cast<int>(hello.node);
+    if (start_) welcome_back(guest, news);
     return {};
   }
   reject(guest, verdict.rejection, now);
@@ -177,6 +180,15 @@ Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNew
   }
   news.notices.push_back("a launcher was rejected: " + verdict.rejection);
   return {};
+}
+
+// A node that was lost takes part in the elastic job again.
+void FirstNode::welcome_back(Guest& guest, NodeNews& news) {
+  Start start = *start_;
+  start.has_begun = true;
+  guest.channel.send(start);
+  failing_.at(static_cast<std::size_t>(guest.node)) = false;
+  news.changes.push_back({.node = guest.node, .is_here = true});
 }
 
 void FirstNode::reject(Guest& guest, const std::string& why, TimePoint now) {
@@ -199,10 +211,14 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
   if (channel.status().ok() && !late) return update_interest(guest->first, guest->second);
   if (node >= 0) {
     roll_.leave(node);
-    if (start_ && !roll_.has_ended(node))
-      fail(node,
-           {.why = format_text("{} is gone: {}", roll_.name(node), channel.status().message())},
-           &news);
+    if (start_ && !roll_.has_ended(node)) {
+      const std::string why =
+          format_text("{} is gone: {}", roll_.name(node), channel.status().message());
+      if (options_.is_elastic)
+        news.changes.push_back({.node = node, .why = why});
+      else
+        fail(node, {.why = why}, &news);
+    }
   }
   events_.remove(channel.descriptor());
   guests_.erase(guest);

@@ -22,14 +22,22 @@ struct NodeEnd {
   std::vector<std::string> report;  // how its part of the job has failed: lines for the user
 };
 
+// A node has left an elastic job, or has come again.
+struct NodeChange {
+  int node = 0;
+  bool is_here = false;
+  std::string why{};  // it has left, for the user
+};
+
 // What has happened since the last call.
 struct NodeNews {
   std::vector<std::string> notices;  // lines for the user
   std::vector<Failing> failures;     // other nodes whose part of the job fails
   std::vector<NodeEnd> ends;         // node 0: other nodes whose workers have all ended
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
+  std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  // Questions of other launchers, and answers: WorkersWanted, TimelineWanted …
+  // Questions and orders of other launchers, and answers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> questions;
 };
 

@@ -32,6 +32,7 @@ struct Launcher {
   std::vector<std::string> failures{};  // `why` of each
   std::optional<Failing> last_failure{};
   std::vector<NodeEnd> ends{};
+  std::vector<NodeChange> changes{};
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
   std::vector<NodeMessage> questions{};
@@ -49,6 +50,7 @@ struct Launcher {
       last_failure = failing;
     }
     std::ranges::move(news->ends, std::back_inserter(ends));
+    std::ranges::move(news->changes, std::back_inserter(changes));
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
     std::ranges::move(news->questions, std::back_inserter(questions));
@@ -267,6 +269,46 @@ TEST_F(NodeLinks, HearThatALauncherIsGone) {
   EXPECT_THAT(two.failures.back(), HasSubstr("the launcher of node 0 is gone"));
   EXPECT_TRUE(two.link->has_lost_node_0());
   EXPECT_EQ(two.link->outcome(), false);
+}
+
+TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
+  const auto elastic = [this](int node) {
+    NodeOptions own = options(node, 3, 1);
+    own.is_elastic = true;
+    return own;
+  };
+  Launcher& zero =
+      launchers_.emplace_back(Launcher{.link = *FirstNode::create(*context_, elastic(0), now())});
+  Launcher& one =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, elastic(1), now())});
+  Launcher& two =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, elastic(2), now())});
+  run_until_started();
+  EXPECT_FALSE(one.link->start_message()->has_begun);
+  one.link.reset();
+  run_until([&] { return zero.changes.size() == 1; });
+  EXPECT_FALSE(zero.changes[0].is_here);
+  EXPECT_EQ(zero.changes[0].node, 1);
+  EXPECT_THAT(zero.changes[0].why, HasSubstr("node 1 (host1) is gone"));
+  EXPECT_FALSE(zero.link->is_connected(1));
+
+  Launcher& again =
+      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, elastic(1), now())});
+  run_until([&] { return again.started(); });
+  EXPECT_TRUE(again.link->start_message()->has_begun);
+  ASSERT_EQ(zero.changes.size(), 2U);
+  EXPECT_TRUE(zero.changes[1].is_here);
+  zero.link->tell_node(1, WorkerStart{1, 3});
+  zero.link->tell(GroupFormed{2, {0, 2}, {0, 2}});
+  run_until([&] { return again.questions.size() == 2 && !two.questions.empty(); });
+  EXPECT_THAT(again.questions, ElementsAre(NodeMessage(WorkerStart{1, 3}),
+                                           NodeMessage(GroupFormed{2, {0, 2}, {0, 2}})));
+  EXPECT_TRUE(zero.failures.empty() && two.failures.empty());
+
+  again.link.reset();
+  for (Launcher* launcher : {&zero, &two}) launcher->link->report_end(0, {});
+  run_until([&] { return zero.link->outcome().has_value(); });
+  EXPECT_EQ(zero.link->outcome(), true) << "the job has succeeded without node 1";
 }
 
 // As in a job of a driver: node 0 chooses the port, and the driver tells the other node.

@@ -15,16 +15,16 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
-        visit(message.tensorflow_ports), visit(message.uses_jax);
+        visit(message.tensorflow_ports), visit(message.uses_jax), visit(message.is_elastic);
   else if constexpr (std::is_same_v<Message, Rejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)
     visit(message.missing);
   else if constexpr (std::is_same_v<Message, Start>)
     visit(message.workers), visit(message.master_port), visit(message.jax_port),
-        visit(message.tensorflow_ports), visit(message.addresses);
+        visit(message.tensorflow_ports), visit(message.addresses), visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, WorkerExit>)
-    visit(message.rank), visit(message.how);
+    visit(message.rank), visit(message.how), visit(message.succeeded);
   else if constexpr (std::is_same_v<Message, Failing>)
     visit(message.node), visit(message.failure.why), visit(message.failure.rank),
         visit(message.failure.blamed_rank), visit(message.failure.signal);
@@ -44,6 +44,14 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.node), visit(message.text);
   else if constexpr (std::is_same_v<Message, TimelineEnd>)
     visit(message.node), visit(message.why);
+  else if constexpr (std::is_same_v<Message, WorkerStop>)
+    visit(message.slot), visit(message.is_stopped);
+  else if constexpr (std::is_same_v<Message, WorkerStart>)
+    visit(message.slot), visit(message.number);
+  else if constexpr (std::is_same_v<Message, WorkerKill>)
+    visit(message.number), visit(message.is_superfluous);
+  else if constexpr (std::is_same_v<Message, GroupFormed>)
+    visit(message.epoch), visit(message.slots), visit(message.numbers);
 }
 
 template <class Message>

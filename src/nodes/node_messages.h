@@ -21,7 +21,8 @@ struct Hello {
   std::string host;
   // The ports of the sender's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
-  bool uses_jax = false;  // --jax
+  bool uses_jax = false;    // --jax
+  bool is_elastic = false;  // --min-workers
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -45,6 +46,8 @@ struct Start {
   // By rank: where TensorFlow's servers listen. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty
+  // The job is elastic and runs already, so wait for orders to start workers.
+  bool has_begun = false;
   friend bool operator==(const Start&, const Start&) = default;
 };
 
@@ -52,6 +55,7 @@ struct Start {
 struct WorkerExit {
   std::uint32_t rank = 0;
   std::string how;
+  bool succeeded = false;  // its exit code was 0
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
 };
 
@@ -136,10 +140,48 @@ struct TimelineEnd {
   friend bool operator==(const TimelineEnd&, const TimelineEnd&) = default;
 };
 
+// The following messages are only for elastic jobs. They name workers by their slots, which are the
+// ranks of the first workers.
+
+// → 0: a worker of the sender was stopped (SIGSTOP), or continues.
+struct WorkerStop {
+  std::uint32_t slot = 0;
+  bool is_stopped = false;
+  friend bool operator==(const WorkerStop&, const WorkerStop&) = default;
+};
+
+// 0 →: start a worker in this slot of yours. `number` is for FARANDOLE_ELASTIC_WORKER.
+struct WorkerStart {
+  std::uint32_t slot = 0;
+  std::uint32_t number = 0;
+  friend bool operator==(const WorkerStart&, const WorkerStart&) = default;
+};
+
+// 0 →: kill the worker with this number, if it still runs.
+struct WorkerKill {
+  std::uint32_t number = 0;
+  bool is_superfluous = false;  // it never became a member, so its end is not a failure
+  friend bool operator==(const WorkerKill&, const WorkerKill&) = default;
+};
+
+// 0 →: the group of this epoch is formed now.
+struct GroupFormed {
+  std::uint32_t epoch = 0;
+  std::vector<std::uint32_t> slots;    // by rank
+  std::vector<std::uint32_t> numbers;  // of the workers, by rank
+  friend bool operator==(const GroupFormed&, const GroupFormed&) = default;
+};
+
+// 0 →: no more workers are started; the node ends with the last of its workers.
+struct NoMoreWorkers {
+  friend bool operator==(const NoMoreWorkers&, const NoMoreWorkers&) = default;
+};
+
 // The position of a type in this list is the message's first byte.
-using NodeMessage = std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
-                                 WorkersWanted, WorkerReport, StacksWanted, StackReport,
-                                 TimelineWanted, TimelinePiece, TimelineEnd>;
+using NodeMessage =
+    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over, WorkersWanted,
+                 WorkerReport, StacksWanted, StackReport, TimelineWanted, TimelinePiece,
+                 TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

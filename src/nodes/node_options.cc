@@ -16,7 +16,8 @@ Hello hello_of(const NodeOptions& options) {
           .workers = static_cast<std::uint32_t>(options.workers),
           .host = options.host,
           .tensorflow_ports = options.tensorflow_ports,
-          .uses_jax = options.uses_jax};
+          .uses_jax = options.uses_jax,
+          .is_elastic = options.is_elastic};
 }
 
 Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {

@@ -36,6 +36,7 @@ struct NodeOptions {
   // The ports of this node's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   bool uses_jax = false;       // --jax
+  bool is_elastic = false;     // --min-workers
   std::uint32_t jax_port = 0;  // of JAX's coordinator, on node 0; 0: without --jax
   Duration start_timeout{};
 };

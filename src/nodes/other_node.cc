@@ -50,6 +50,16 @@ bool has_all_ports(const Start& start) {
          ports == std::accumulate(start.workers.begin(), start.workers.end(), std::size_t{0});
 }
 
+bool is_question_or_order(const NodeMessage& message) {
+  return std::holds_alternative<WorkersWanted>(message) ||
+         std::holds_alternative<StacksWanted>(message) ||
+         std::holds_alternative<TimelineWanted>(message) ||
+         std::holds_alternative<WorkerStart>(message) ||
+         std::holds_alternative<WorkerKill>(message) ||
+         std::holds_alternative<GroupFormed>(message) ||
+         std::holds_alternative<NoMoreWorkers>(message);
+}
+
 }  // namespace
 
 OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events,
@@ -122,9 +132,12 @@ Status OtherNode::begin_dialing(TimePoint now, NodeNews& news) {
   }
   const Link link{.dialer = {Role::kAgent, static_cast<std::uint32_t>(options_.node)},
                   .listener = {Role::kLauncher, 0}};
+  const DialOptions dialing{.addresses = *std::move(found),
+                            .link = link,
+                            .rounds = 1,
+                            .tcp = tcp_options(options_.is_elastic)};
   FARANDOLE_TRY_ASSIGN(
-      dialer_, Dialer::start(context_, {.addresses = *std::move(found), .link = link, .rounds = 1},
-                             now, std::min(now + kDialTime, start_deadline_)));
+      dialer_, Dialer::start(context_, dialing, now, std::min(now + kDialTime, start_deadline_)));
   return events_.add(dialer_->descriptor(), next_id_++, false);
 }
 
@@ -171,10 +184,7 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
     news.failures.push_back(*failing);
     news.failures.back().failure.why = escape_controls(failing->failure.why);
   }
-  if (start_ && (std::holds_alternative<WorkersWanted>(message) ||
-                 std::holds_alternative<StacksWanted>(message) ||
-                 std::holds_alternative<TimelineWanted>(message)))
-    news.questions.push_back(message);
+  if (start_ && is_question_or_order(message)) news.questions.push_back(message);
   if (const auto* over = std::get_if<Over>(&message)) {
     job_exit_code_ = static_cast<int>(over->exit_code & 0xFFU);
     outcome_ = job_exit_code_ == 0;

@@ -20,7 +20,10 @@ std::string waiting_text(const std::vector<int>& missing, int nodes) {
 }
 
 RollCall::RollCall(const Hello& own)
-    : nodes_(own.nodes), uses_jax_(own.uses_jax), complete_(own.nodes == 1) {
+    : nodes_(own.nodes),
+      uses_jax_(own.uses_jax),
+      is_elastic_(own.is_elastic),
+      complete_(own.nodes == 1) {
   nodes_.front() = {.is_here = true,
                     .workers = static_cast<int>(own.workers),
                     .host = own.host,
@@ -44,7 +47,8 @@ std::string RollCall::other_flags_of(const Hello& hello) const {
   if (!hello.tensorflow_ports.empty() && hello.tensorflow_ports.size() != hello.workers)
     return format_text("node {} has {} workers, but {} ports for TensorFlow", hello.node,
                        hello.workers, hello.tensorflow_ports.size());
-  return differs("--jax", uses_jax_, hello.uses_jax);
+  const std::string elastic = differs("--min-workers", is_elastic_, hello.is_elastic);
+  return elastic.empty() ? differs("--jax", uses_jax_, hello.uses_jax) : elastic;
 }
 
 std::string RollCall::rejection_of(const Hello& hello) const {
@@ -61,7 +65,12 @@ std::string RollCall::rejection_of(const Hello& hello) const {
         "node {} is there already, on {} ({}); start each node once, with --node 0 "
         "to --node {}",
         number, at(number).host, at(number).from, nodes() - 1);
-  if (complete_) return format_text("the job runs already; {} cannot join it again", name(number));
+  if (complete_ && !is_elastic_)
+    return format_text("the job runs already; {} cannot join it again", name(number));
+  if (complete_ && hello.workers != static_cast<std::uint32_t>(at(number).workers))
+    return format_text("{} had {} workers, so it can come back with the same number, but not {}",
+                       name(number), at(number).workers, hello.workers);
+  if (complete_) return {};
   const auto others = std::accumulate(nodes_.begin(), nodes_.end(), std::uint64_t{0},
                                       [](std::uint64_t sum, const Node& node) {
                                         return sum + static_cast<std::uint64_t>(node.workers);
@@ -79,13 +88,13 @@ RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) 
   if (!rejection.empty())
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
   const std::string other_flags = other_flags_of(hello);
-  if (!other_flags.empty()) return {other_flags, true};
+  if (!other_flags.empty()) return {other_flags, !complete_};
   at(static_cast<int>(hello.node)) = {.is_here = true,
                                       .workers = static_cast<int>(hello.workers),
                                       .host = escape_controls(hello.host),
                                       .tensorflow_ports = hello.tensorflow_ports,
                                       .from = from};
-  complete_ = std::ranges::all_of(nodes_, &Node::is_here);
+  complete_ = complete_ || std::ranges::all_of(nodes_, &Node::is_here);
   return {};
 }
 
@@ -127,7 +136,10 @@ std::vector<int> RollCall::running() const {
 
 std::optional<bool> RollCall::outcome() const {
   if (!complete_ || !running().empty()) return std::nullopt;
-  return std::ranges::all_of(nodes_, [](const Node& node) { return node.exit_code == 0; });
+  return std::ranges::all_of(nodes_, [this](const Node& node) {
+    const bool may_lack = is_elastic_ && !node.is_here && !node.exit_code;
+    return may_lack || node.exit_code == 0;
+  });
 }
 
 std::string RollCall::name(int node) const {

@@ -28,12 +28,14 @@ class RollCall {
   };
   // A launcher has sent its Hello. `from` is its address, for texts.
   Verdict arrive(const Hello& hello, const std::string& from);
-  // The connection to a node that had come has ended. Before the start, the node may come again.
+  // The connection to a node that had come has ended. Before the start, the node may come again; in
+  // an elastic job, it always may, with as many workers as before.
   void leave(int node);
   // All workers of a node have ended.
   void end(int node, int exit_code);
 
-  // Whether all nodes have come at one time. From then on, no node can come any more.
+  // Whether all nodes have come at one time. From then on, no node can come any more, except in an
+  // elastic job.
   bool complete() const { return complete_; }
   std::vector<int> missing() const;
   // The number of workers by node. Call it when complete().
@@ -42,7 +44,8 @@ class RollCall {
   std::vector<std::uint32_t> tensorflow_ports() const;
   // The nodes whose workers run. A node that has left does not count.
   std::vector<int> running() const;
-  // Empty while a node is running. Then: whether all nodes have ended with exit code 0.
+  // Empty while a node is running. Then: whether all nodes have ended with exit code 0. An elastic
+  // job can succeed without the nodes that have left.
   std::optional<bool> outcome() const;
   bool has_ended(int node) const { return at(node).exit_code.has_value(); }
   std::string name(int node) const;  // such as "node 1 (hen)"
@@ -65,6 +68,7 @@ class RollCall {
 
   std::vector<Node> nodes_;
   bool uses_jax_;
+  bool is_elastic_;
   bool complete_ = false;
 };
 

@@ -50,6 +50,31 @@ TEST(RollCall, ANodeThatLeftBeforeTheStartMayComeAgain) {
   EXPECT_THAT(roll.workers(), ElementsAre(2, 2, 1));
 }
 
+TEST(RollCall, ANodeOfAnElasticJobMayComeAgainWithTheSameNumberOfWorkers) {
+  RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .is_elastic = true});
+  Hello elastic = hello(1, 2, 3);
+  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("without it"));
+  elastic.is_elastic = true;
+  EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
+  EXPECT_TRUE(roll.complete());
+  EXPECT_THAT(roll.arrive(elastic, "b").rejection, HasSubstr("node 1 is there already"));
+  roll.leave(1);
+  elastic.workers = 2;
+  const auto verdict = roll.arrive(elastic, "b");
+  EXPECT_THAT(verdict.rejection, HasSubstr("node 1 (hen) had 3 workers, so it can come back with "
+                                           "the same number, but not 2"));
+  EXPECT_FALSE(verdict.ends_job);
+  elastic.is_elastic = false;
+  elastic.workers = 3;
+  EXPECT_FALSE(roll.arrive(elastic, "b").ends_job) << "the job runs";
+  elastic.is_elastic = true;
+  EXPECT_EQ(roll.arrive(elastic, "b").rejection, "");
+  roll.end(0, 0);
+  EXPECT_FALSE(roll.outcome().has_value());
+  roll.leave(1);
+  EXPECT_EQ(roll.outcome(), true);
+}
+
 TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
   RollCall roll = three_nodes();
   EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");

@@ -85,8 +85,9 @@ inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "depart
 // The following keys are only in the Store of the launcher of an elastic job. `worker` is the
 // number of a process, which no later process gets.
 
-// Begins the keys of one epoch of the job, with engine_prefix().
+// The id of the formation of one epoch of the job, and the prefix of its keys.
 inline std::string epoch_id(std::int64_t epoch) { return "epoch/" + std::to_string(epoch); }
+inline std::string epoch_prefix(std::int64_t epoch) { return engine_prefix(epoch_id(epoch)); }
 // Begins the keys of one kind of one worker.
 inline std::string of_worker(const char* kind, int worker) {
   return kind + std::to_string(worker) + "/";

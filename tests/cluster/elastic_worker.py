@@ -2,7 +2,8 @@
 
 Each batch has a random number. The state is the sum of the numbers of all batches that have been
 processed. The argument is a seed: it chooses where and how each worker fails. Without an argument,
-no worker fails.
+no worker fails. If NEW_WORKERS_FROM is a number, the training waits in the middle until a worker with
+this number or a higher one is a member.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ BATCHES = 400
 MEMBERS_MAX = 8
 committed = [0]  # the batches at which this worker has made commits
 NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+NEW_WORKERS_FROM = int(os.environ.get("NEW_WORKERS_FROM", "0"))
 PLACES = ("before the step", "after the step", "after the commit", "before the sync")
 WAYS = ("kill", "error", "exit", "stop")
 
@@ -72,12 +74,20 @@ class TestState(elastic.ObjectState):
         super().sync()
 
 
+def wait_for_new_worker(state: TestState) -> None:
+    while allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0:
+        state.commit()
+        time.sleep(0.01)
+
+
 def train(state: TestState) -> None:
     me, size = farandole.rank(), farandole.size()
     print(f"worker {NUMBER} has rank {me} of {size} at batch {state.batch}", flush=True)
     # Rank 0 may be one step behind.
     assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
     while state.batch < BATCHES:
+        if state.batch >= BATCHES // 2:
+            wait_for_new_worker(state)
         failure.may_come("before the step", state.batch)
         mine = state.batch + me
         total = allreduce_sum(value_of(mine) if mine < BATCHES else 0)

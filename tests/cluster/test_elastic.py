@@ -173,7 +173,7 @@ except farandole.GroupLostError: farandole.shutdown(); farandole.init()
 def test_a_worker_that_the_others_wait_for_is_named() -> None:
     launched = run(*elastic(3, "-c", LATE, flags=("--stall-warning", "1")))
     assert launched.process.returncode == 0, launched.errors
-    assert re.search(r"wait in init\(\) for worker 2 \(pid \d+\); `farandole", launched.errors)
+    assert re.search(r"wait in init\(\) for worker 2; `farandole", launched.errors)
 
 
 CYCLES = """
@@ -212,7 +212,7 @@ def test_forming_the_group_again_leaks_nothing() -> None:
         (("--min-workers", "1", "--cooldown-range", "5"), 'is "5"; it must be two numbers'),
         (("--min-workers", "1", "--cooldown-range", "5,1"), "--cooldown-range"),
         (("--min-workers", "1", "--tf-config"), "need a fixed number of workers"),
-        (("--min-workers", "1", "-H", "localhost:2"), "elastic jobs run on one host so far"),
+        (("--min-workers", "3", "-H", "localhost:2"), "--min-workers"),
     ],
 )
 def test_wrong_flags(flags: tuple[str, ...], text: str) -> None:

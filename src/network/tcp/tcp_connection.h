@@ -20,6 +20,11 @@ struct TcpOptions {
   std::chrono::milliseconds silence_max{30'000};
 };
 
+// The options in a job of this kind. An elastic job can go on without a silent host.
+inline TcpOptions tcp_options(bool is_elastic) {
+  return is_elastic ? TcpOptions{.silence_max = std::chrono::seconds(8)} : TcpOptions();
+}
+
 // Has TCP_NODELAY: bytes are sent at once.
 class TcpConnection final : public Connection {
  public:

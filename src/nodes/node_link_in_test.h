@@ -16,7 +16,7 @@ class NodeLinkInTest final : public NodeLink {
   Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
   std::vector<SocketAddress> listening_addresses() const override { return {}; }
   Endpoint endpoint() const override { return {}; }
-  const std::optional<Start>& start_message() const override { return start_; }
+  const std::optional<Start>& start_message() const override { return start; }
   void report_exit(const WorkerExit& /*exit*/) override {}
   void report_failing(const NodeFailure& /*failure*/) override {}
   void report_end(int /*exit_code*/, const std::vector<std::string>& /*report*/) override {}
@@ -33,9 +33,7 @@ class NodeLinkInTest final : public NodeLink {
 
   std::vector<std::pair<int, NodeMessage>> told;  // by node; −1: tell()
   std::set<int> gone;                             // nodes that are not connected
-
- private:
-  std::optional<Start> start_;
+  std::optional<Start> start;
 };
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "launcher/elastic_job.h"
+#include "elastic/elastic_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,10 +22,7 @@ class ElasticJobTest : public ::testing::Test {
   void SetUp() override {
     for (const int slot : {0, 1, 2}) start(slot);
   }
-  void start(int slot) {
-    numbers_[slot] = job_.next_number(slot);
-    job_.worker_started(slot, now_);
-  }
+  void start(int slot) { numbers_[slot] = job_.worker_started(slot, now_); }
   void ask(int slot, std::int64_t left) {
     ByteWriter has_state;
     has_state.put(std::int64_t{left > 0});
@@ -39,7 +36,7 @@ class ElasticJobTest : public ::testing::Test {
     return !store_->set(keys::rank_given(numbers_[slot], left), {}).ok();
   }
   static std::string key(std::int64_t epoch, const std::string& rest) {
-    return keys::engine_prefix(keys::epoch_id(epoch)) + rest;
+    return keys::epoch_prefix(epoch) + rest;
   }
 
   TimePoint now_ = TimePoint{} + seconds(1000);
@@ -54,7 +51,7 @@ TEST_F(ElasticJobTest, AllWhoAskGetRanks) {
   EXPECT_FALSE(job_.advance(now_).epoch.has_value());
   ask(2, 0);
   ASSERT_TRUE(job_.advance(now_).epoch.has_value());
-  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(job_.membership().epoch().workers, ElementsAre(0, 1, 2));
   for (const int slot : {0, 1, 2}) {
     EXPECT_TRUE(has_answer(slot, 0));
     EXPECT_FALSE(has_answer(slot, 1));
@@ -81,7 +78,7 @@ TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
   (void)job_.advance(now_);
   const int former = numbers_[1];
   job_.worker_ended(1, false, "rank 1", now_);
-  EXPECT_FALSE(job_.matters(1));
+  EXPECT_FALSE(job_.membership().matters(1));
   start(1);
   EXPECT_NE(numbers_[1], former);
   ask(1, 0);
@@ -90,7 +87,7 @@ TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
   ask(0, 1);
   ask(2, 1);
   ASSERT_TRUE(job_.advance(now_).epoch.has_value());
-  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(job_.membership().epoch().workers, ElementsAre(0, 1, 2));
   EXPECT_TRUE(has_answer(1, 0));
   EXPECT_TRUE(has_answer(0, 1));
   EXPECT_FALSE(store_->has_key_under(key(1, ""))) << "the keys of the last epoch are removed";
@@ -100,35 +97,6 @@ TEST_F(ElasticJobTest, AWorkerThatEndsLeavesNoKeys) {
   ask(1, 0);
   job_.worker_ended(1, false, "rank 1", now_);
   EXPECT_FALSE(store_->has_key_under("rank_wanted/"));
-}
-
-TEST_F(ElasticJobTest, RanksAndSlotsMayDiffer) {
-  EXPECT_EQ(job_.rank_of(2), 2) << "it never had a rank";
-  ask_all();
-  (void)job_.advance(now_);
-  job_.worker_ended(0, false, "rank 0", now_);
-  ask(1, 1);
-  ask(2, 1);
-  (void)job_.advance(now_);
-  EXPECT_THAT(job_.slots_by_rank(), ElementsAre(2, 1));
-  EXPECT_EQ(job_.rank_of(2), 0);
-  WorkerEnd end;
-  end.record.blamed_rank = 0;
-  job_.use_slots(end);
-  EXPECT_EQ(end.record.blamed_rank, 2);
-  end.record.blamed_rank = 7;
-  job_.use_slots(end);
-  EXPECT_EQ(end.record.blamed_rank, std::nullopt);
-}
-
-TEST_F(ElasticJobTest, AWorkerThatCannotStartCountsAsAFailure) {
-  ask_all();
-  (void)job_.advance(now_);
-  job_.worker_ended(1, false, "rank 1", now_);
-  now_ += seconds(1);
-  EXPECT_THAT(job_.advance(now_).starts, ElementsAre(1));
-  job_.could_not_start(1, now_);
-  EXPECT_EQ(job_.deadline(), now_ + seconds(2));
 }
 
 }  // namespace

@@ -1,38 +1,32 @@
-#include "launcher/elastic_job.h"
-
-#include <algorithm>
+#include "elastic/elastic_job.h"
 
 #include "rendezvous/keys.h"
 
 namespace farandole {
 
+void end_formation(StoreServer& store, std::int64_t epoch, const std::string& how) {
+  // An error means that the key already has a value, which the Store keeps.
+  (void)store.set(keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch),
+                  keys::text_value(how + " before all ranks had come together in init()"));
+}
+
 ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store)
     : membership_(options), store_(store), workers_(static_cast<std::size_t>(options.workers)) {}
 
-int ElasticJob::next_number(int slot) {
+int ElasticJob::worker_started(int slot, TimePoint now) {
   workers_.at(static_cast<std::size_t>(slot)) = {.number = next_number_, .runs = true};
+  membership_.worker_started(slot, now);
   return next_number_++;
 }
 
 // If the epoch is still being formed, it cannot be formed without this worker.
 void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now) {
-  if (membership_.is_member(slot)) {
-    const std::string prefix = keys::engine_prefix(keys::epoch_id(membership_.epoch().number));
-    // An error means that the key already has a value, which the Store keeps.
-    (void)store_.set(prefix + keys::complete(keys::kFirstEpoch),
-                     keys::text_value(how + " before all ranks had come together in init()"));
-  }
+  if (membership_.is_member(slot)) end_formation(store_, membership_.epoch().number, how);
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
   worker.runs = false;
   store_.remove_under(keys::of_worker(keys::kRankWanted, worker.number));
   store_.remove_under(keys::of_worker(keys::kRankGiven, worker.number));
   membership_.worker_ended(slot, succeeded, now);
-}
-
-void ElasticJob::could_not_start(int slot, TimePoint now) {
-  workers_.at(static_cast<std::size_t>(slot)).runs = false;
-  membership_.worker_started(slot, now);
-  membership_.worker_ended(slot, false, now);
 }
 
 Membership::Decisions ElasticJob::advance(TimePoint now) {
@@ -48,15 +42,13 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
   Membership::Decisions decisions = membership_.decide(now);
   if (decisions.epoch) give_ranks(*decisions.epoch);
   if (decisions.announces_change)
-    (void)store_.set(
-        keys::engine_prefix(keys::epoch_id(membership_.epoch().number)) + keys::change_announced(),
-        {});
+    (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::change_announced(), {});
   return decisions;
 }
 
 void ElasticJob::give_ranks(const Epoch& epoch) {
   // Nobody uses the keys of the last epoch any more.
-  store_.remove_under(keys::engine_prefix(keys::epoch_id(epoch.number - 1)));
+  store_.remove_under(keys::epoch_prefix(epoch.number - 1));
   const auto size = static_cast<std::int32_t>(epoch.workers.size());
   for (std::int32_t rank = 0; rank < size; ++rank) {
     Worker& worker =
@@ -65,20 +57,7 @@ void ElasticJob::give_ranks(const Epoch& epoch) {
     (void)store_.set(keys::rank_given(worker.number, worker.epoch),
                      keys::RankRecord{epoch.number, rank, size}.encode());
     worker.epoch = epoch.number;
-    worker.rank = rank;
   }
-}
-
-int ElasticJob::rank_of(int slot) const {
-  return workers_.at(static_cast<std::size_t>(slot)).rank.value_or(slot);
-}
-
-void ElasticJob::use_slots(WorkerEnd& end) const {
-  auto& blamed = end.record.blamed_rank;
-  if (!blamed) return;
-  const auto& slots = slots_by_rank();
-  const bool is_rank = *blamed >= 0 && *blamed < static_cast<int>(slots.size());
-  blamed = is_rank ? std::optional(slots[static_cast<std::size_t>(*blamed)]) : std::nullopt;
 }
 
 }  // namespace farandole

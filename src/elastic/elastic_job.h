@@ -1,0 +1,59 @@
+// ElasticJob: connects the decisions about the members of an elastic job (src/membership) with its
+// workers. The workers ask for their ranks in the job's Store, and get the answers there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time_point.h"
+#include "membership/membership.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+
+// Ends the formation of this epoch, if it is not complete, because a member has ended. `how` is as
+// in ElasticNode::worker_ended(). In a job over several nodes, both the job's Store and that of the
+// member's node need it.
+void end_formation(StoreServer& store, std::int64_t epoch, const std::string& how);
+
+// Only one thread may use it. Workers are named by their slots.
+class ElasticJob {
+ public:
+  // `store` must outlive this object.
+  ElasticJob(const Membership::Options& options, StoreServer& store);
+
+  // A worker is started in this slot. Returns its number, for FARANDOLE_ELASTIC_WORKER.
+  int worker_started(int slot, TimePoint now);
+  // `how` says how it ended: "worker 1 (pid 12) has exited …".
+  void worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now);
+  void worker_stopped(int slot, TimePoint now) { membership_.worker_stopped(slot, now); }
+  void worker_continued(int slot) { membership_.worker_continued(slot); }
+
+  // Reads what the workers have written to the Store, and decides. If a group is formed, its
+  // members get their answers.
+  Membership::Decisions advance(TimePoint now);
+
+  Membership& membership() { return membership_; }
+  const Membership& membership() const { return membership_; }
+  bool runs(int slot) const { return worker(slot).runs; }
+  int number_of(int slot) const { return worker(slot).number; }
+
+ private:
+  struct Worker {
+    int number = -1;
+    bool runs = false;
+    std::int64_t epoch = 0;  // in which it was last
+  };
+
+  const Worker& worker(int slot) const { return workers_.at(static_cast<std::size_t>(slot)); }
+  void give_ranks(const Epoch& epoch);
+
+  Membership membership_;
+  StoreServer& store_;
+  std::vector<Worker> workers_;  // by slot
+  int next_number_ = 0;
+};
+
+}  // namespace farandole

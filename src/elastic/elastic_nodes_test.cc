@@ -1,0 +1,255 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/first_elastic_node.h"
+#include "elastic/make_elastic_node.h"
+#include "elastic/other_elastic_node.h"
+#include "nodes/node_link_in_test.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr TimePoint kStart{seconds(1000)};
+const NodeLayout kLayout{.node = 0, .workers = {1, 2}};
+
+std::unique_ptr<StoreServer> new_store() { return StoreServer::create("the launcher").value(); }
+
+// Node 0 of a job on two nodes: slot 0 is here, and slots 1 and 2 are on node 1.
+class FirstNodeOfElasticJob : public ::testing::Test {
+ protected:
+  void ask(int number, std::int64_t left) {
+    ByteWriter has_state;
+    has_state.put(std::int64_t{left > 0});
+    ASSERT_TRUE(store_->set(keys::rank_wanted(number, left), has_state.take()).ok());
+  }
+  void form_first_group() {
+    for (const int number : {0, 1, 2}) ask(number, 0);
+    orders_ = node_.advance(now_);
+    ASSERT_TRUE(orders_.group_formed);
+    link_.told.clear();
+  }
+  void change(bool is_here) {
+    NodeNews news;
+    news.changes.push_back({.node = 1, .is_here = is_here, .why = "node 1 (hen) is gone: why"});
+    node_.take_news(news, now_);
+    orders_ = node_.advance(now_);
+  }
+  void exit(std::uint32_t slot, bool succeeded) {
+    NodeNews news;
+    news.exits.push_back({.rank = slot, .how = "worker ended", .succeeded = succeeded});
+    node_.take_news(news, now_);
+    orders_ = node_.advance(now_);
+  }
+
+  TimePoint now_ = kStart;
+  std::unique_ptr<StoreServer> store_ = new_store();
+  NodeLinkInTest link_;
+  FirstElasticNode node_{{.workers = 3, .workers_min = 1}, kLayout, *store_, &link_, now_};
+  ElasticOrders orders_;
+};
+
+TEST_F(FirstNodeOfElasticJob, AllNodesLearnWhoIsInTheGroup) {
+  for (const int number : {0, 1, 2}) ask(number, 0);
+  EXPECT_TRUE(node_.advance(now_).group_formed);
+  EXPECT_THAT(link_.told,
+              ElementsAre(std::pair(-1, NodeMessage(GroupFormed{1, {0, 1, 2}, {0, 1, 2}}))));
+}
+
+TEST_F(FirstNodeOfElasticJob, WorkersAreStartedByTheirOwnNode) {
+  form_first_group();
+  exit(2, false);
+  now_ += seconds(1);
+  EXPECT_THAT(node_.advance(now_).starts, IsEmpty());
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(1, NodeMessage(WorkerStart{2, 3}))));
+  node_.worker_ended(0, false, "worker 0 (pid 1) was killed", now_);
+  now_ += seconds(1);
+  orders_ = node_.advance(now_);
+  ASSERT_THAT(orders_.starts, SizeIs(1));
+  EXPECT_EQ(orders_.starts[0].local_rank, 0);
+  EXPECT_EQ(orders_.starts[0].number, 4);
+}
+
+TEST_F(FirstNodeOfElasticJob, TheOthersGoOnWithoutALostNode) {
+  form_first_group();
+  change(false);
+  EXPECT_THAT(orders_.notices, ElementsAre("node 1 (hen) is gone: why"));
+  EXPECT_FALSE(node_.is_over());
+  ask(0, 1);
+  orders_ = node_.advance(now_);
+  EXPECT_TRUE(orders_.group_formed);
+  EXPECT_THAT(orders_.notices, ElementsAre("the job goes on with 1 worker"));
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
+  now_ += seconds(100);
+  link_.told.clear();
+  (void)node_.advance(now_);
+  EXPECT_THAT(link_.told, IsEmpty()) << "nobody can start workers on a lost node";
+  change(true);
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(1, NodeMessage(WorkerStart{1, 3})),
+                                      std::pair(1, NodeMessage(WorkerStart{2, 4}))));
+}
+
+TEST_F(FirstNodeOfElasticJob, ANodeThatComesBackAfterTheEndStartsNothing) {
+  form_first_group();
+  change(false);
+  node_.worker_ended(0, true, "worker 0", now_);
+  (void)node_.advance(now_);
+  link_.told.clear();
+  change(true);
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(1, NodeMessage(NoMoreWorkers()))));
+  EXPECT_TRUE(node_.is_over());
+}
+
+TEST_F(FirstNodeOfElasticJob, AStoppedWorkerOfAnotherNodeIsKilledThere) {
+  form_first_group();
+  NodeNews news;
+  news.questions.emplace_back(WorkerStop{2, true});
+  node_.take_news(news, now_);
+  now_ += seconds(10);
+  EXPECT_THAT(node_.advance(now_).notices, ElementsAre("worker 2 is still stopped; killing it"));
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(1, NodeMessage(WorkerKill{2, false}))));
+}
+
+TEST_F(FirstNodeOfElasticJob, NoMoreWorkersComeWhenOneHasSucceeded) {
+  form_first_group();
+  exit(1, true);
+  EXPECT_THAT(link_.told, Contains(std::pair(1 - 2, NodeMessage(NoMoreWorkers()))));
+  EXPECT_FALSE(node_.is_over());
+  exit(2, true);
+  node_.worker_ended(0, true, "worker 0", now_);
+  EXPECT_TRUE(node_.is_over());
+}
+
+TEST_F(FirstNodeOfElasticJob, ExitsOfUnknownWorkersAreIgnored) {
+  form_first_group();
+  exit(7, false);
+  exit(0, false);  // slot 0 is not on another node
+  EXPECT_FALSE(node_.is_over());
+  EXPECT_TRUE(node_.matters(0));
+}
+
+TEST_F(FirstNodeOfElasticJob, RanksAndSlotsMayDiffer) {
+  EXPECT_EQ(node_.rank_of(2), 2) << "it never had a rank";
+  form_first_group();
+  node_.worker_ended(0, false, "worker 0", now_);
+  ask(1, 1);
+  ask(2, 1);
+  (void)node_.advance(now_);
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 1));
+  EXPECT_EQ(node_.rank_of(2), 0);
+  WorkerEnd end;
+  end.record.blamed_rank = 0;
+  node_.use_slots(end);
+  EXPECT_EQ(end.record.blamed_rank, 2);
+  end.record.blamed_rank = 7;
+  node_.use_slots(end);
+  EXPECT_EQ(end.record.blamed_rank, std::nullopt);
+}
+
+// Node 1 of the same job.
+class OtherNodeOfElasticJob : public ::testing::Test {
+ protected:
+  void take(const NodeMessage& message) {
+    NodeNews news;
+    news.questions.push_back(message);
+    node_.take_news(news, kStart);
+  }
+  std::optional<std::string> result_of_formation(std::int64_t epoch) const {
+    return store_->text_at(keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch));
+  }
+
+  NodeLayout layout_{.node = 1, .workers = {1, 2}};
+  std::unique_ptr<StoreServer> store_ = new_store();
+  NodeLinkInTest link_;
+  OtherElasticNode node_{layout_, *store_, link_, false};
+};
+
+TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
+  node_.worker_ended(0, false, "worker 1", kStart);
+  take(WorkerStart{1, 3});
+  take(WorkerStart{2, 4});  // it still runs
+  take(WorkerStart{0, 5});  // it is of node 0
+  take(WorkerKill{2, true});
+  take(WorkerKill{1, false});  // it has ended
+  const ElasticOrders orders = node_.advance(kStart);
+  ASSERT_THAT(orders.starts, SizeIs(1));
+  EXPECT_EQ(orders.starts[0].local_rank, 0);
+  EXPECT_EQ(orders.starts[0].number, 3);
+  EXPECT_THAT(orders.kills, ElementsAre(1));
+  EXPECT_TRUE(node_.is_superfluous(1));
+  EXPECT_FALSE(node_.matters(1));
+  EXPECT_THAT(node_.advance(kStart).starts, IsEmpty()) << "each order is returned once";
+}
+
+TEST_F(OtherNodeOfElasticJob, OnlyMembersMatterWhenThereIsAGroup) {
+  EXPECT_TRUE(node_.matters(0));
+  take(GroupFormed{1, {0, 2}, {0, 2}});
+  EXPECT_TRUE(node_.advance(kStart).group_formed);
+  EXPECT_FALSE(node_.matters(0));
+  EXPECT_TRUE(node_.matters(1));
+  EXPECT_EQ(node_.rank_of(2), 1);
+}
+
+TEST_F(OtherNodeOfElasticJob, AMemberThatEndsFailsTheFormation) {
+  take(GroupFormed{1, {0, 1, 2}, {0, 1, 2}});
+  node_.worker_ended(0, false, "worker 1 (pid 9) was killed", kStart);
+  EXPECT_THAT(result_of_formation(1).value(), HasSubstr("worker 1 (pid 9) was killed"));
+}
+
+TEST_F(OtherNodeOfElasticJob, AMemberThatEndedBeforeTheGroupWasKnownFailsTheFormation) {
+  node_.worker_ended(1, false, "worker 2 (pid 9) was killed", kStart);
+  EXPECT_FALSE(result_of_formation(1).has_value());
+  take(GroupFormed{1, {0, 1, 2}, {0, 1, 2}});
+  EXPECT_THAT(result_of_formation(1).value(), HasSubstr("worker 2 (pid 9) was killed"));
+  take(GroupFormed{2, {0, 1}, {0, 1}});
+  EXPECT_FALSE(result_of_formation(1).has_value()) << "the keys of the last epoch are removed";
+  EXPECT_FALSE(result_of_formation(2).has_value());
+}
+
+TEST_F(OtherNodeOfElasticJob, TellsNode0AboutStops) {
+  node_.worker_stopped(1, kStart);
+  node_.worker_continued(1);
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(WorkerStop{2, true})),
+                                      std::pair(-1, NodeMessage(WorkerStop{2, false}))));
+}
+
+TEST_F(OtherNodeOfElasticJob, EndsWhenNoMoreWorkersCome) {
+  EXPECT_FALSE(node_.is_over());
+  take(NoMoreWorkers());
+  EXPECT_TRUE(node_.is_over());
+}
+
+TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
+  const auto store = new_store();
+  NodeLinkInTest link;
+  link.start = Start{.workers = {1, 2}, .has_begun = true};
+  const auto node = make_elastic_node({}, {.node = 1, .workers = {1, 2}}, *store, &link, kStart);
+  ASSERT_TRUE(node.ok());
+  NodeNews news;
+  news.questions.emplace_back(WorkerStart{1, 3});
+  (*node)->take_news(news, kStart);
+  EXPECT_THAT((*node)->advance(kStart).starts, SizeIs(1));
+}
+
+TEST(MakeElasticNode, TheMinimumIsAtMostTheNumberOfWorkers) {
+  const auto store = new_store();
+  const auto node = make_elastic_node({.workers_min = 4}, kLayout, *store, nullptr, kStart);
+  EXPECT_EQ(node.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(node.status().message(), HasSubstr("--min-workers is 4, but the job has 3 workers"));
+}
+
+}  // namespace
+}  // namespace farandole

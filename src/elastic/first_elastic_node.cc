@@ -1,0 +1,148 @@
+#include "elastic/first_elastic_node.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/format.h"
+
+namespace farandole {
+namespace {
+
+std::string workers_text(std::size_t count) {
+  return format_text("{} worker{}", count, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+FirstElasticNode::FirstElasticNode(const Membership::Options& options, const NodeLayout& layout,
+                                   StoreServer& store, NodeLink* link, TimePoint now)
+    : layout_(layout), link_(link), job_(options, store) {
+  for (int slot = 0; slot < layout.size(); ++slot) (void)job_.worker_started(slot, now);
+}
+
+int FirstElasticNode::node_of(int slot) const {
+  int node = 0;
+  int end = layout_.workers.front();
+  while (slot >= end) end += layout_.workers.at(static_cast<std::size_t>(++node));
+  return node;
+}
+
+void FirstElasticNode::worker_ended(int local_rank, bool succeeded, const std::string& how,
+                                    TimePoint now) {
+  job_.worker_ended(local_rank, succeeded, how, now);
+}
+
+void FirstElasticNode::worker_stopped(int local_rank, TimePoint now) {
+  job_.worker_stopped(local_rank, now);
+}
+
+void FirstElasticNode::worker_continued(int local_rank) { job_.worker_continued(local_rank); }
+
+bool FirstElasticNode::matters(int local_rank) const {
+  return job_.membership().matters(local_rank);
+}
+
+bool FirstElasticNode::is_superfluous(int local_rank) const {
+  return job_.membership().is_superfluous(local_rank);
+}
+
+void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
+  for (const WorkerExit& exit : news.exits) take_exit(exit, now);
+  for (const NodeMessage& message : news.questions) {
+    const auto* stop = std::get_if<WorkerStop>(&message);
+    if (stop == nullptr || stop->slot >= static_cast<std::uint32_t>(layout_.size())) continue;
+    const int slot = static_cast<int>(stop->slot);
+    if (stop->is_stopped)
+      job_.worker_stopped(slot, now);
+    else
+      job_.worker_continued(slot);
+  }
+  for (const NodeChange& change : news.changes) take_change(change, now);
+}
+
+void FirstElasticNode::take_exit(const WorkerExit& exit, TimePoint now) {
+  if (exit.rank >= static_cast<std::uint32_t>(layout_.size())) return;
+  const int slot = static_cast<int>(exit.rank);
+  if (!is_own(slot) && job_.runs(slot)) job_.worker_ended(slot, exit.succeeded, exit.how, now);
+}
+
+// The launcher of a node that has left ends its workers, if it still can.
+void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
+  NodeLayout of_node = layout_;
+  of_node.node = change.node;
+  for (int local_rank = 0; local_rank < of_node.local_size(); ++local_rank) {
+    const int slot = of_node.rank_of(local_rank);
+    if (change.is_here) {
+      job_.membership().slot_opened(slot);
+      continue;
+    }
+    job_.membership().slot_closed(slot);
+    if (!job_.runs(slot)) continue;
+    job_.worker_ended(slot, false, format_text("worker {} is lost with node {}", slot, change.node),
+                      now);
+  }
+  if (!change.is_here)
+    notices_.push_back(change.why);
+  else if (told_no_more_)
+    link_->tell_node(change.node, NoMoreWorkers());
+  else
+    notices_.push_back(format_text("node {} takes part again", change.node));
+}
+
+ElasticOrders FirstElasticNode::advance(TimePoint now) {
+  const Membership::Decisions decisions = job_.advance(now);
+  ElasticOrders orders{.notices = std::exchange(notices_, {}), .end = decisions.end};
+  if (decisions.epoch) {
+    orders.group_formed = true;
+    if (decisions.epoch->number > 1)
+      orders.notices.push_back("the job goes on with " +
+                               workers_text(decisions.epoch->workers.size()));
+    tell_group();
+  }
+  for (const int slot : decisions.starts) start(slot, orders, now);
+  if (!decisions.late.empty()) {
+    std::vector<std::string> names;
+    for (const int slot : decisions.late) names.push_back(format_text("worker {}", slot));
+    orders.notices.push_back(
+        format_text("the other workers wait in init() for {}; `farandole status` shows what {}",
+                    join_text(names, ", "), names.size() == 1 ? "it does" : "they do"));
+  }
+  for (const int slot : decisions.stopped) {
+    orders.notices.push_back(format_text("worker {} is still stopped; killing it", slot));
+    kill(slot, false, orders);
+  }
+  for (const int slot : decisions.superfluous) kill(slot, true, orders);
+  if (job_.membership().is_finishing() && link_ != nullptr && !std::exchange(told_no_more_, true))
+    link_->tell(NoMoreWorkers());
+  return orders;
+}
+
+void FirstElasticNode::tell_group() const {
+  if (link_ == nullptr) return;
+  const Epoch& epoch = job_.membership().epoch();
+  GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number), .slots = {}, .numbers = {}};
+  for (const int slot : epoch.workers) {
+    formed.slots.push_back(static_cast<std::uint32_t>(slot));
+    formed.numbers.push_back(static_cast<std::uint32_t>(job_.number_of(slot)));
+  }
+  link_->tell(formed);
+}
+
+void FirstElasticNode::start(int slot, ElasticOrders& orders, TimePoint now) {
+  const int number = job_.worker_started(slot, now);
+  if (is_own(slot))
+    orders.starts.push_back({.local_rank = slot, .number = number});
+  else
+    link_->tell_node(node_of(slot), WorkerStart{static_cast<std::uint32_t>(slot),
+                                                static_cast<std::uint32_t>(number)});
+}
+
+void FirstElasticNode::kill(int slot, bool is_superfluous, ElasticOrders& orders) const {
+  if (is_own(slot))
+    orders.kills.push_back(slot);
+  else
+    link_->tell_node(node_of(slot),
+                     WorkerKill{static_cast<std::uint32_t>(job_.number_of(slot)), is_superfluous});
+}
+
+}  // namespace farandole

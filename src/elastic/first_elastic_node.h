@@ -1,0 +1,51 @@
+// FirstElasticNode: node 0's part in an elastic job. It decides who is in the group.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/elastic_job.h"
+#include "elastic/elastic_node.h"
+#include "nodes/node_layout.h"
+
+namespace farandole {
+
+class FirstElasticNode final : public ElasticNode {
+ public:
+  // The launchers of all nodes start their first workers now; the numbers of these are their slots.
+  // `options.workers` must be the size of the layout. `link` is null if the job is on this host
+  // only. `store` and `link` must outlive this object.
+  FirstElasticNode(const Membership::Options& options, const NodeLayout& layout, StoreServer& store,
+                   NodeLink* link, TimePoint now);
+
+  void worker_ended(int local_rank, bool succeeded, const std::string& how, TimePoint now) override;
+  void worker_stopped(int local_rank, TimePoint now) override;
+  void worker_continued(int local_rank) override;
+  void take_news(const NodeNews& news, TimePoint now) override;
+  bool matters(int local_rank) const override;
+  bool is_superfluous(int local_rank) const override;
+  bool is_over() const override { return !job_.membership().anybody_runs(); }
+  ElasticOrders advance(TimePoint now) override;
+  std::optional<TimePoint> deadline() const override { return job_.membership().deadline(); }
+  const std::vector<int>& slots_by_rank() const override {
+    return job_.membership().epoch().workers;
+  }
+
+ private:
+  bool is_own(int slot) const { return slot < layout_.local_size(); }
+  int node_of(int slot) const;
+  void take_exit(const WorkerExit& exit, TimePoint now);
+  void take_change(const NodeChange& change, TimePoint now);
+  void tell_group() const;
+  void start(int slot, ElasticOrders& orders, TimePoint now);
+  void kill(int slot, bool is_superfluous, ElasticOrders& orders) const;
+
+  NodeLayout layout_;
+  NodeLink* link_;
+  ElasticJob job_;
+  std::vector<std::string> notices_;
+  bool told_no_more_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,62 @@
+// OtherElasticNode: the part of every node but node 0 in an elastic job. It carries out the orders
+// of node 0.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/elastic_node.h"
+#include "nodes/node_layout.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+
+class OtherElasticNode final : public ElasticNode {
+ public:
+  // Unless the job has begun already, the launcher starts its first workers now; their numbers are
+  // their slots. `store`, of this node, and `link` must outlive this object.
+  OtherElasticNode(const NodeLayout& layout, StoreServer& store, NodeLink& link, bool has_begun);
+
+  void worker_ended(int local_rank, bool succeeded, const std::string& how, TimePoint now) override;
+  void worker_stopped(int local_rank, TimePoint now) override;
+  void worker_continued(int local_rank) override;
+  void take_news(const NodeNews& news, TimePoint now) override;
+  bool matters(int local_rank) const override;
+  bool is_superfluous(int local_rank) const override { return worker(local_rank).is_superfluous; }
+  bool is_over() const override { return is_over_; }
+  ElasticOrders advance(TimePoint now) override;
+  std::optional<TimePoint> deadline() const override { return std::nullopt; }
+  const std::vector<int>& slots_by_rank() const override { return slots_; }
+
+ private:
+  struct Worker {
+    int number = -1;
+    bool runs = false;
+    bool is_superfluous = false;
+    std::string how{};  // it has ended
+  };
+
+  const Worker& worker(int local_rank) const {
+    return workers_.at(static_cast<std::size_t>(local_rank));
+  }
+  // The local rank of a slot; empty if it is of another node.
+  std::optional<int> own(std::uint32_t slot) const;
+  bool is_member(int local_rank) const;
+  void take_order(const WorkerStart& start);
+  void take_order(const WorkerKill& kill);
+  void take_order(const GroupFormed& formed);
+
+  NodeLayout layout_;
+  StoreServer& store_;
+  NodeLink& link_;
+  std::vector<Worker> workers_;  // by local rank
+  std::int64_t epoch_ = 0;
+  std::vector<int> slots_;              // by rank
+  std::vector<std::uint32_t> numbers_;  // of the members, by rank
+  bool is_over_ = false;
+  ElasticOrders orders_;  // for the next advance()
+};
+
+}  // namespace farandole

@@ -1,0 +1,56 @@
+#include "launcher/worker_table.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/process_end.h"
+#include "workers/core_binding.h"
+
+namespace farandole {
+
+void WorkerTable::set(int local_rank, StartedWorker process, std::shared_ptr<Segment> record) {
+  workers_.at(static_cast<std::size_t>(local_rank)) = {std::move(process), std::move(record)};
+}
+
+std::vector<pid_t> WorkerTable::pids() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) pids.push_back(worker.process.pid);
+  return pids;
+}
+
+std::optional<int> WorkerTable::find(pid_t pid) const {
+  for (int local_rank = 0; local_rank < count(); ++local_rank)
+    if (this->pid(local_rank) == pid) return local_rank;
+  return std::nullopt;
+}
+
+FlightReport WorkerTable::report(int local_rank) const {
+  const Worker& worker = at(local_rank);
+  return worker.record ? read_flight_record(worker.record->data()) : FlightReport();
+}
+
+void WorkerTable::signal(int local_rank, int number) const {
+  if (pid(local_rank) > 0) ::kill(-pid(local_rank), number);
+}
+
+std::vector<WatchedWorker> WorkerTable::watched(const std::string& host,
+                                                const Supervision& supervision) const {
+  std::vector<WatchedWorker> watched;
+  for (int local_rank = 0; local_rank < count(); ++local_rank) {
+    const auto end = supervision.end_of(local_rank);
+    const bool has_started = at(local_rank).record != nullptr;
+    watched.push_back({.host = host,
+                       .pid = pid(local_rank),
+                       .report = report(local_rank),
+                       .end = end           ? describe(*end)
+                              : has_started ? ""
+                                            : "has not started",
+                       .stopped_by = supervision.stopped_by(local_rank),
+                       .cores = end ? "" : bound_hardware_threads(pid(local_rank), ::getpid())});
+  }
+  return watched;
+}
+
+}  // namespace farandole

@@ -1,0 +1,51 @@
+// WorkerTable: the processes of the workers of this node, and their flight records.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diagnosis/job_snapshot.h"
+#include "launcher/supervision.h"
+#include "timeline/flight_record.h"
+#include "transport/shm/segment.h"
+#include "workers/worker_process.h"
+
+namespace farandole {
+
+// Workers are named by their local ranks. A worker of an elastic job may not have started yet.
+class WorkerTable {
+ public:
+  explicit WorkerTable(int workers) : workers_(static_cast<std::size_t>(workers)) {}
+
+  // A worker has started, perhaps in place of one that has ended.
+  void set(int local_rank, StartedWorker process, std::shared_ptr<Segment> record);
+
+  int count() const { return static_cast<int>(workers_.size()); }
+  pid_t pid(int local_rank) const { return at(local_rank).process.pid; }
+  int pidfd(int local_rank) const { return at(local_rank).process.pidfd.get(); }
+  std::vector<pid_t> pids() const;  // 0: it has not started
+  std::optional<int> find(pid_t pid) const;
+  FlightReport report(int local_rank) const;
+  // Sends the signal to the process group of a worker that has started.
+  void signal(int local_rank, int number) const;
+  // What the workers do now, on this host.
+  std::vector<WatchedWorker> watched(const std::string& host, const Supervision& supervision) const;
+
+ private:
+  struct Worker {
+    StartedWorker process{};
+    std::shared_ptr<Segment> record{};  // null: it has not started
+  };
+  const Worker& at(int local_rank) const {
+    return workers_.at(static_cast<std::size_t>(local_rank));
+  }
+
+  std::vector<Worker> workers_;
+};
+
+}  // namespace farandole
