@@ -13,6 +13,21 @@ Membership::Membership(const Options& options)
         "the minimum is between 1 and the number of slots");
 }
 
+void Membership::add_slots(int count) {
+  slots_.resize(slots_.size() + static_cast<std::size_t>(count), {.free_from = TimePoint{}});
+}
+
+void Membership::slot_leaves(int worker) {
+  slot(worker).is_closed = true;
+  slot(worker).is_leaving = slot(worker).runs;
+}
+
+// A worker that was about to leave stays, unless there are enough others by now.
+void Membership::slot_opened(int worker) {
+  slot(worker).is_closed = false;
+  if (count_staying() < options_.workers_max) slot(worker).is_leaving = false;
+}
+
 void Membership::worker_started(int worker, TimePoint now) {
   Slot& slot = this->slot(worker);
   CHECK(!slot.runs, "a slot has one worker at a time");
@@ -32,7 +47,10 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
   CHECK(slot.runs, "a worker ends once");
   const Slot ended = slot;
   slot = {.is_closed = ended.is_closed, .has_succeeded = succeeded, .failures = ended.failures};
-  if (ended.is_superfluous) return;
+  if (ended.is_superfluous) {
+    slot.free_from = now;
+    return;
+  }
   if (succeeded) {
     finishing_ = true;
     return;
@@ -52,6 +70,11 @@ void Membership::worker_stopped(int worker, TimePoint now) {
 
 void Membership::worker_continued(int worker) { slot(worker).stopped_at.reset(); }
 
+int Membership::count_staying() const {
+  return static_cast<int>(std::ranges::count_if(
+      slots_, [](const Slot& slot) { return slot.runs && !slot.is_leaving && !slot.is_ending; }));
+}
+
 int Membership::running_members() const {
   return static_cast<int>(
       std::ranges::count_if(slots_, [](const Slot& slot) { return slot.runs && slot.is_member; }));
@@ -61,9 +84,12 @@ int Membership::running_members() const {
 // epoch, all workers are waited for; later, only the members of the last one, because a new
 // worker may need a long time until it asks.
 bool Membership::may_form() const {
-  if (epoch_.number == 0) return std::ranges::all_of(slots_, &Slot::waits);
+  if (epoch_.number == 0)
+    return anybody_runs() && std::ranges::all_of(slots_, [](const Slot& slot) {
+             return slot.waits() || (!slot.runs && !slot.has_succeeded);
+           });
   return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
-           return slot.runs && slot.is_member && !slot.waits();
+           return slot.runs && slot.is_member && !slot.asks();
          });
 }
 
@@ -90,7 +116,7 @@ std::vector<int> Membership::late_workers() const {
   };
   std::vector<int> late;
   bool somebody_waits = false;
-  for (int worker = 0; worker < options_.workers; ++worker) {
+  for (int worker = 0; worker < slots(); ++worker) {
     if (!counts(slot(worker))) continue;
     somebody_waits = somebody_waits || slot(worker).wants_rank;
     if (!slot(worker).wants_rank) late.push_back(worker);
@@ -105,8 +131,8 @@ std::optional<TimePoint> Membership::notice_time() const {
 
 Membership::Decisions Membership::decide(TimePoint now) {
   Decisions decisions;
-  const std::ptrdiff_t waiting = std::ranges::count_if(slots_, &Slot::waits);
-  const bool waits_for_workers = may_form() && waiting < workers_needed();
+  const bool waits_for_workers =
+      may_form() && static_cast<int>(next_members().size()) < workers_needed();
   if (!waits_for_workers)
     short_since_.reset();
   else if (!short_since_)
@@ -120,29 +146,41 @@ Membership::Decisions Membership::decide(TimePoint now) {
   end_workers(decisions, now);
   start_workers(decisions, now);
   if (may_form() && !waits_for_workers) {
-    form(decisions);
+    form(decisions, now);
     return decisions;
   }
   if (const auto at = notice_time(); at && now >= *at) {
     has_named_late_ = true;
     decisions.late = late_workers();
   }
-  const bool someone_joins =
-      std::ranges::any_of(slots_, [](const Slot& slot) { return slot.waits() && !slot.is_member; });
-  if (epoch_.number > 0 && someone_joins && !finishing_ && !has_announced_)
-    decisions.announces_change = has_announced_ = true;
+  if (!has_announced_ && change_is_due()) decisions.announces_change = has_announced_ = true;
   return decisions;
+}
+
+// Whether a worker wants to join, or a member to leave. A member that nobody can replace stays.
+bool Membership::change_is_due() const {
+  if (epoch_.number == 0 || finishing_) return false;
+  bool somebody_joins = false;
+  bool somebody_leaves = false;
+  bool somebody_stays = false;
+  for (const Slot& slot : slots_) {
+    somebody_joins = somebody_joins || (slot.waits() && !slot.is_member);
+    somebody_leaves = somebody_leaves || (slot.is_leaving && slot.is_member && slot.runs);
+    somebody_stays = somebody_stays || (slot.runs && slot.is_member && !slot.is_leaving);
+  }
+  return somebody_joins || (somebody_leaves && somebody_stays);
 }
 
 void Membership::end_workers(Decisions& decisions, TimePoint now) {
   const bool no_member_is_needed = state_is_lost();
-  for (int worker = 0; worker < options_.workers; ++worker) {
+  for (int worker = 0; worker < slots(); ++worker) {
     Slot& slot = this->slot(worker);
     if (!slot.runs || slot.is_ending) continue;
     if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_max) {
       slot.is_ending = true;
       decisions.stopped.push_back(worker);
-    } else if (finishing_ && epoch_.number > 0 && (!slot.is_member || no_member_is_needed)) {
+    } else if ((slot.is_leaving && !slot.is_member) ||
+               (finishing_ && epoch_.number > 0 && (!slot.is_member || no_member_is_needed))) {
       slot.is_ending = slot.is_superfluous = true;
       decisions.superfluous.push_back(worker);
     }
@@ -151,39 +189,55 @@ void Membership::end_workers(Decisions& decisions, TimePoint now) {
 
 void Membership::start_workers(Decisions& decisions, TimePoint now) {
   if (finishing_) return;
-  for (int worker = 0; worker < options_.workers; ++worker) {
+  int running = count_staying();
+  for (int worker = 0; worker < slots() && running < options_.workers_max; ++worker) {
     Slot& slot = this->slot(worker);
-    if (slot.runs || slot.is_closed || !slot.free_from || now < *slot.free_from) continue;
+    if (!slot.may_start(now)) continue;
     slot.free_from.reset();
     decisions.starts.push_back(worker);
+    ++running;
   }
 }
 
-void Membership::form(Decisions& decisions) {
+void Membership::form(Decisions& decisions, TimePoint now) {
   if (epoch_.number > 0) ++resets_;
-  epoch_ = {.number = epoch_.number + 1, .workers = by_rank()};
+  epoch_ = {.number = epoch_.number + 1, .workers = by_rank(next_members())};
   has_announced_ = has_named_late_ = false;
-  for (Slot& slot : slots_) {
-    slot.is_member = slot.waits();
-    if (slot.is_member) slot.wants_rank = false;
+  for (Slot& slot : slots_) slot.is_member = false;
+  for (const int worker : epoch_.workers) {
+    slot(worker).is_member = true;
+    slot(worker).wants_rank = false;
   }
+  end_workers(decisions, now);  // those that leave
   decisions.epoch = epoch_;
+}
+
+// Returns the workers that would be in an epoch formed now, in ascending order.
+std::vector<int> Membership::next_members() const {
+  std::vector<int> members;
+  bool has_rank_0 = false;
+  for (int worker = 0; worker < slots(); ++worker) {
+    if (!slot(worker).waits()) continue;
+    members.push_back(worker);
+    has_rank_0 = has_rank_0 || may_have_rank_0(worker);
+  }
+  for (int worker = 0; worker < slots() && !has_rank_0; ++worker) {
+    has_rank_0 = slot(worker).asks() && may_have_rank_0(worker);
+    if (has_rank_0) members.insert(std::ranges::lower_bound(members, worker), worker);
+  }
+  return members;
 }
 
 // A worker that was a member keeps its rank if it can. Rank 0 goes to a worker that has the state.
 // Members whose ranks no longer exist get the ranks of members that are gone, and new workers the
 // ranks that are left.
-std::vector<int> Membership::by_rank() const {
-  std::vector<int> waiting;
-  for (int worker = 0; worker < options_.workers; ++worker)
-    if (slot(worker).waits()) waiting.push_back(worker);
+std::vector<int> Membership::by_rank(std::vector<int> waiting) const {
   const std::size_t size = waiting.size();
   std::vector<int> ranks(size, -1);
   std::vector<int> moving;
   for (std::size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
     const int worker = epoch_.workers[rank];
-    if (!slot(worker).is_member || !slot(worker).waits()) continue;
-    std::erase(waiting, worker);
+    if (!slot(worker).is_member || std::erase(waiting, worker) == 0) continue;
     if (rank < size)
       ranks[rank] = worker;
     else
@@ -227,8 +281,10 @@ std::string Membership::reason_to_end(TimePoint now) const {
 std::optional<TimePoint> Membership::deadline() const {
   std::optional<TimePoint> first;
   const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
+  const bool may_start_more = count_staying() < options_.workers_max;
   for (const Slot& slot : slots_) {
-    if (slot.free_from && !slot.is_closed && !finishing_) consider(*slot.free_from);
+    if (slot.free_from && !slot.is_closed && !slot.runs && !finishing_ && may_start_more)
+      consider(*slot.free_from);
     if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_max);
   }
   if (short_since_) consider(*short_since_ + options_.shortage_max);

@@ -2,8 +2,8 @@
 // happens to the workers, and returns decisions: form a group, start a worker, end a worker, or end
 // the job. It has no thread, clock, socket or process, so tests and simulations can drive it.
 //
-// The job has a fixed number of slots for workers, which are numbered from 0. Each slot has at most
-// one worker at a time, so the functions name workers by their slots. The group of the job is
+// The job has slots for workers, which are numbered from 0; new hosts add slots. Each slot has at
+// most one worker at a time, so the functions name workers by their slots. The group of the job is
 // formed again and again; each of these groups has a number, its *epoch*, which counts from 1.
 //
 // An epoch is formed when all members of the last one that still run have asked for a rank in
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,8 +33,10 @@ struct Epoch {
 class Membership {
  public:
   struct Options {
-    int workers = 1;      // how many slots there are
+    int workers = 1;      // how many slots there are at first
     int workers_min = 1;  // an epoch has at least so many workers
+    // At most so many workers are started, apart from those that leave.
+    int workers_max = std::numeric_limits<int>::max();
     // How many epochs there may be after the first one; empty: any number.
     std::optional<int> resets_max{};
     // A slot whose worker has failed stays empty for a time, which begins with the first value,
@@ -50,6 +53,9 @@ class Membership {
 
   explicit Membership(const Options& options);
 
+  // More slots, in which workers can be started at once.
+  void add_slots(int count);
+
   void worker_started(int worker, TimePoint now);
   // The worker has left its last epoch, and asks for a rank in the next one. `has_state` says
   // whether it has got the state of the training. A new worker has not, until it has been sent the
@@ -59,15 +65,19 @@ class Membership {
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
   void worker_continued(int worker);
-  // From now on, no worker can be started in this slot, because its host is lost; or it can again.
+  // From now on, no worker can be started in this slot, because its host is lost.
   void slot_closed(int worker) { slot(worker).is_closed = true; }
-  void slot_opened(int worker) { slot(worker).is_closed = false; }
+  // The host is about to leave: the same, and the worker of the slot shall end at the next change
+  // of the members. It stays a member as long as no other worker has the state of the training.
+  void slot_leaves(int worker);
+  // Workers can be started in this slot again.
+  void slot_opened(int worker);
 
   struct Decisions {
     std::optional<Epoch> epoch{};    // it is formed now
     std::vector<int> starts{};       // start a new worker in these slots
     std::vector<int> stopped{};      // end these workers, which are stopped (SIGSTOP)
-    std::vector<int> superfluous{};  // end these workers, which never became members
+    std::vector<int> superfluous{};  // end these workers, which are not members any more
     std::vector<int> late{};         // tell the user that the others wait for these workers
     bool announces_change = false;   // ask the members to come together at their next step
     std::string end{};               // why the job must end; empty: it goes on
@@ -95,8 +105,9 @@ class Membership {
  private:
   struct Slot {
     bool runs = false;
-    bool is_closed = false;  // no worker can be started there
-    bool is_member = false;  // of the current epoch
+    bool is_closed = false;   // no worker can be started there
+    bool is_leaving = false;  // see slot_leaves()
+    bool is_member = false;   // of the current epoch
     bool wants_rank = false;
     bool has_state = false;  // as it has said when it asked
     bool has_succeeded = false;
@@ -107,8 +118,12 @@ class Membership {
     std::optional<TimePoint> free_from{};   // when a new worker may be started
     std::optional<TimePoint> stopped_at{};  // the worker is stopped since then
 
-    // A worker that is stopped could not come to its slot.
-    bool waits() const { return wants_rank && !stopped_at && !is_ending; }
+    bool may_start(TimePoint now) const {
+      return !runs && !is_closed && free_from && now >= *free_from;
+    }
+    // A worker that is stopped could not use its rank.
+    bool asks() const { return wants_rank && !stopped_at && !is_ending; }
+    bool waits() const { return asks() && !is_leaving; }
   };
 
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
@@ -121,8 +136,12 @@ class Membership {
   std::optional<TimePoint> notice_time() const;
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
-  void form(Decisions& decisions);
-  std::vector<int> by_rank() const;
+  void form(Decisions& decisions, TimePoint now);
+  int slots() const { return static_cast<int>(slots_.size()); }
+  int count_staying() const;  // the workers that neither leave nor are being ended
+  std::vector<int> next_members() const;
+  std::vector<int> by_rank(std::vector<int> waiting) const;
+  bool change_is_due() const;
   std::string reason_to_end(TimePoint now) const;
 
   Options options_;

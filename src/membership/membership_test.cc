@@ -64,6 +64,86 @@ TEST_F(MembershipTest, TheFirstEpochHasAllWorkers) {
   EXPECT_THAT(formed(), IsEmpty()) << "each decision is returned once";
 }
 
+TEST_F(MembershipTest, AHostLeavesAtTheNextChange) {
+  begin({.workers = 3, .workers_min = 1});
+  job_->slot_leaves(1);
+  decide();
+  EXPECT_TRUE(last_.announces_change);
+  ask(1, true);
+  ask(0, true);
+  EXPECT_THAT(last_.superfluous, IsEmpty()) << "its memory may be in use";
+  ask(2, true);
+  EXPECT_THAT(formed(), ElementsAre(0, 2));
+  EXPECT_THAT(last_.superfluous, ElementsAre(1));
+  EXPECT_FALSE(job_->matters(1));
+  end(1);
+  wait(seconds(1000));
+  EXPECT_THAT(last_.starts, IsEmpty());
+  job_->slot_opened(1);
+  decide();
+  EXPECT_THAT(last_.starts, ElementsAre(1));
+}
+
+TEST_F(MembershipTest, TheOnlyWorkerWithTheStateStaysUntilAnotherHasIt) {
+  begin({.workers = 1, .workers_min = 1});
+  job_->slot_leaves(0);
+  decide();
+  EXPECT_FALSE(last_.announces_change) << "nobody could go on";
+  job_->add_slots(1);
+  decide();
+  EXPECT_THAT(last_.starts, ElementsAre(1));
+  start(1);
+  ask(1);
+  EXPECT_TRUE(last_.announces_change);
+  ask(0, true);
+  EXPECT_THAT(formed(), ElementsAre(0, 1)) << "worker 1 gets the state from worker 0";
+  EXPECT_THAT(last_.superfluous, IsEmpty());
+  decide();
+  EXPECT_TRUE(last_.announces_change);
+  ask(0, true);
+  ask(1, true);
+  EXPECT_THAT(formed(), ElementsAre(1));
+  EXPECT_THAT(last_.superfluous, ElementsAre(0));
+}
+
+TEST_F(MembershipTest, TooFewWorkersKeepThoseThatLeaveWaiting) {
+  begin({.workers = 2, .workers_min = 2});
+  job_->slot_leaves(1);
+  decide();
+  ask(0, true);
+  ask(1, true);
+  EXPECT_THAT(formed(), IsEmpty());
+  job_->add_slots(1);
+  decide();
+  EXPECT_THAT(last_.starts, ElementsAre(2));
+  start(2);
+  ask(2);
+  EXPECT_THAT(formed(), ElementsAre(0, 2));
+}
+
+TEST_F(MembershipTest, NewSlotsGetWorkersUpToTheMaximum) {
+  begin({.workers = 2, .workers_min = 1, .workers_max = 3});
+  job_->add_slots(2);
+  decide();
+  EXPECT_THAT(last_.starts, ElementsAre(2));
+  start(2);
+  EXPECT_FALSE(job_->deadline().has_value());
+  job_->slot_leaves(0);
+  decide();
+  EXPECT_THAT(last_.starts, ElementsAre(3)) << "the one that leaves does not count";
+}
+
+TEST_F(MembershipTest, AWorkerThatLeavesBeforeTheFirstEpochIsNotWaitedFor) {
+  job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
+  for (const int worker : {0, 1}) start(worker);
+  ask(0);
+  job_->slot_leaves(1);
+  decide();
+  EXPECT_THAT(last_.superfluous, ElementsAre(1));
+  end(1);
+  EXPECT_THAT(formed(), ElementsAre(0));
+}
+
 TEST_F(MembershipTest, SurvivorsGoOnAtOnce) {
   begin({.workers = 4, .workers_min = 2});
   end(3);

@@ -24,6 +24,7 @@ class RandomJob {
     options_.workers = between(1, 6);
     options_.workers_min = between(1, options_.workers);
     options_.shortage_max = seconds(100'000);
+    options_.workers_max = between(options_.workers, 6);
     workers_.resize(static_cast<std::size_t>(options_.workers));
     job_.emplace(options_);
     for (int worker = 0; worker < options_.workers; ++worker) start(worker);
@@ -32,15 +33,24 @@ class RandomJob {
 
   void run(int events) {
     for (int i = 0; i < events && !is_over_; ++i) {
-      const int worker = between(0, options_.workers - 1);
+      const int worker = between(0, slots() - 1);
       now_ += milliseconds(between(0, 800));
-      switch (between(0, 9)) {
+      switch (between(0, 12)) {
         case 0:
         case 1:
           end(worker);
           break;
         case 2:
           stop(worker);
+          break;
+        case 3:
+          leave(worker);
+          break;
+        case 4:
+          open(worker);
+          break;
+        case 5:
+          if (slots() < 8) add_slot();
           break;
         default:
           ask(worker);
@@ -53,7 +63,8 @@ class RandomJob {
   void calm_down() {
     for (int i = 0; i < 200 && !is_over_; ++i) {
       now_ += seconds(1);
-      for (int worker = 0; worker < options_.workers; ++worker)
+      for (int worker = 0; worker < slots(); ++worker) open(worker);
+      for (int worker = 0; worker < slots(); ++worker)
         if (!is_complete()) ask(worker);
       decide();
     }
@@ -61,8 +72,9 @@ class RandomJob {
 
   bool is_over() const { return is_over_; }
   bool is_complete() const {
-    return static_cast<int>(last_.workers.size()) == options_.workers &&
-           std::ranges::all_of(workers_, [](const Worker& worker) { return worker.runs; });
+    const int size = static_cast<int>(last_.workers.size());
+    return size == std::min(slots(), options_.workers_max) &&
+           std::ranges::count_if(workers_, &Worker::runs) == size;
   }
 
  private:
@@ -72,14 +84,22 @@ class RandomJob {
     bool is_member = false;
     bool is_stopped = false;
     bool has_state = false;
+    bool is_leaving = false;
+    bool is_closed = false;
   };
 
   int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  std::ptrdiff_t staying() const {
+    return std::ranges::count_if(workers_,
+                                 [](const Worker& one) { return one.runs && !one.is_leaving; });
+  }
+  int slots() const { return static_cast<int>(workers_.size()); }
   Worker& worker(int number) { return workers_[static_cast<std::size_t>(number)]; }
 
   bool somebody_has_state() const { return std::ranges::any_of(workers_, &Worker::has_state); }
   void start(int number) {
     ASSERT_FALSE(worker(number).runs);
+    ASSERT_FALSE(worker(number).is_closed);
     worker(number) = {.runs = true};
     job_->worker_started(number, now_);
   }
@@ -96,8 +116,22 @@ class RandomJob {
   }
   void end(int number) {
     if (!worker(number).runs) return;
-    worker(number) = {};
+    worker(number) = {.is_closed = worker(number).is_closed};
     job_->worker_ended(number, false, now_);
+  }
+  void leave(int number) {
+    worker(number).is_closed = true;
+    worker(number).is_leaving = worker(number).runs;
+    job_->slot_leaves(number);
+  }
+  void open(int number) {
+    worker(number).is_closed = false;
+    if (staying() < options_.workers_max) worker(number).is_leaving = false;
+    job_->slot_opened(number);
+  }
+  void add_slot() {
+    workers_.emplace_back();
+    job_->add_slots(1);
   }
   void stop(int number) {
     if (!worker(number).runs) return;
@@ -113,14 +147,20 @@ class RandomJob {
       ASSERT_TRUE(worker(number).is_stopped);
       end(number);
     }
-    ASSERT_TRUE(decisions.superfluous.empty()) << "nobody has succeeded";
     for (const int number : decisions.starts) start(number);
     if (decisions.epoch) check(*decisions.epoch);
+    for (const int number : decisions.superfluous) {
+      ASSERT_TRUE(worker(number).is_leaving) << "nobody has succeeded";
+      ASSERT_FALSE(worker(number).is_member);
+      end(number);
+    }
+    ASSERT_LE(staying(), options_.workers_max);
   }
 
   void check(const Epoch& formed) {
     ASSERT_EQ(formed.number, last_.number + 1);
     ASSERT_GE(static_cast<int>(formed.workers.size()), options_.workers_min);
+    int leaving = 0;
     const std::set<int> members(formed.workers.begin(), formed.workers.end());
     ASSERT_EQ(members.size(), formed.workers.size());
     for (const int number : formed.workers) {
@@ -131,9 +171,17 @@ class RandomJob {
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       Worker& one = workers_[i];
       const bool is_taken = members.contains(static_cast<int>(i));
+      if (one.is_leaving) {
+        ASSERT_TRUE(!is_taken || one.waits);
+        ASSERT_TRUE(!one.is_member || one.waits) << "the fence: it has left its group";
+        leaving += is_taken ? 1 : 0;
+        continue;
+      }
       ASSERT_EQ(one.waits && !one.is_stopped, is_taken) << "all who wait are taken";
       ASSERT_FALSE(one.runs && one.is_member && !is_taken) << "a member is left behind";
     }
+    ASSERT_LE(leaving, 1);
+    ASSERT_TRUE(leaving == 0 || worker(formed.workers[0]).is_leaving) << "only it has the state";
     if (last_.number > 0) {
       ASSERT_TRUE(worker(formed.workers[0]).is_member);
       ASSERT_TRUE(!somebody_had_state_ || worker(formed.workers[0]).has_state);
@@ -141,12 +189,13 @@ class RandomJob {
            ++rank) {
         Worker& former = worker(last_.workers[rank]);
         if (!former.is_member || last_.workers[rank] == formed.workers[0]) continue;
+        if (!members.contains(last_.workers[rank])) continue;  // it leaves
         ASSERT_EQ(formed.workers[rank], last_.workers[rank]) << "a survivor keeps its rank";
       }
     }
-    for (Worker& one : workers_) {
-      one.is_member = one.waits && !one.is_stopped;
-      if (one.is_member) one.waits = false;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      workers_[i].is_member = members.contains(static_cast<int>(i));
+      if (workers_[i].is_member) workers_[i].waits = false;
     }
     last_ = formed;
   }
