@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/try.h"
 #include "base/whole_number.h"
+#include "nodes/node_layout.h"
 
 namespace farandole {
 namespace {
@@ -21,6 +22,17 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
           "Makes the job elastic: if a worker fails, the others go on as long as at least N "
           "are left, and a new worker takes its place (see below)")
       ->type_name("N");
+  command
+      .add_option("--max-workers", workers_max_,
+                  "Elastic jobs: how many workers the job has at most, if hosts come and go")
+      ->type_name("N");
+  command
+      .add_option(
+          "--host-discovery-script", discovery_,
+          "Elastic jobs: a command that writes the hosts that the job may use, one per line, "
+          "such as `hen:4`. It runs every second; hosts that it adds join the job, and hosts "
+          "that it leaves out leave it. The job starts when there are -n slots")
+      ->type_name("COMMAND");
   command
       .add_option("--reset-limit", reset_limit_,
                   "Elastic jobs: how often the group of the workers may be formed again before the "
@@ -44,7 +56,8 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
 Status ElasticFlags::check_unused() const {
   if (workers_min_) return {};
   for (const auto& [flag, value] :
-       {std::pair("--reset-limit", reset_limit_), std::pair("--cooldown-range", cooldown_),
+       {std::pair("--max-workers", workers_max_), std::pair("--host-discovery-script", discovery_),
+        std::pair("--reset-limit", reset_limit_), std::pair("--cooldown-range", cooldown_),
         std::pair("--elastic-timeout", timeout_)})
     if (value)
       return Status::fix_call(format_text(
@@ -68,6 +81,22 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
   return {};
 }
 
+Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
+                                              const Membership::Options& elastic) const {
+  if (!workers_max_)
+    return Status::fix_call(
+        "--host-discovery-script: also say how many workers the job has at most, with "
+        "--max-workers N");
+  const int first = workers.value_or(elastic.workers_min);
+  if (first < elastic.workers_min || first > elastic.workers_max)
+    return Status::fix_call(
+        format_text("-n is {}, but it must be between --min-workers {} and "
+                    "--max-workers {}",
+                    first, elastic.workers_min, elastic.workers_max));
+  return DiscoveryPlan{
+      .program = *discovery_, .slots_first = first, .slots_max = elastic.workers_max};
+}
+
 Result<std::optional<Membership::Options>> ElasticFlags::options(
     int workers, const FrameworkFlags& frameworks) const {
   FARANDOLE_TRY(check_unused());
@@ -81,6 +110,10 @@ Result<std::optional<Membership::Options>> ElasticFlags::options(
   elastic->workers = workers;
   FARANDOLE_TRY_ASSIGN(elastic->workers_min,
                        whole_number("--min-workers", *workers_min_, 1, workers));
+  if (workers_max_) {
+    FARANDOLE_TRY_ASSIGN(elastic->workers_max, whole_number("--max-workers", *workers_max_,
+                                                            elastic->workers_min, kWorkersMax));
+  }
   if (reset_limit_) {
     FARANDOLE_TRY_ASSIGN(elastic->resets_max, whole_number("--reset-limit", *reset_limit_, 0,
                                                            std::numeric_limits<int>::max()));

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "driver/driver.h"
 #include "farandole/status.h"
 #include "membership/membership.h"
 #include "workers/framework_ports.h"
@@ -18,8 +20,16 @@ class ElasticFlags {
   ElasticFlags(const ElasticFlags&) = delete;
   ElasticFlags& operator=(const ElasticFlags&) = delete;
 
-  // Call it after parsing. `workers` is how many workers the job has at most. Empty if the job is
-  // not elastic. Errors: kFixCall.
+  // Whether a program lists the hosts: --host-discovery-script was given.
+  bool discovers_hosts() const { return discovery_.has_value(); }
+  // What the driver needs for that. `workers` is the value of -n; empty: not given. Errors:
+  // kFixCall.
+  Result<DiscoveryPlan> discovery(std::optional<int> workers,
+                                  const Membership::Options& elastic) const;
+  // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
+  static bool is_for_driver(std::string_view flag) { return flag == "--host-discovery-script"; }
+  // Call it after parsing. `workers` is how many workers the job has at its start, or at most.
+  // Empty if the job is not elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
                                                      const FrameworkFlags& frameworks) const;
 
@@ -28,6 +38,8 @@ class ElasticFlags {
   Status read_cooldown(Membership::Options& options) const;
 
   std::optional<std::string> workers_min_;
+  std::optional<std::string> workers_max_;
+  std::optional<std::string> discovery_;
   std::optional<std::string> reset_limit_;
   std::optional<std::string> cooldown_;
   std::optional<std::string> timeout_;

@@ -112,6 +112,7 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     if (options.only_lists_hosts()) return list_hosts(*plan);
     plan->program = farandole::path_on_hosts();
     plan->version = FARANDOLE_VERSION;
+    if (plan->discovery) return farandole::run_driver(*plan);
     const auto& first = plan->hosts.front();
     if (plan->hosts.size() > 1 || !farandole::is_own_host(first))
       return farandole::run_driver(*plan);

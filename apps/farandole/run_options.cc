@@ -358,12 +358,25 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
   for (const CLI::Option* option : command_->get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
-    if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag)) continue;
+    if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag) ||
+        ElasticFlags::is_for_driver(flag))
+      continue;
     if (option->get_group() == CallerFlags::kGroup) continue;  // the driver itself needs them
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
   }
   return flags;
+}
+
+// Errors: kFixCall for flags that need to know the hosts of the job.
+Status RunOptions::check_discovery() const {
+  std::string other;
+  if (nodes_.has_hosts()) other = "-H or --hostfile";
+  if (command_->count("--output-dir") > 0) other = "--output-dir";
+  if (command_->count("--caller") > 0) other = "--caller";
+  if (other.empty()) return {};
+  return Status::fix_call(format_text(
+      "--host-discovery-script does not go together with {}; leave one of them out", other));
 }
 
 Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes) const {
@@ -373,12 +386,22 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   if (command_->count("-n") > 0) {
     FARANDOLE_TRY_ASSIGN(workers, whole_number("-n", workers_, 1, kWorkersMax));
   }
-  FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
+  const bool discovers_hosts = elastic_.discovers_hosts();
+  if (!discovers_hosts) {
+    FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
+  }
   FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
   int size = 0;
   for (const HostEntry& host : plan.hosts) size += host.slots;
+  if (discovers_hosts) size = kWorkersMax;
   FARANDOLE_TRY_ASSIGN(plan.elastic, elastic_.options(size, frameworks_));
-  FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
+  if (discovers_hosts) {
+    FARANDOLE_TRY(check_discovery());
+    FARANDOLE_TRY_ASSIGN(plan.discovery, elastic_.discovery(workers, *plan.elastic));
+  }
+  if (!discovers_hosts) {
+    FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
+  }
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(parse_bind_to(bind_to_).status());

@@ -44,7 +44,7 @@ class RunOptions {
 
   // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
   // of job(). Errors: kFixCall, with a text for the user.
-  bool has_hosts() const { return nodes_.has_hosts(); }
+  bool has_hosts() const { return nodes_.has_hosts() || elastic_.discovers_hosts(); }
   // Whether the hosts of plan() are printed, and nothing is started.
   bool only_lists_hosts() const { return caller_.only_lists_hosts(); }
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
@@ -60,6 +60,7 @@ class RunOptions {
   Result<std::chrono::seconds> grace() const;
   static Result<Knobs> knobs(const Variables& settings);
   Result<std::vector<std::string>> flags_for_hosts() const;
+  Status check_discovery() const;
 
   CLI::App* command_;  // owned by the parser
   NodeFlags nodes_;

@@ -27,6 +27,8 @@
 #include "base/visible_text.h"
 #include "base/whole_number.h"
 #include "driver/caller_streams.h"
+#include "driver/first_hosts.h"
+#include "driver/host_roster.h"
 #include "driver/relay.h"
 #include "launcher/caller_report.h"
 #include "launcher/driver_lines.h"
@@ -65,7 +67,8 @@ enum class Source : std::uint64_t {
   kProcess,
   kInput,
   kStream,
-  kRelay
+  kRelay,
+  kDiscovery
 };
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
@@ -88,13 +91,15 @@ struct HostProcess {
   TimePoint answer_by{};
   bool had_order = false;
   bool has_failed = false;     // it could not be started
-  std::string why_failed{};    // the same in an elastic job that has begun
   bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
-  std::unique_ptr<Relay> relay{};          // null if nothing is relayed, or before the order
-  std::string report{};                    // the begin of the next line of its launcher's report
-  int failures = 0;                        // of an elastic job: how often it has failed
+  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
+  std::string report{};            // the begin of the next line of its launcher's report
+  // The rest is for elastic jobs.
+  bool told_to_leave = false;
+  int failures = 0;                        // how often it has failed
   std::optional<TimePoint> start_again{};  // when to start it again
+  std::string why_failed{};                // why it must be started again
 };
 
 // Whether the connection to a host, or our process there, has ended and not by itself.
@@ -139,6 +144,10 @@ class Driver {
       processes_.emplace_back(host, poller_, processes_.size(), first_rank);
       first_rank += host.slots;
     }
+    if (!plan.discovery) return;
+    roster_.emplace(plan.hosts);
+    discovery_.emplace(plan.discovery->program, plan.discovery->slots_max, poller_,
+                       tag(Source::kDiscovery), state);
   }
 
   int run();
@@ -162,11 +171,16 @@ class Driver {
   void pass_on(int signal);
   void process_ended(std::size_t index);
   void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
+  bool may_have_more_hosts() const;
   bool may_start_again(std::size_t index) const;
   void start_again_later(std::size_t index);
   void start_again_what_is_due();
-  void lost_node(std::string_view number);
+  std::optional<std::size_t> node_of(const std::string& line, std::string_view begin) const;
+  void lost_node(std::size_t index);
   void first_node_ended();
+  void look_for_hosts();
+  void add_host(const HostRoster::Changes::Addition& added);
+  void replace(std::size_t index, const HostEntry& host, int failures);
   void early_ends_are_failures();
   void begin_ending(Duration time);
   void time_passed();
@@ -196,6 +210,8 @@ class Driver {
   bool inputs_closed_ = false;
   bool has_told_cause_ = false;  // which rank has failed first
   std::optional<TimePoint> deadline_;
+  std::optional<HostRoster> roster_;  // like discovery_, empty if the hosts are fixed
+  std::optional<HostDiscovery> discovery_;
 };
 
 int Driver::run() {
@@ -270,8 +286,12 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
     return true;
   }
   if (index != 0 || stream != 0) return false;
+  if (roster_ && line.starts_with(kJoinedNode)) {
+    if (const auto node = node_of(line, kJoinedNode)) roster_->joined(static_cast<int>(*node));
+    return true;
+  }
   if (plan_.elastic && line.starts_with(kLostNode)) {
-    lost_node(std::string_view(line).substr(kLostNode.size()));
+    if (const auto node = node_of(line, kLostNode)) lost_node(*node);
     return true;
   }
   if (job_has_begun_) return false;
@@ -440,6 +460,8 @@ void Driver::serve(std::uint64_t ready) {
       return output_.stream_readable(index);
     case Source::kRelay:
       return serve_relay(index);
+    case Source::kDiscovery:
+      return;  // it only wakes the loop, which then calls look_for_hosts()
   }
 }
 
@@ -504,7 +526,10 @@ void Driver::process_ended(std::size_t index) {
   if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
   process.state = HostProcess::State::kEnded;
-  if (may_start_again(index) && process.remote.end()->failed()) return start_again_later(index);
+  if (roster_) roster_->set_ended(static_cast<int>(index), true);
+  // If it was told to leave, it is listed again.
+  if (may_start_again(index) && (process.remote.end()->failed() || process.told_to_leave))
+    return start_again_later(index);
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
     start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
@@ -521,7 +546,12 @@ void Driver::process_ended(std::size_t index) {
 
 // Whether the job is elastic, runs, and can go on without this host.
 bool Driver::may_start_again(std::size_t index) const {
-  return plan_.elastic && index > 0 && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
+  return index > 0 && may_have_more_hosts() &&
+         (!roster_ || roster_->is_wanted(static_cast<int>(index)));
+}
+
+bool Driver::may_have_more_hosts() const {
+  return plan_.elastic && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
          processes_.front().remote.is_running();
 }
 
@@ -533,11 +563,8 @@ void Driver::start_again_later(std::size_t index) {
   pause = std::min<Duration>(pause, plan_.elastic->cooldown_max);
   ++process.failures;
   process.start_again = now() + pause;
-  const std::string why = !process.why_failed.empty() ? process.why_failed
-                          : process.had_order         ? how_it_ended(process)
-                                                      : process.remote.why_ended();
-  output_.notice(format_text("{}: {}; trying again in {} s", process.name(), why,
-                             std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
+  if (process.why_failed.empty())
+    process.why_failed = process.had_order ? how_it_ended(process) : process.remote.why_ended();
 }
 
 void Driver::start_again_what_is_due() {
@@ -546,21 +573,67 @@ void Driver::start_again_what_is_due() {
     if (!process.start_again || now() < *process.start_again) continue;
     process.start_again.reset();
     if (!may_start_again(index)) continue;
-    const HostEntry host = process.remote.host();
-    const int failures = process.failures;
-    const int first_rank = process.first_rank;
-    std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
-    std::construct_at(&process, host, poller_, index, first_rank);
-    process.failures = failures;
-    if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+    // Not earlier, because at the end of a job, the launchers end shortly before that of node 0.
+    output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
+                               process.why_failed));
+    replace(index, process.remote.host(), process.failures);
   }
 }
 
+// Starts the launcher of a host in place of one that has ended.
+void Driver::replace(std::size_t index, const HostEntry& of_plan, int failures) {
+  HostProcess& process = processes_[index];
+  const HostEntry host = of_plan;  // it may belong to `process`
+  const int first_rank = process.first_rank;
+  std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
+  std::construct_at(&process, host, poller_, index, first_rank);
+  process.failures = failures;
+  if (roster_) roster_->set_ended(static_cast<int>(index), false);
+  if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+}
+
+void Driver::look_for_hosts() {
+  if (!discovery_ || !may_have_more_hosts()) return;
+  auto news = discovery_->advance(now());
+  if (!news.complaint.empty()) output_.notice(news.complaint + "; the hosts stay as they are");
+  if (!news.hosts) return;
+  const HostRoster::Changes changes = roster_->take(*news.hosts);
+  for (const int node : changes.leave) {
+    HostProcess& process = processes_[static_cast<std::size_t>(node)];
+    process.start_again.reset();
+    const char leave = SIGTERM;
+    process.told_to_leave = process.state == HostProcess::State::kOrdered;
+    if (process.told_to_leave) (void)process.remote.send({&leave, 1});
+  }
+  for (const int node : changes.back) {
+    HostProcess& process = processes_[static_cast<std::size_t>(node)];
+    if (process.remote.is_running()) continue;
+    process.why_failed = "it is listed again";
+    process.start_again = now();
+  }
+  if (changes.added) add_host(*changes.added);
+}
+
+void Driver::add_host(const HostRoster::Changes::Addition& added) {
+  const auto index = static_cast<std::size_t>(added.node);
+  if (index < processes_.size()) return replace(index, added.host, 0);
+  const HostProcess& last = processes_.back();
+  processes_.emplace_back(added.host, poller_, index, last.first_rank + last.remote.host().slots);
+  next_ = processes_.size();
+  if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+}
+
+// Returns the number of a node after the begin of a line.
+std::optional<std::size_t> Driver::node_of(const std::string& line, std::string_view begin) const {
+  const int last = static_cast<int>(processes_.size()) - 1;
+  const auto node = whole_number("node", line.substr(begin.size()), 1, std::max(last, 1));
+  const bool is_known = node.ok() && *node <= last;
+  return is_known ? std::optional(static_cast<std::size_t>(*node)) : std::nullopt;
+}
+
 // The connection to the host may hang until ssh gives up.
-void Driver::lost_node(std::string_view number) {
-  const auto node = whole_number("node", std::string(number), 1, kNodesMax);
-  if (!node.ok() || static_cast<std::size_t>(*node) >= processes_.size()) return;
-  const HostProcess& process = processes_[static_cast<std::size_t>(*node)];
+void Driver::lost_node(std::size_t index) {
+  const HostProcess& process = processes_[index];
   if (process.state == HostProcess::State::kOrdered) process.remote.signal(SIGKILL);
 }
 
@@ -630,6 +703,7 @@ std::optional<TimePoint> Driver::next_deadline() const {
   if (deadline_) return deadline_;
   std::optional<TimePoint> first;
   const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
+  if (discovery_ && may_have_more_hosts()) consider(discovery_->deadline());
   for (const HostProcess& process : processes_) {
     if (process.start_again) consider(*process.start_again);
     if (process.state == HostProcess::State::kConnecting && !process.has_failed)
@@ -641,6 +715,7 @@ std::optional<TimePoint> Driver::next_deadline() const {
 void Driver::time_passed() {
   give_up_silent_hosts();
   start_again_what_is_due();
+  look_for_hosts();
   if (!deadline_) return;
   const bool waits_for_errors = !inputs_closed_ && start_exit_code_ != 0;
   const bool is_over = waits_for_errors && connecting() == 0;
@@ -708,7 +783,15 @@ int run_driver(const DriverPlan& plan) {
     files = RankFiles::create(plan.output_folder, size);
     if (!files.ok()) return report(files.status().message());
   }
-  Driver driver(plan, std::move(poller).value(), std::move(secret).value(),
+  DriverPlan with_hosts = plan;
+  if (plan.discovery) {
+    auto found = find_first_hosts(*plan.discovery, plan.elastic->shortage_max, state, signals,
+                                  [](const std::string& line) { (void)report(line); });
+    if (!found.ok()) return report(found.status().message());
+    if (found->signal != 0) return 128 + found->signal;
+    with_hosts.hosts = found->hosts;
+  }
+  Driver driver(with_hosts, std::move(poller).value(), std::move(secret).value(),
                 std::move(files).value(), state, signals);
   return driver.run();
 }

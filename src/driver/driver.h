@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/host_discovery.h"
 #include "driver/launcher_order.h"
 #include "launcher/job_options.h"
 #include "remote/host_list.h"
@@ -16,7 +17,8 @@
 namespace farandole {
 
 struct DriverPlan {
-  std::vector<HostEntry> hosts;  // `slots` is the number of workers of each
+  std::vector<HostEntry> hosts;              // `slots` is the number of workers of each
+  std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then `hosts` is empty at first
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the rest for each host.
   LauncherOrder order;

@@ -13,6 +13,11 @@ void end_formation(StoreServer& store, std::int64_t epoch, const std::string& ho
 ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store)
     : membership_(options), store_(store), workers_(static_cast<std::size_t>(options.workers)) {}
 
+void ElasticJob::add_slots(int count) {
+  workers_.resize(workers_.size() + static_cast<std::size_t>(count));
+  membership_.add_slots(count);
+}
+
 int ElasticJob::worker_started(int slot, TimePoint now) {
   workers_.at(static_cast<std::size_t>(slot)) = {.number = next_number_, .runs = true};
   membership_.worker_started(slot, now);

@@ -24,6 +24,7 @@ class ElasticJob {
   // `store` must outlive this object.
   ElasticJob(const Membership::Options& options, StoreServer& store);
 
+  void add_slots(int count);
   // A worker is started in this slot. Returns its number, for FARANDOLE_ELASTIC_WORKER.
   int worker_started(int slot, TimePoint now);
   // `how` says how it ended: "worker 1 (pid 12) has exited …".

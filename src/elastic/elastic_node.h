@@ -28,6 +28,7 @@ struct ElasticOrders {
   std::vector<std::string> notices{};  // lines for the user
   std::vector<Start> starts{};         // start these workers
   std::vector<int> kills{};            // kill these workers, by local rank
+  bool must_leave = false;             // the time to leave at a commit is over
   std::string end{};                   // why the job must end; empty: it goes on
 };
 
@@ -54,6 +55,11 @@ class ElasticNode {
   virtual bool is_superfluous(int local_rank) const = 0;
   // Whether no more workers will be started on this node.
   virtual bool is_over() const = 0;
+  // Whether this node leaves the job before its end: it was told to leave, or can go on no longer.
+  virtual bool leaves_job() const = 0;
+  // Tells the others that this node is about to leave. Returns false for node 0, which cannot, and
+  // if it is leaving already. If it has not left at the limit, advance() says so.
+  virtual bool leave(TimePoint limit) = 0;
 
   virtual ElasticOrders advance(TimePoint now) = 0;
   // When to call advance() again, even if nothing happens.

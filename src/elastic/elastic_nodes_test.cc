@@ -133,6 +133,44 @@ TEST_F(FirstNodeOfElasticJob, NoMoreWorkersComeWhenOneHasSucceeded) {
   EXPECT_TRUE(node_.is_over());
 }
 
+TEST_F(FirstNodeOfElasticJob, ANewNodeAddsSlots) {
+  form_first_group();
+  link_.start = Start{.workers = {1, 2, 1}};
+  NodeNews news;
+  news.changes.push_back({.node = 2, .is_here = true});
+  node_.take_news(news, now_);
+  EXPECT_THAT(node_.advance(now_).notices, ElementsAre("node 2 takes part"));
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(2, NodeMessage(WorkerStart{3, 3}))));
+}
+
+TEST_F(FirstNodeOfElasticJob, ANodeLeavesAtTheNextChange) {
+  form_first_group();
+  NodeNews news;
+  news.questions.emplace_back(NodeLeaves{1});
+  node_.take_news(news, now_);
+  EXPECT_THAT(node_.advance(now_).notices, ElementsAre("node 1 leaves at the next commit"));
+  for (const int number : {0, 1, 2}) ask(number, 1);
+  EXPECT_TRUE(node_.advance(now_).group_formed);
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(GroupFormed{2, {0}, {0}})),
+                                      std::pair(1, NodeMessage(WorkerKill{1, true})),
+                                      std::pair(1, NodeMessage(WorkerKill{2, true}))));
+  exit(1, false);
+  exit(2, false);
+  change(false);
+  EXPECT_THAT(orders_.notices, ElementsAre("node 1 has left"));
+}
+
+TEST_F(FirstNodeOfElasticJob, Node0CannotLeave) {
+  form_first_group();
+  EXPECT_FALSE(node_.leave(now_));
+  NodeNews news;
+  news.questions.emplace_back(NodeLeaves{0});
+  news.questions.emplace_back(NodeLeaves{7});
+  node_.take_news(news, now_);
+  EXPECT_THAT(node_.advance(now_).notices, IsEmpty());
+}
+
 TEST_F(FirstNodeOfElasticJob, ExitsOfUnknownWorkersAreIgnored) {
   form_first_group();
   exit(7, false);
@@ -224,6 +262,21 @@ TEST_F(OtherNodeOfElasticJob, TellsNode0AboutStops) {
   node_.worker_continued(1);
   EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(WorkerStop{2, true})),
                                       std::pair(-1, NodeMessage(WorkerStop{2, false}))));
+}
+
+TEST_F(OtherNodeOfElasticJob, LeavesWhenItsWorkersHaveEnded) {
+  EXPECT_TRUE(node_.leave(kStart + seconds(30)));
+  EXPECT_FALSE(node_.leave(kStart + seconds(40))) << "it is leaving already";
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(NodeLeaves{1}))));
+  EXPECT_EQ(node_.deadline(), kStart + seconds(30));
+  EXPECT_FALSE(node_.advance(kStart).must_leave);
+  EXPECT_TRUE(node_.advance(kStart + seconds(30)).must_leave);
+  EXPECT_FALSE(node_.advance(kStart + seconds(31)).must_leave) << "it is told once";
+  EXPECT_FALSE(node_.deadline().has_value());
+  EXPECT_FALSE(node_.is_over());
+  for (const int local_rank : {0, 1}) node_.worker_ended(local_rank, false, "worker", kStart);
+  EXPECT_TRUE(node_.is_over());
+  EXPECT_TRUE(node_.leaves_job());
 }
 
 TEST_F(OtherNodeOfElasticJob, EndsWhenNoMoreWorkersCome) {

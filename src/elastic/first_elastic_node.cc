@@ -49,6 +49,8 @@ bool FirstElasticNode::is_superfluous(int local_rank) const {
 void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
   for (const WorkerExit& exit : news.exits) take_exit(exit, now);
   for (const NodeMessage& message : news.questions) {
+    if (const auto* leaving = std::get_if<NodeLeaves>(&message))
+      node_leaves(static_cast<int>(leaving->node));
     const auto* stop = std::get_if<WorkerStop>(&message);
     if (stop == nullptr || stop->slot >= static_cast<std::uint32_t>(layout_.size())) continue;
     const int slot = static_cast<int>(stop->slot);
@@ -68,10 +70,9 @@ void FirstElasticNode::take_exit(const WorkerExit& exit, TimePoint now) {
 
 // The launcher of a node that has left ends its workers, if it still can.
 void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
-  NodeLayout of_node = layout_;
-  of_node.node = change.node;
-  for (int local_rank = 0; local_rank < of_node.local_size(); ++local_rank) {
-    const int slot = of_node.rank_of(local_rank);
+  const bool is_new = change.node >= layout_.nodes();
+  if (is_new) add_nodes();
+  for (const int slot : slots_of(change.node)) {
     if (change.is_here) {
       job_.membership().slot_opened(slot);
       continue;
@@ -81,12 +82,36 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     job_.worker_ended(slot, false, format_text("worker {} is lost with node {}", slot, change.node),
                       now);
   }
+  const bool was_leaving = leaving_.erase(change.node) > 0;
   if (!change.is_here)
-    notices_.push_back(change.why);
+    notices_.push_back(was_leaving ? format_text("node {} has left", change.node) : change.why);
   else if (told_no_more_)
     link_->tell_node(change.node, NoMoreWorkers());
   else
-    notices_.push_back(format_text("node {} takes part again", change.node));
+    notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
+}
+
+void FirstElasticNode::add_nodes() {
+  const std::vector<std::uint32_t>& workers = link_->start_message()->workers;
+  while (layout_.workers.size() < workers.size()) {
+    layout_.workers.push_back(static_cast<int>(workers[layout_.workers.size()]));
+    job_.add_slots(layout_.workers.back());
+  }
+}
+
+void FirstElasticNode::node_leaves(int node) {
+  if (node < 1 || node >= layout_.nodes() || !leaving_.insert(node).second) return;
+  notices_.push_back(format_text("node {} leaves at the next commit", node));
+  for (const int slot : slots_of(node)) job_.membership().slot_leaves(slot);
+}
+
+std::vector<int> FirstElasticNode::slots_of(int node) const {
+  NodeLayout of_node = layout_;
+  of_node.node = node;
+  std::vector<int> slots;
+  for (int local_rank = 0; local_rank < of_node.local_size(); ++local_rank)
+    slots.push_back(of_node.rank_of(local_rank));
+  return slots;
 }
 
 ElasticOrders FirstElasticNode::advance(TimePoint now) {

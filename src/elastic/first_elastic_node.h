@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class FirstElasticNode final : public ElasticNode {
   bool matters(int local_rank) const override;
   bool is_superfluous(int local_rank) const override;
   bool is_over() const override { return !job_.membership().anybody_runs(); }
+  bool leaves_job() const override { return false; }
+  bool leave(TimePoint /*limit*/) override { return false; }
   ElasticOrders advance(TimePoint now) override;
   std::optional<TimePoint> deadline() const override { return job_.membership().deadline(); }
   const std::vector<int>& slots_by_rank() const override {
@@ -37,6 +40,9 @@ class FirstElasticNode final : public ElasticNode {
   int node_of(int slot) const;
   void take_exit(const WorkerExit& exit, TimePoint now);
   void take_change(const NodeChange& change, TimePoint now);
+  void add_nodes();
+  void node_leaves(int node);
+  std::vector<int> slots_of(int node) const;
   void tell_group() const;
   void start(int slot, ElasticOrders& orders, TimePoint now);
   void kill(int slot, bool is_superfluous, ElasticOrders& orders) const;
@@ -46,6 +52,7 @@ class FirstElasticNode final : public ElasticNode {
   ElasticJob job_;
   std::vector<std::string> notices_;
   bool told_no_more_ = false;
+  std::set<int> leaving_;  // nodes that are about to leave
 };
 
 }  // namespace farandole

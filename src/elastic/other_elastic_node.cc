@@ -58,7 +58,7 @@ void OtherElasticNode::take_news(const NodeNews& news, TimePoint /*now*/) {
     if (const auto* start = std::get_if<WorkerStart>(&message)) take_order(*start);
     if (const auto* kill = std::get_if<WorkerKill>(&message)) take_order(*kill);
     if (const auto* formed = std::get_if<GroupFormed>(&message)) take_order(*formed);
-    if (std::holds_alternative<NoMoreWorkers>(message)) is_over_ = true;
+    if (std::holds_alternative<NoMoreWorkers>(message)) no_more_workers_ = true;
   }
 }
 
@@ -91,6 +91,16 @@ void OtherElasticNode::take_order(const GroupFormed& formed) {
       end_formation(store_, epoch_, workers_[i].how);
 }
 
-ElasticOrders OtherElasticNode::advance(TimePoint /*now*/) { return std::exchange(orders_, {}); }
+bool OtherElasticNode::leave(TimePoint limit) {
+  if (leaves_by_) return false;
+  link_.tell(NodeLeaves{static_cast<std::uint32_t>(layout_.node)});
+  leaves_by_ = limit;
+  return true;
+}
+
+ElasticOrders OtherElasticNode::advance(TimePoint now) {
+  if (leaves_by_ && now >= *leaves_by_) orders_.must_leave = !std::exchange(has_told_limit_, true);
+  return std::exchange(orders_, {});
+}
 
 }  // namespace farandole

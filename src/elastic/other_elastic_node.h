@@ -2,6 +2,7 @@
 // of node 0.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,9 +26,13 @@ class OtherElasticNode final : public ElasticNode {
   void take_news(const NodeNews& news, TimePoint now) override;
   bool matters(int local_rank) const override;
   bool is_superfluous(int local_rank) const override { return worker(local_rank).is_superfluous; }
-  bool is_over() const override { return is_over_; }
+  bool is_over() const override { return no_more_workers_ || (leaves_by_ && !anybody_runs()); }
+  bool leaves_job() const override { return !no_more_workers_; }
+  bool leave(TimePoint limit) override;
   ElasticOrders advance(TimePoint now) override;
-  std::optional<TimePoint> deadline() const override { return std::nullopt; }
+  std::optional<TimePoint> deadline() const override {
+    return has_told_limit_ ? std::nullopt : leaves_by_;
+  }
   const std::vector<int>& slots_by_rank() const override { return slots_; }
 
  private:
@@ -44,6 +49,7 @@ class OtherElasticNode final : public ElasticNode {
   // The local rank of a slot; empty if it is of another node.
   std::optional<int> own(std::uint32_t slot) const;
   bool is_member(int local_rank) const;
+  bool anybody_runs() const { return std::ranges::any_of(workers_, &Worker::runs); }
   void take_order(const WorkerStart& start);
   void take_order(const WorkerKill& kill);
   void take_order(const GroupFormed& formed);
@@ -55,7 +61,9 @@ class OtherElasticNode final : public ElasticNode {
   std::int64_t epoch_ = 0;
   std::vector<int> slots_;              // by rank
   std::vector<std::uint32_t> numbers_;  // of the members, by rank
-  bool is_over_ = false;
+  bool no_more_workers_ = false;
+  std::optional<TimePoint> leaves_by_;  // it is about to leave
+  bool has_told_limit_ = false;
   ElasticOrders orders_;  // for the next advance()
 };
 

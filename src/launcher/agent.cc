@@ -80,13 +80,6 @@ constexpr auto kQuietWait = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
-  std::vector<int> inherited{descriptors.rendezvous, descriptors.flight_record};
-  if (descriptors.channel >= 0) inherited.push_back(descriptors.channel);
-  if (descriptors.secret >= 0) inherited.push_back(descriptors.secret);
-  return inherited;
-}
-
 class Agent {
  public:
   Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store)
@@ -120,6 +113,7 @@ class Agent {
   Status start_all();
   Status reserve_ports();
   Status begin_elastic();
+  bool begins_to_leave(int signal);
   bool leaves_elastic_job() const;
   Status start_one(int local_rank, int elastic_number);
   void serve(std::uint64_t ready);
@@ -314,10 +308,12 @@ void Agent::serve_nodes() {
 }
 
 void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
-  stalls_.nodes_changed();
+  layout_ = nodes_->layout();
+  stalls_.nodes_changed(layout_);
+  if (timelines_) timelines_->nodes_changed(layout_);
   if (!setup_.options.has_driver) return;
-  for (const NodeChange& change : changes)
-    if (!change.is_here) output_.write_to_driver(format_text("{}{}", kLostNode, change.node));
+  for (const auto& [node, is_here, why] : changes)
+    output_.write_to_driver(format_text("{}{}", is_here ? kJoinedNode : kLostNode, node));
 }
 
 // Tells the other nodes once that this node's part of the job fails, so that they need not wait for
@@ -388,39 +384,26 @@ Status Agent::reserve_ports() {
 }
 
 Status Agent::start_one(int local_rank, int elastic_number) {
-  const JobOptions& options = setup_.options;
   const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
                        store_->add_client("rank " + std::to_string(rank)));
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker(local_rank));
   FARANDOLE_TRY_ASSIGN(auto record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
-  const CallerDescriptors& caller = options.caller;
-  const auto index = static_cast<std::size_t>(local_rank);
   Descriptor secret;
   if (nodes_) {
     FARANDOLE_TRY_ASSIGN(secret, nodes_->secret_for_worker());
   }
-  const WorkerDescriptors descriptors{
-      .rendezvous = rendezvous.get(),
-      .flight_record = record->descriptor().get(),
-      .channel = caller.channels.empty() ? -1 : caller.channels.at(index),
-      .secret = secret.get()};
-  const bool own_streams = caller.streams.empty();
-  FARANDOLE_TRY_ASSIGN(
-      const auto environment,
-      worker_setup_.environment(layout_, local_rank, descriptors, nodes_.get(), elastic_number));
-  FARANDOLE_TRY_ASSIGN(
-      StartedWorker worker,
-      start_worker({.command = options.command,
-                    .environment = environment,
-                    .inherited = inherited_by_worker(descriptors),
-                    .standard_output =
-                        own_streams ? ends.standard_output.get() : caller.streams.at(2 * index),
-                    .standard_error =
-                        own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
-                    .hardware_threads = worker_setup_.cores_of(local_rank).hardware_threads,
-                    .state = setup_.state}));
+  WorkerSetup::Worker setup{.local_rank = local_rank,
+                            .elastic_number = elastic_number,
+                            .descriptors = {.rendezvous = rendezvous.get(),
+                                            .flight_record = record->descriptor().get(),
+                                            .secret = secret.get()},
+                            .standard_output = ends.standard_output.get(),
+                            .standard_error = ends.standard_error.get()};
+  setup.use(setup_.options.caller);
+  FARANDOLE_TRY_ASSIGN(StartedWorker worker,
+                       worker_setup_.start(setup, layout_, nodes_.get(), setup_.state));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
@@ -504,7 +487,7 @@ void Agent::handle_signal(int signal) {
     default:
       last_signal_ = signal;
       if (job_is_over_) skip_waits_ = true;
-      if (job_is_over_ || !supervision_) return;
+      if (job_is_over_ || !supervision_ || begins_to_leave(signal)) return;
       Actions actions = supervision_->signal_received(signal, now());
       if (node_0_reports()) actions.notices.clear();
       perform(actions);
@@ -564,13 +547,26 @@ void Agent::advance_elastic_job() {
     if (nodes_) report_exit_to_node_0(local_rank, how, false);
   }
   for (const int local_rank : orders.kills) workers_.signal(local_rank, SIGKILL);
+  if (orders.must_leave) handle_signal(SIGTERM);
   if (!orders.end.empty()) perform(supervision_->cannot_go_on(orders.end, now()));
   if (elastic_->is_over()) supervision_->no_more_workers();
 }
 
+// A node of an elastic job that gets SIGTERM leaves at the next commit.
+bool Agent::begins_to_leave(int signal) {
+  const auto grace = setup_.options.grace;
+  if (signal != SIGTERM || !may_change_members() || !elastic_->leave(now() + grace)) return false;
+  if (!node_0_reports())
+    output_.notice(
+        format_text("this node leaves the job at its next commit; workers that are left "
+                    "after {} s get SIGTERM",
+                    grace.count()));
+  return true;
+}
+
 // Whether this node ends while the others go on.
 bool Agent::leaves_elastic_job() const {
-  return elastic_ && layout_.node > 0 && !elastic_->is_over() && !other_failure_;
+  return elastic_ && elastic_->leaves_job() && !other_failure_;
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.

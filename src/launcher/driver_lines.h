@@ -11,6 +11,8 @@ inline constexpr std::string_view kListens = "listens";
 inline constexpr std::string_view kBegins = "begins";
 // Node 0 of an elastic job: the connection to this node, whose number follows, has ended.
 inline constexpr std::string_view kLostNode = "farandole agent: lost node ";
+// The same: this node has joined the job, which has begun already.
+inline constexpr std::string_view kJoinedNode = "farandole agent: joined node ";
 // The last line of a launcher with exit code 255, which is also that of ssh if a connection ends.
 inline constexpr std::string_view kExitCodeIs255 = "farandole agent: exit code 255";
 

@@ -43,8 +43,11 @@ class StallReports {
   };
   // Call it when the workers have started.
   void begin(const NodeLayout& layout, const OtherNodes& others, Workers workers, TimePoint now);
-  // A node has left the job, or has come again. It does not answer an open question.
-  void nodes_changed() { answers_.clear(); }
+  // A node has left the job, or has come. An open question is asked again.
+  void nodes_changed(const NodeLayout& layout) {
+    layout_ = layout;
+    answers_.clear();
+  }
 
   // See StallWatch.
   void warn_after(std::int64_t seconds) { watch_.warn_after(seconds); }

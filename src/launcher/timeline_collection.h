@@ -33,6 +33,8 @@ class TimelineCollection {
 
   // `link` is borrowed.
   TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, Show show);
+  // The job has got a new node.
+  void nodes_changed(const NodeLayout& layout) { layout_ = layout; }
 
   // Call it when all nodes have ended. `job` is the name of the job, which only node 0 must know;
   // empty if no rank has called init().

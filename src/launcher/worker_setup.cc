@@ -8,6 +8,16 @@
 #include "base/try.h"
 
 namespace farandole {
+namespace {
+
+std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
+  std::vector<int> inherited{descriptors.rendezvous, descriptors.flight_record};
+  if (descriptors.channel >= 0) inherited.push_back(descriptors.channel);
+  if (descriptors.secret >= 0) inherited.push_back(descriptors.secret);
+  return inherited;
+}
+
+}  // namespace
 
 Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool is_node_0) {
   FARANDOLE_TRY_ASSIGN(framework_ports_,
@@ -59,10 +69,30 @@ FrameworkPlaces WorkerSetup::framework_places(const NodeLayout& layout,
           .jax = jax == 0 ? "" : host_and_port(host, jax)};
 }
 
-Result<std::vector<std::string>> WorkerSetup::environment(const NodeLayout& layout, int local_rank,
-                                                          const WorkerDescriptors& descriptors,
-                                                          const JobNodes* nodes,
-                                                          int elastic_worker) const {
+void WorkerSetup::Worker::use(const CallerDescriptors& caller) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (!caller.channels.empty()) descriptors.channel = caller.channels.at(index);
+  if (caller.streams.empty()) return;
+  standard_output = caller.streams.at(2 * index);
+  standard_error = caller.streams.at(2 * index + 1);
+}
+
+Result<StartedWorker> WorkerSetup::start(const Worker& worker, const NodeLayout& layout,
+                                         const JobNodes* nodes, const OriginalState& state) const {
+  FARANDOLE_TRY_ASSIGN(const auto environment, this->environment(worker, layout, nodes));
+  return start_worker({.command = options_.command,
+                       .environment = environment,
+                       .inherited = inherited_by_worker(worker.descriptors),
+                       .standard_output = worker.standard_output,
+                       .standard_error = worker.standard_error,
+                       .hardware_threads = cores_of(worker.local_rank).hardware_threads,
+                       .state = state});
+}
+
+Result<std::vector<std::string>> WorkerSetup::environment(const Worker& worker,
+                                                          const NodeLayout& layout,
+                                                          const JobNodes* nodes) const {
+  const int local_rank = worker.local_rank;
   FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
                        framework_variables(layout, local_rank, framework_places(layout, nodes)));
   const MeetingPlaces places = meeting_places(nodes);
@@ -70,10 +100,10 @@ Result<std::vector<std::string>> WorkerSetup::environment(const NodeLayout& layo
                             defaults_,
                             inherited_,
                             options_.settings,
-                            rank_variables(layout, local_rank, descriptors, places),
+                            rank_variables(layout, local_rank, worker.descriptors, places),
                             torchrun_variables(layout, local_rank, places),
                             of_frameworks,
-                            {{"FARANDOLE_ELASTIC_WORKER", std::to_string(elastic_worker)}}});
+                            {{"FARANDOLE_ELASTIC_WORKER", std::to_string(worker.elastic_number)}}});
 }
 
 }  // namespace farandole

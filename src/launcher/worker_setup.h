@@ -14,6 +14,7 @@
 #include "workers/framework_variables.h"
 #include "workers/reserved_port.h"
 #include "workers/worker_environment.h"
+#include "workers/worker_process.h"
 
 namespace farandole {
 
@@ -33,17 +34,28 @@ class WorkerSetup {
   // Chooses the cores of the workers and the variables that the user has not set. Returns a notice
   // for the user, unless the user has set the number of threads. Call it once.
   std::optional<std::string> choose_defaults();
-  // The environment of a worker, as execve takes it. `nodes` is null if the job is on this host
-  // only. `elastic_worker` is the worker's number in an elastic job; −1: the job is not elastic.
-  // Errors: kStop, if the variables of a framework cannot be made.
-  Result<std::vector<std::string>> environment(const NodeLayout& layout, int local_rank,
-                                               const WorkerDescriptors& descriptors,
-                                               const JobNodes* nodes, int elastic_worker) const;
+
+  struct Worker {
+    int local_rank = 0;
+    int elastic_number = -1;  // in an elastic job; −1: the job is not elastic
+    WorkerDescriptors descriptors;
+    int standard_output = -1;
+    int standard_error = -1;
+    // Takes what the caller has for this worker.
+    void use(const CallerDescriptors& caller);
+  };
+  // Starts a worker. `nodes` is null if the job is on this host only. Errors: as start_worker();
+  // kStop, if the variables of a framework cannot be made.
+  Result<StartedWorker> start(const Worker& worker, const NodeLayout& layout, const JobNodes* nodes,
+                              const OriginalState& state) const;
+
+ private:
+  // The environment of a worker, as execve takes it.
+  Result<std::vector<std::string>> environment(const Worker& worker, const NodeLayout& layout,
+                                               const JobNodes* nodes) const;
   const WorkerCores& cores_of(int local_rank) const {
     return division_.workers.at(static_cast<std::size_t>(local_rank));
   }
-
- private:
   MeetingPlaces meeting_places(const JobNodes* nodes) const;
   FrameworkPlaces framework_places(const NodeLayout& layout, const JobNodes* nodes) const;
 

@@ -155,6 +155,8 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
   if (std::holds_alternative<WorkerReport>(message) ||
       std::holds_alternative<StackReport>(message) || std::holds_alternative<WorkerStop>(message))
     news.questions.push_back(message);
+  if (std::holds_alternative<NodeLeaves>(message))
+    news.questions.push_back(NodeLeaves{static_cast<std::uint32_t>(guest.node)});
   if (const auto* piece = std::get_if<TimelinePiece>(&message);
       piece != nullptr && piece->node == static_cast<std::uint32_t>(guest.node))
     news.questions.push_back(message);
@@ -171,7 +173,7 @@ Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNew
   const RollCall::Verdict verdict = roll_.arrive(hello, guest.channel.peer().addresses);
   if (verdict.rejection.empty()) {
     guest.node = static_cast<int>(hello.node);
-    if (start_) welcome_back(guest, news);
+    if (start_) welcome(guest, news);
     return {};
   }
   reject(guest, verdict.rejection, now);
@@ -182,11 +184,14 @@ Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNew
   return {};
 }
 
-// A node that was lost takes part in the elastic job again.
-void FirstNode::welcome_back(Guest& guest, NodeNews& news) {
+// A new node, or one that was lost, takes part in the elastic job.
+void FirstNode::welcome(Guest& guest, NodeNews& news) {
+  start_->workers.clear();
+  for (const int count : roll_.workers()) start_->workers.push_back(static_cast<unsigned>(count));
   Start start = *start_;
   start.has_begun = true;
   guest.channel.send(start);
+  failing_.resize(start.workers.size(), false);
   failing_.at(static_cast<std::size_t>(guest.node)) = false;
   news.changes.push_back({.node = guest.node, .is_here = true});
 }

@@ -58,7 +58,7 @@ class FirstNode final : public NodeLink {
   Status serve_guests(TimePoint now, NodeNews& news);
   Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
   Status greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news);
-  void welcome_back(Guest& guest, NodeNews& news);
+  void welcome(Guest& guest, NodeNews& news);
   void reject(Guest& guest, const std::string& why, TimePoint now);
   Status update_interest(std::uint64_t id, Guest& guest);
   void send(std::uint64_t id, Guest& guest, const NodeMessage& message);

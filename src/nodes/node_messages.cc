@@ -44,6 +44,8 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.node), visit(message.text);
   else if constexpr (std::is_same_v<Message, TimelineEnd>)
     visit(message.node), visit(message.why);
+  else if constexpr (std::is_same_v<Message, NodeLeaves>)
+    visit(message.node);
   else if constexpr (std::is_same_v<Message, WorkerStop>)
     visit(message.slot), visit(message.is_stopped);
   else if constexpr (std::is_same_v<Message, WorkerStart>)

@@ -150,6 +150,12 @@ struct WorkerStop {
   friend bool operator==(const WorkerStop&, const WorkerStop&) = default;
 };
 
+// → 0: the sender is about to leave, so its workers shall end at the next change of the group.
+struct NodeLeaves {
+  std::uint32_t node = 0;  // the sender
+  friend bool operator==(const NodeLeaves&, const NodeLeaves&) = default;
+};
+
 // 0 →: start a worker in this slot of yours. `number` is for FARANDOLE_ELASTIC_WORKER.
 struct WorkerStart {
   std::uint32_t slot = 0;
@@ -178,10 +184,10 @@ struct NoMoreWorkers {
 };
 
 // The position of a type in this list is the message's first byte.
-using NodeMessage =
-    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over, WorkersWanted,
-                 WorkerReport, StacksWanted, StackReport, TimelineWanted, TimelinePiece,
-                 TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers>;
+using NodeMessage = std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
+                                 WorkersWanted, WorkerReport, StacksWanted, StackReport,
+                                 TimelineWanted, TimelinePiece, TimelineEnd, WorkerStop,
+                                 WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers, NodeLeaves>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

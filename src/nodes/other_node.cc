@@ -174,7 +174,9 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   }
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
-    if (start->workers.size() != static_cast<std::size_t>(options_.nodes) ||
+    // An elastic job may have got more nodes meanwhile.
+    const auto nodes = static_cast<std::size_t>(options_.nodes);
+    if (start->workers.size() < nodes || (!start->has_begun && start->workers.size() > nodes) ||
         start->workers.at(node) != static_cast<std::uint32_t>(options_.workers) ||
         !has_all_ports(*start))
       return Status::stop("node 0 has started another job than this one");

@@ -52,14 +52,17 @@ std::string RollCall::other_flags_of(const Hello& hello) const {
 }
 
 std::string RollCall::rejection_of(const Hello& hello) const {
-  if (hello.nodes != static_cast<std::uint32_t>(nodes()))
+  // The driver of an elastic job adds nodes one by one.
+  const bool is_new = complete_ && is_elastic_ && hello.node == static_cast<std::uint32_t>(nodes());
+  if (!(complete_ && is_elastic_) && hello.nodes != static_cast<std::uint32_t>(nodes()))
     return format_text(
         "node 0 was started with --nodes {}, and node {} on {} with --nodes {}; start all nodes "
         "with the same number",
         nodes(), hello.node, escape_controls(hello.host), hello.nodes);
-  if (hello.node == 0 || hello.node >= hello.nodes)
+  if (hello.node == 0 || hello.node >= hello.nodes || (!is_new && hello.node >= nodes_.size()))
     return format_text("there is no other node {} in a job of {} nodes", hello.node, nodes());
   const int number = static_cast<int>(hello.node);
+  if (is_new) return rejection_of_size(hello);
   if (at(number).is_here)
     return format_text(
         "node {} is there already, on {} ({}); start each node once, with --node 0 "
@@ -70,7 +73,10 @@ std::string RollCall::rejection_of(const Hello& hello) const {
   if (complete_ && hello.workers != static_cast<std::uint32_t>(at(number).workers))
     return format_text("{} had {} workers, so it can come back with the same number, but not {}",
                        name(number), at(number).workers, hello.workers);
-  if (complete_) return {};
+  return complete_ ? "" : rejection_of_size(hello);
+}
+
+std::string RollCall::rejection_of_size(const Hello& hello) const {
   const auto others = std::accumulate(nodes_.begin(), nodes_.end(), std::uint64_t{0},
                                       [](std::uint64_t sum, const Node& node) {
                                         return sum + static_cast<std::uint64_t>(node.workers);
@@ -79,7 +85,7 @@ std::string RollCall::rejection_of(const Hello& hello) const {
     return format_text(
         "node {} has {} workers; with it, the job would have {}, but it can have 1 "
         "to {}",
-        number, hello.workers, others + hello.workers, kWorkersMax);
+        hello.node, hello.workers, others + hello.workers, kWorkersMax);
   return {};
 }
 
@@ -87,6 +93,7 @@ RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) 
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
+  if (hello.node == nodes_.size()) nodes_.emplace_back();
   const std::string other_flags = other_flags_of(hello);
   if (!other_flags.empty()) return {other_flags, !complete_};
   at(static_cast<int>(hello.node)) = {.is_here = true,

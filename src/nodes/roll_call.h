@@ -29,7 +29,8 @@ class RollCall {
   // A launcher has sent its Hello. `from` is its address, for texts.
   Verdict arrive(const Hello& hello, const std::string& from);
   // The connection to a node that had come has ended. Before the start, the node may come again; in
-  // an elastic job, it always may, with as many workers as before.
+  // an elastic job, it always may, with as many workers as before. An elastic job may also get new
+  // nodes, one after the other.
   void leave(int node);
   // All workers of a node have ended.
   void end(int node, int exit_code);
@@ -64,6 +65,7 @@ class RollCall {
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
   int nodes() const { return static_cast<int>(nodes_.size()); }
   std::string rejection_of(const Hello& hello) const;
+  std::string rejection_of_size(const Hello& hello) const;
   std::string other_flags_of(const Hello& hello) const;
 
   std::vector<Node> nodes_;

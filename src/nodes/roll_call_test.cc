@@ -75,6 +75,20 @@ TEST(RollCall, ANodeOfAnElasticJobMayComeAgainWithTheSameNumberOfWorkers) {
   EXPECT_EQ(roll.outcome(), true);
 }
 
+TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
+  RollCall roll({.nodes = 1, .workers = 2, .host = "fox", .is_elastic = true});
+  Hello elastic = hello(2, 3, 4);
+  elastic.is_elastic = true;
+  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("there is no other node 2"));
+  elastic.node = 1;
+  elastic.workers = 0;
+  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("node 1 has 0 workers"));
+  elastic.workers = 4;
+  EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
+  EXPECT_THAT(roll.workers(), ElementsAre(2, 4));
+  EXPECT_EQ(roll.name(1), "node 1 (hen)");
+}
+
 TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
   RollCall roll = three_nodes();
   EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");

@@ -1,0 +1,78 @@
+#include "driver/first_hosts.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <utility>
+
+#include "base/format.h"
+#include "base/poller.h"
+#include "base/try.h"
+#include "driver/host_discovery.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::uint64_t kProgramTag = 0;
+constexpr std::uint64_t kSignalTag = 1;
+
+int slots_of(const std::vector<HostEntry>& hosts) {
+  int slots = 0;
+  for (const HostEntry& host : hosts) slots += host.slots;
+  return slots;
+}
+
+// Returns a signal that asks the job to end; 0 if there is none.
+int read_ending_signal(const Descriptor& signals) {
+  signalfd_siginfo info{};
+  while (::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
+      return signal;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slots_max) {
+  std::vector<HostEntry> hosts;
+  for (const HostEntry& host : listed)
+    if (slots_of(hosts) + host.slots <= slots_max) hosts.push_back(host);
+  return hosts;
+}
+
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seconds time_max,
+                                    const OriginalState& state, const Descriptor& signals,
+                                    const std::function<void(const std::string&)>& show) {
+  FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
+  if (!poller.add(signals.get(), Poller::Interest::kReading, kSignalTag))
+    return Status::stop("the driver cannot watch its own descriptors");
+  HostDiscovery discovery(plan.program, plan.slots_max, poller, kProgramTag, state);
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const TimePoint limit = now() + time_max;
+  int slots_shown = -1;
+  while (now() < limit) {
+    auto [listed, complaint] = discovery.advance(now());
+    if (!complaint.empty()) show(complaint);
+    if (listed) {
+      std::vector<HostEntry> hosts = first_hosts(*listed, plan.slots_max);
+      const int slots = slots_of(hosts);
+      if (slots >= plan.slots_first) return FirstHosts{.hosts = std::move(hosts)};
+      if (std::exchange(slots_shown, slots) != slots)
+        show(format_text("the hosts have {} slots so far; the job starts when there are {}", slots,
+                         plan.slots_first));
+    }
+    (void)poller.wait(std::min(limit, discovery.deadline()));
+    if (const int signal = read_ending_signal(signals); signal != 0)
+      return FirstHosts{.signal = signal};
+  }
+  return Status::stop(
+      format_text("no hosts with {} slots were found within {} s (--elastic-timeout)",
+                  plan.slots_first, time_max.count()));
+}
+
+}  // namespace farandole

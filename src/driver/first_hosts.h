@@ -1,0 +1,32 @@
+// Finds the hosts with which an elastic job with a discovery program starts.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "driver/host_discovery.h"
+#include "farandole/status.h"
+#include "remote/host_list.h"
+#include "workers/worker_process.h"
+
+namespace farandole {
+
+// Takes the first of the listed hosts that together have at most `slots_max` slots. `slots_max` is
+// at least the number of slots of each host. A pure function.
+std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slots_max);
+
+struct FirstHosts {
+  std::vector<HostEntry> hosts{};
+  int signal = 0;  // a signal has ended the search; 0: none
+};
+
+// Runs the program until it lists hosts with enough slots. `show` gets lines for the user.
+// `signals` is a signalfd. Blocks for at most `time_max`. Errors: kStop.
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seconds time_max,
+                                    const OriginalState& state, const Descriptor& signals,
+                                    const std::function<void(const std::string&)>& show);
+
+}  // namespace farandole

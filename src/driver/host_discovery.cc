@@ -1,0 +1,116 @@
+#include "driver/host_discovery.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+#include "base/process_end.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "remote/pipe.h"
+#include "workers/worker_environment.h"
+
+namespace farandole {
+
+HostDiscovery::HostDiscovery(std::string program, int slots_max, Poller& poller, std::uint64_t tag,
+                             const OriginalState& state)
+    : command_{"/bin/sh", "-c", program},
+      name_("--host-discovery-script: \"" + escape_controls(program) + "\""),
+      slots_max_(slots_max),
+      poller_(poller),
+      tag_(tag),
+      state_(state) {}
+
+HostDiscovery::~HostDiscovery() {
+  if (process_.pid > 0) end();
+}
+
+Status HostDiscovery::start(TimePoint now) {
+  next_run_ = now + kPause;
+  FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
+  ::fcntl(pipe.reading.get(), F_SETFL, O_NONBLOCK);
+  FARANDOLE_TRY_ASSIGN(process_,
+                       start_worker({.command = command_,
+                                     .environment = merge_environment({inherited_environment()}),
+                                     .inherited = {},
+                                     .standard_output = pipe.writing.get(),
+                                     .standard_error = STDERR_FILENO,
+                                     .state = state_}));
+  output_ = std::move(pipe.reading);
+  text_.clear();
+  give_up_ = now + kTimeMax;
+  if (poller_.add(process_.pidfd.get(), Poller::Interest::kReading, tag_) &&
+      poller_.add(output_.get(), Poller::Interest::kReading, tag_))
+    return {};
+  end();
+  return Status::stop("it cannot be watched");
+}
+
+void HostDiscovery::read() {
+  std::array<char, 1 << 14> buffer;
+  for (;;) {
+    const ssize_t count = ::read(output_.get(), buffer.data(), buffer.size());
+    if (count <= 0) {
+      if (count == 0) poller_.remove(output_.get());
+      return;
+    }
+    if (text_.size() < kBytesMax) text_.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+// Ends the run, and the processes that it has started.
+void HostDiscovery::end() {
+  poller_.remove(process_.pidfd.get());
+  poller_.remove(output_.get());
+  ::kill(-process_.pid, SIGKILL);
+  const auto how = reap(process_.pid);
+  exit_code_ = how ? std::optional(how->exit_code()) : std::nullopt;
+  if (!how) ::waitpid(process_.pid, nullptr, 0);  // it was killed just now
+  process_ = {};
+  output_.reset();
+}
+
+HostDiscovery::News HostDiscovery::advance(TimePoint now) {
+  News news;
+  Status status;
+  if (process_.pid == 0) {
+    if (now < next_run_) return news;
+    status = start(now);
+    if (status.ok()) return news;
+  } else {
+    read();
+    was_too_late_ = !has_ended(process_.pidfd);
+    if (was_too_late_ && now < give_up_) return news;
+    read();
+    end();
+    next_run_ = now + kPause;
+    auto hosts = result();
+    status = hosts.status();
+    if (hosts.ok()) news.hosts = *std::move(hosts);
+  }
+  if (status.message() != std::exchange(last_complaint_, status.message()))
+    news.complaint = status.message();
+  return news;
+}
+
+Result<std::vector<HostEntry>> HostDiscovery::result() const {
+  if (was_too_late_)
+    return Status::stop(
+        format_text("{} has not ended within {} s; it was killed", name_, kTimeMax.count()));
+  if (exit_code_ != 0)
+    return Status::stop(
+        format_text("{} has failed with exit code {}", name_, exit_code_.value_or(-1)));
+  if (text_.size() >= kBytesMax)
+    return Status::stop(format_text("{} writes more than {} bytes", name_, kBytesMax));
+  FARANDOLE_TRY_ASSIGN(auto hosts, parse_hostfile(text_, "the output of " + name_));
+  for (HostEntry& host : hosts) host.slots = std::min(host.slots, slots_max_);
+  return hosts;
+}
+
+}  // namespace farandole

@@ -1,0 +1,71 @@
+// HostDiscovery: runs the program with which the user lists the hosts of an elastic job, again and
+// again. The program writes one host per line, as in a hostfile.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/poller.h"
+#include "base/time_point.h"
+#include "remote/host_list.h"
+#include "workers/worker_process.h"
+
+namespace farandole {
+
+// How an elastic job finds its hosts.
+struct DiscoveryPlan {
+  std::string program;  // the command, with its arguments
+  int slots_first = 1;  // the job starts when the hosts have so many slots
+  int slots_max = 1;    // how many workers it has at most
+};
+
+// Only one thread may use it. No function blocks, except to start the program.
+class HostDiscovery {
+ public:
+  static constexpr auto kPause = std::chrono::seconds(1);     // between two runs
+  static constexpr auto kTimeMax = std::chrono::seconds(20);  // for one run
+  static constexpr std::size_t kBytesMax = 1 << 20;           // of its output
+
+  // `program` is the command, with its arguments. A host counts with at most `slots_max` slots.
+  // The poller reports `tag` when advance() has something to do. `poller` and `state` must outlive
+  // this object.
+  HostDiscovery(std::string program, int slots_max, Poller& poller, std::uint64_t tag,
+                const OriginalState& state);
+  ~HostDiscovery();
+  HostDiscovery(const HostDiscovery&) = delete;
+  HostDiscovery& operator=(const HostDiscovery&) = delete;
+
+  struct News {
+    std::optional<std::vector<HostEntry>> hosts{};  // a run has listed these
+    std::string complaint{};                        // a run has failed in another way than the last
+  };
+  News advance(TimePoint now);
+  // When to call advance() again, even if the poller reports nothing.
+  TimePoint deadline() const { return process_.pid > 0 ? give_up_ : next_run_; }
+
+ private:
+  Status start(TimePoint now);
+  void read();
+  Result<std::vector<HostEntry>> result() const;
+  void end();
+
+  std::vector<std::string> command_;
+  std::string name_;  // for texts
+  int slots_max_;
+  Poller& poller_;
+  std::uint64_t tag_;
+  const OriginalState& state_;
+  StartedWorker process_;  // pid 0: it does not run
+  Descriptor output_;
+  std::string text_;
+  TimePoint next_run_{};
+  TimePoint give_up_{};
+  bool was_too_late_ = false;
+  std::optional<int> exit_code_{};
+  std::string last_complaint_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,132 @@
+#include "driver/host_discovery.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "driver/first_hosts.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> texts(const std::vector<HostEntry>& hosts) {
+  std::vector<std::string> texts;
+  for (const HostEntry& host : hosts) texts.push_back(host.name + ":" + std::to_string(host.slots));
+  return texts;
+}
+
+class HostDiscoveryTest : public ::testing::Test {
+ protected:
+  HostDiscoveryTest() {
+    ::sigprocmask(SIG_SETMASK, nullptr, &state_.signal_mask);
+    ::getrlimit(RLIMIT_NOFILE, &state_.descriptor_limit);
+  }
+  // Runs the program once and returns what comes of it.
+  HostDiscovery::News run_once(HostDiscovery& discovery) {
+    now_ += HostDiscovery::kPause;
+    const TimePoint hang_guard = std::chrono::steady_clock::now() + seconds(60);
+    auto news = discovery.advance(now_);
+    while (!news.hosts && news.complaint.empty() && !is_idle(discovery)) {
+      EXPECT_LT(std::chrono::steady_clock::now(), hang_guard);
+      (void)poller_.wait(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+      news = discovery.advance(now_);
+    }
+    return news;
+  }
+  bool is_idle(const HostDiscovery& discovery) const {
+    return discovery.deadline() == now_ + HostDiscovery::kPause;
+  }
+  HostDiscovery discovery(const char* program, int slots_max = 100) {
+    return HostDiscovery(program, slots_max, poller_, 7, state_);
+  }
+
+  TimePoint now_ = std::chrono::steady_clock::now();
+  OriginalState state_{};
+  Poller poller_ = Poller::create().value();
+};
+
+TEST_F(HostDiscoveryTest, ListsHosts) {
+  auto one = discovery("echo hen:2; echo 'owl slots=30  # a comment'", 4);
+  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4"));
+  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4"));
+}
+
+TEST_F(HostDiscoveryTest, AFailureIsToldOnce) {
+  auto one = discovery("echo hen; exit 3");
+  EXPECT_THAT(run_once(one).complaint, HasSubstr("has failed with exit code 3"));
+  const auto again = run_once(one);
+  EXPECT_EQ(again.complaint, "");
+  EXPECT_FALSE(again.hosts.has_value()) << "what a failed program writes does not count";
+}
+
+TEST_F(HostDiscoveryTest, OutputThatIsNoListIsNamed) {
+  auto one = discovery("echo '-oProxyCommand=x'");
+  EXPECT_THAT(run_once(one).complaint, HasSubstr("line 1"));
+  auto other = discovery("true");
+  EXPECT_THAT(run_once(other).complaint, HasSubstr("names no host"));
+}
+
+TEST_F(HostDiscoveryTest, AProgramThatHangsIsKilled) {
+  auto one = discovery("sleep 1000");
+  (void)one.advance(now_);
+  now_ += HostDiscovery::kTimeMax;
+  EXPECT_THAT(one.advance(now_).complaint, HasSubstr("has not ended within 20 s; it was killed"));
+}
+
+TEST_F(HostDiscoveryTest, TooMuchOutputIsAnError) {
+  auto one = discovery("yes hen | head -c 2000000");
+  EXPECT_THAT(run_once(one).complaint, HasSubstr("writes more than 1048576 bytes"));
+}
+
+TEST(FirstHosts, AreWholeHosts) {
+  const std::vector<HostEntry> listed{{"a", "", 2}, {"b", "", 3}, {"c", "", 1}};
+  EXPECT_THAT(texts(first_hosts(listed, 4)), ElementsAre("a:2", "c:1"));
+  EXPECT_THAT(texts(first_hosts(listed, 6)), ElementsAre("a:2", "b:3", "c:1"));
+}
+
+TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
+  sigset_t none;
+  sigemptyset(&none);
+  const Descriptor signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+  std::vector<std::string> lines;
+  const auto show = [&](const std::string& line) { lines.push_back(line); };
+  const auto found = find_first_hosts({.program = "echo a:2", .slots_first = 2, .slots_max = 4},
+                                      seconds(60), state_, signals, show);
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
+  EXPECT_THAT(lines, IsEmpty());
+  const auto missing = find_first_hosts({.program = "echo a:2", .slots_first = 3, .slots_max = 4},
+                                        seconds(1), state_, signals, show);
+  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 1 s"));
+  EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
+}
+
+TEST_F(HostDiscoveryTest, ASignalEndsTheSearch) {
+  sigset_t signal;
+  sigset_t before;
+  sigemptyset(&signal);
+  sigaddset(&signal, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &signal, &before);
+  const Descriptor signals(::signalfd(-1, &signal, SFD_CLOEXEC | SFD_NONBLOCK));
+  ::raise(SIGTERM);
+  const auto found = find_first_hosts({.program = "sleep 1000", .slots_first = 1, .slots_max = 4},
+                                      seconds(60), state_, signals, [](const std::string&) {});
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->signal, SIGTERM);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,55 @@
+#include "driver/host_roster.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "nodes/node_layout.h"
+
+namespace farandole {
+namespace {
+
+bool is_same(const HostEntry& one, const HostEntry& other) {
+  return one.name == other.name && one.user == other.user && one.slots == other.slots;
+}
+
+}  // namespace
+
+HostRoster::HostRoster(const std::vector<HostEntry>& first) {
+  for (const HostEntry& host : first) nodes_.push_back({.host = host, .has_joined = true});
+}
+
+HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
+  Changes changes;
+  for (int node = 1; node < nodes(); ++node) {
+    const bool is_listed = std::ranges::any_of(
+        listed, [&](const HostEntry& host) { return is_same(host, at(node).host); });
+    if (is_listed == at(node).is_wanted) continue;
+    at(node).is_wanted = is_listed;
+    (is_listed ? changes.back : changes.leave).push_back(node);
+  }
+  for (const HostEntry& host : listed) {
+    const bool is_known = std::ranges::any_of(
+        nodes_, [&](const Node& node) { return (node.is_wanted && is_same(node.host, host)); });
+    const auto number = is_known ? std::nullopt : number_for(host);
+    if (!number) continue;
+    if (*number == nodes()) nodes_.emplace_back();
+    at(*number) = {.host = host};
+    changes.added = {*number, host};
+    break;
+  }
+  return changes;
+}
+
+// A number whose launcher has ended can be used again: by a host with as many slots, or by any host
+// if nobody has ever joined with it.
+std::optional<int> HostRoster::number_for(const HostEntry& host) const {
+  for (int node = 1; node < nodes(); ++node) {
+    const Node& one = nodes_[static_cast<std::size_t>(node)];
+    const bool is_free = one.has_joined ? !one.is_wanted && one.host.slots == host.slots : true;
+    if (one.has_ended && is_free) return node;
+  }
+  const bool all_have_joined = std::ranges::all_of(nodes_, &Node::has_joined);
+  return all_have_joined && nodes() < kNodesMax ? std::optional(nodes()) : std::nullopt;
+}
+
+}  // namespace farandole

@@ -1,0 +1,53 @@
+// HostRoster: the hosts of an elastic job by node number, and what changes when the list of hosts
+// that the job may use changes. It is a pure state machine.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "remote/host_list.h"
+
+namespace farandole {
+
+// Node 0 stays even if its host is not listed any more.
+class HostRoster {
+ public:
+  // These hosts are the nodes 0, 1, … of the job.
+  explicit HostRoster(const std::vector<HostEntry>& first);
+
+  struct Changes {
+    std::vector<int> leave{};  // these nodes shall leave the job
+    std::vector<int> back{};   // these nodes were to leave, but are listed again
+    // This host becomes the node with this number. The number is new, or that of a node whose
+    // launcher has ended.
+    struct Addition {
+      int node = 0;
+      HostEntry host{};
+    };
+    std::optional<Addition> added{};
+  };
+  // The hosts that the job may use now. A host whose number of slots has changed counts as another
+  // host. At most one host is added at a time, because node 0 accepts new nodes in their order.
+  Changes take(const std::vector<HostEntry>& listed);
+
+  // Whether the launcher of this node has ended, or runs.
+  void set_ended(int node, bool ended) { at(node).has_ended = ended; }
+  void joined(int node) { at(node).has_joined = true; }
+  bool is_wanted(int node) const { return nodes_.at(static_cast<std::size_t>(node)).is_wanted; }
+  int nodes() const { return static_cast<int>(nodes_.size()); }
+
+ private:
+  struct Node {
+    HostEntry host;
+    bool is_wanted = true;
+    bool has_ended = false;
+    bool has_joined = false;
+  };
+
+  Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
+  std::optional<int> number_for(const HostEntry& host) const;
+
+  std::vector<Node> nodes_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,83 @@
+#include "driver/host_roster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+HostEntry host(const char* name, int slots = 2) {
+  return {.name = name, .user = "", .slots = slots};
+}
+
+TEST(HostRoster, TheSameListChangesNothing) {
+  HostRoster roster({host("a"), host("b")});
+  const auto changes = roster.take({host("b"), host("a")});
+  EXPECT_THAT(changes.leave, IsEmpty());
+  EXPECT_THAT(changes.back, IsEmpty());
+  EXPECT_FALSE(changes.added.has_value());
+}
+
+TEST(HostRoster, ANewHostIsTheNextNode) {
+  HostRoster roster({host("a")});
+  const auto changes = roster.take({host("a"), host("b"), host("c")});
+  ASSERT_TRUE(changes.added.has_value());
+  EXPECT_EQ(changes.added->node, 1);
+  EXPECT_EQ(changes.added->host.name, "b");
+  EXPECT_FALSE(roster.take({host("a"), host("b"), host("c")}).added.has_value())
+      << "node 1 has not joined yet";
+  roster.joined(1);
+  EXPECT_EQ(roster.take({host("a"), host("b"), host("c")}).added->node, 2);
+}
+
+TEST(HostRoster, AHostThatIsNotListedLeavesAndComesBack) {
+  HostRoster roster({host("a"), host("b")});
+  EXPECT_THAT(roster.take({host("a")}).leave, ElementsAre(1));
+  EXPECT_FALSE(roster.is_wanted(1));
+  EXPECT_THAT(roster.take({host("a")}).leave, IsEmpty());
+  EXPECT_THAT(roster.take({host("a"), host("b")}).back, ElementsAre(1));
+  EXPECT_TRUE(roster.is_wanted(1));
+}
+
+TEST(HostRoster, Node0Stays) {
+  HostRoster roster({host("a"), host("b")});
+  EXPECT_THAT(roster.take({host("b")}).leave, IsEmpty());
+}
+
+TEST(HostRoster, AHostWithOtherSlotsIsAnotherHost) {
+  HostRoster roster({host("a"), host("b", 2)});
+  const auto changes = roster.take({host("a"), host("b", 3)});
+  EXPECT_THAT(changes.leave, ElementsAre(1));
+  EXPECT_EQ(changes.added->node, 2) << "node 1 has not left yet";
+}
+
+TEST(HostRoster, ANumberIsUsedAgainByAHostWithAsManySlots) {
+  HostRoster roster({host("a"), host("b"), host("c", 3)});
+  EXPECT_THAT(roster.take({host("a")}).leave, ElementsAre(1, 2));
+  roster.set_ended(1, true);
+  roster.set_ended(2, true);
+  const auto changes = roster.take({host("a"), host("d", 3)});
+  EXPECT_EQ(changes.added->node, 2);
+}
+
+TEST(HostRoster, AHostThatNeverComesDoesNotBlockTheOthers) {
+  HostRoster roster({host("a")});
+  const std::vector<HostEntry> listed{host("a"), host("broken"), host("good", 5)};
+  EXPECT_EQ(roster.take(listed).added->host.name, "broken");
+  EXPECT_FALSE(roster.take(listed).added.has_value());
+  roster.set_ended(1, true);
+  const auto changes = roster.take(listed);
+  EXPECT_EQ(changes.added->host.name, "good");
+  EXPECT_EQ(changes.added->node, 1);
+}
+
+}  // namespace
+}  // namespace farandole
