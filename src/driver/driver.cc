@@ -28,6 +28,7 @@
 #include "base/whole_number.h"
 #include "driver/caller_streams.h"
 #include "driver/first_hosts.h"
+#include "driver/host_process.h"
 #include "driver/host_roster.h"
 #include "driver/relay.h"
 #include "launcher/caller_report.h"
@@ -74,53 +75,11 @@ constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
 }
 
+RemoteProcess::Tags tags_of(std::size_t index) {
+  return {tag(Source::kProcess, index), tag(Source::kInput, index)};
+}
+
 TimePoint now() { return std::chrono::steady_clock::now(); }
-
-// The process that we have started for one host.
-struct HostProcess {
-  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
-
-  HostProcess(const HostEntry& host, Poller& poller, std::size_t index, int first)
-      : remote(host, poller, {tag(Source::kProcess, index), tag(Source::kInput, index)}),
-        first_rank(first) {}
-
-  const std::string& name() const { return remote.host().name; }
-
-  RemoteProcess remote;
-  State state = State::kWaiting;
-  TimePoint answer_by{};
-  bool had_order = false;
-  bool has_failed = false;     // it could not be started
-  bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
-  int first_rank = 0;
-  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
-  std::string report{};            // the begin of the next line of its launcher's report
-  // The rest is for elastic jobs.
-  bool told_to_leave = false;
-  int failures = 0;                        // how often it has failed
-  std::optional<TimePoint> start_again{};  // when to start it again
-  std::string why_failed{};                // why it must be started again
-};
-
-// Whether the connection to a host, or our process there, has ended and not by itself.
-bool is_lost(const HostProcess& process) {
-  const auto& end = process.remote.end();
-  const bool is_ssh_error =
-      end && !process.remote.is_own_host() && end->code == kSshError && !process.has_said_code;
-  return end && (end->signal != 0 || is_ssh_error);
-}
-
-std::string how_it_ended(const HostProcess& process) {
-  if (!process.remote.is_own_host() && is_lost(process)) return "the connection has ended";
-  const ProcessEnd& end = *process.remote.end();
-  return format_text("the launcher {} {}", end.signal != 0 ? "was" : "has", describe(end));
-}
-
-int exit_code_of(const HostProcess& process) {
-  const auto& end = process.remote.end();
-  const bool is_known = end && (process.remote.is_own_host() || !is_lost(process));
-  return is_known ? end->exit_code() : 1;
-}
 
 class Driver {
  public:
@@ -141,7 +100,7 @@ class Driver {
         files_(std::move(files)) {
     int first_rank = 0;
     for (const HostEntry& host : plan.hosts) {
-      processes_.emplace_back(host, poller_, processes_.size(), first_rank);
+      processes_.emplace_back(host, poller_, tags_of(processes_.size()), first_rank);
       first_rank += host.slots;
     }
     if (!plan.discovery) return;
@@ -527,9 +486,11 @@ void Driver::process_ended(std::size_t index) {
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
   process.state = HostProcess::State::kEnded;
   if (roster_) roster_->set_ended(static_cast<int>(index), true);
-  // If it was told to leave, it is listed again.
-  if (may_start_again(index) && (process.remote.end()->failed() || process.told_to_leave))
-    return start_again_later(index);
+  if (index > 0 && may_have_more_hosts()) {
+    // If it was told to leave and is wanted, it is listed again.
+    const bool is_needed = process.remote.end()->failed() || process.told_to_leave;
+    return is_needed && may_start_again(index) ? start_again_later(index) : void();
+  }
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
     start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
@@ -586,7 +547,7 @@ void Driver::replace(std::size_t index, const HostEntry& of_plan, int failures) 
   const HostEntry host = of_plan;  // it may belong to `process`
   const int first_rank = process.first_rank;
   std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
-  std::construct_at(&process, host, poller_, index, first_rank);
+  std::construct_at(&process, host, poller_, tags_of(index), first_rank);
   process.failures = failures;
   if (roster_) roster_->set_ended(static_cast<int>(index), false);
   if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
@@ -618,7 +579,8 @@ void Driver::add_host(const HostRoster::Changes::Addition& added) {
   const auto index = static_cast<std::size_t>(added.node);
   if (index < processes_.size()) return replace(index, added.host, 0);
   const HostProcess& last = processes_.back();
-  processes_.emplace_back(added.host, poller_, index, last.first_rank + last.remote.host().slots);
+  processes_.emplace_back(added.host, poller_, tags_of(index),
+                          last.first_rank + last.remote.host().slots);
   next_ = processes_.size();
   if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
 }
@@ -634,7 +596,8 @@ std::optional<std::size_t> Driver::node_of(const std::string& line, std::string_
 // The connection to the host may hang until ssh gives up.
 void Driver::lost_node(std::size_t index) {
   const HostProcess& process = processes_[index];
-  if (process.state == HostProcess::State::kOrdered) process.remote.signal(SIGKILL);
+  const bool is_expected = process.told_to_leave;  // its launcher is about to end
+  if (process.state == HostProcess::State::kOrdered && !is_expected) process.remote.signal(SIGKILL);
 }
 
 // The job has ended. The other launchers end with it, if their hosts can be reached.

@@ -2,8 +2,9 @@
 
 Each batch has a random number. The state is the sum of the numbers of all batches that have been
 processed. The argument is a seed: it chooses where and how each worker fails. Without an argument,
-no worker fails. If NEW_WORKERS_FROM is a number, the training waits in the middle until a worker with
-this number or a higher one is a member.
+no worker fails. The training waits in the middle until a worker with the number
+NEW_WORKERS_FROM or a higher one is a member, and until rank 0 finds the file HOLD_UNTIL, if these
+variables are set.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MEMBERS_MAX = 8
 committed = [0]  # the batches at which this worker has made commits
 NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 NEW_WORKERS_FROM = int(os.environ.get("NEW_WORKERS_FROM", "0"))
+HOLD_UNTIL = os.environ.get("HOLD_UNTIL", "/")
 PLACES = ("before the step", "after the step", "after the commit", "before the sync")
 WAYS = ("kill", "error", "exit", "stop")
 
@@ -74,8 +76,11 @@ class TestState(elastic.ObjectState):
         super().sync()
 
 
-def wait_for_new_worker(state: TestState) -> None:
-    while allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0:
+def wait_in_the_middle(state: TestState) -> None:
+    while (
+        allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0
+        or allreduce_sum(int(farandole.rank() == 0 and os.path.exists(HOLD_UNTIL))) == 0
+    ):
         state.commit()
         time.sleep(0.01)
 
@@ -87,7 +92,7 @@ def train(state: TestState) -> None:
     assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
     while state.batch < BATCHES:
         if state.batch >= BATCHES // 2:
-            wait_for_new_worker(state)
+            wait_in_the_middle(state)
         failure.may_come("before the step", state.batch)
         mine = state.batch + me
         total = allreduce_sum(value_of(mine) if mine < BATCHES else 0)

@@ -8,11 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from driven import SshHosts, kill, made_ssh_hosts
-from launched import HANG_SECONDS, Launched
+from launched import HANG_SECONDS, Launched, run
 from test_elastic import environment_of, pids
+from test_hosts import Job
+from test_stalls import read_errors_until
 
 WORKER = (sys.executable, "tests/cluster/elastic_worker.py")
 FLAGS = ("--min-workers", "1", "--cooldown-range", "0,1")
@@ -52,7 +55,9 @@ def read_start(job: Launched, workers: int) -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost: int) -> None:
-    with ssh_hosts.start("-H", "host0:2,host1:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3) as job:
+    with ssh_hosts.start(
+        "-H", "host0:2,host1:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+    ) as job:
         read_start(job, 3)
         kill(worker_of(ssh_hosts, lost // 2, lost))
         assert job.end() == 0, job.errors
@@ -117,3 +122,115 @@ def test_a_signal_ends_the_job_on_all_hosts(ssh_hosts: SshHosts, number: int) ->
         assert job.end() == 128 + number
         ssh_hosts.wait_for_end_of(job)
     assert "is gone" not in job.errors
+
+
+class Listed:
+    """The hosts that a job may use, as its discovery command finds them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.stop = folder / "hosts", folder / "stop"
+
+    def set(self, *hosts: str) -> None:
+        # The command never sees half of the list.
+        (new := self.path.with_suffix(".new")).write_text("".join(f"{host}\n" for host in hosts))
+        new.rename(self.path)
+
+    def flags(self, most: int) -> list[str]:
+        flags = ["--max-workers", str(most), "--host-discovery-script", f"cat {self.path}"]
+        return [*FLAGS, *flags]
+
+    def environment(self) -> dict[str, str]:
+        return {"HOLD_UNTIL": str(self.stop)}
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Listed:
+    return Listed(tmp_path)
+
+
+def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed: Listed) -> None:
+    listed.set("host0:1")
+    key = ["-i", str(ssh_hosts.servers.identity)]
+    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+        job.read_until("worker 0 has rank 0 of 1")
+        listed.set("host0:1", "host1:2", "host2:1")
+        job.read_until("of 4 at batch", times=4)
+        listed.set("host0:1", "host2:1")
+        read_errors_until(job, "node 1 has left")
+        listed.set("host0:1", "host2:1", "host1:2")
+        job.read_until("of 4 at batch", times=8)
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert set(pids(job)) == {0, 3, 4, 5}, job.output + job.errors
+    for text in ("node 1 takes part", "node 2 takes part", "node 1 has left", "is listed again"):
+        assert text in job.errors, job.errors
+    assert "killed" not in job.errors
+
+
+def test_there_are_never_more_workers_than_allowed(ssh_hosts: SshHosts, listed: Listed) -> None:
+    listed.set("host0:1", "host1:2")
+    key = ["-i", str(ssh_hosts.servers.identity)]
+    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+        read_start(job, 3)
+        listed.set("host0:1", "host1:2", "host2:5")
+        job.read_until("of 4 at batch", times=4)
+        kill(worker_of(ssh_hosts, 1, 1))
+        job.read_until("of 4 at batch", times=8)
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+    assert "of 5 at batch" not in job.output
+
+
+def test_a_host_that_cannot_be_reached_stops_nobody(ssh_hosts: SshHosts, listed: Listed) -> None:
+    listed.set("host0:1")
+    key = ["-i", str(ssh_hosts.servers.identity)]
+    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+        job.read_until("worker 0 has rank 0 of 1")
+        listed.set("host0:1", "no-such-host:1", "host1:2")
+        job.read_until("of 3 at batch", times=3)
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+    assert "no-such-host: " in job.errors
+
+
+def test_a_list_that_cannot_be_read_changes_nothing(ssh_hosts: SshHosts, listed: Listed) -> None:
+    listed.set("host0:1", "host1:1")
+    key = ["-i", str(ssh_hosts.servers.identity)]
+    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+        read_start(job, 2)
+        listed.set("host0:many")
+        read_errors_until(job, "the hosts stay as they are")
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+    assert set(pids(job)) == {0, 1}
+    assert "line 1" in job.errors
+
+
+def test_nodes_that_users_start_leave_and_come_back(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    assert run("secret", str(secret := tmp_path / "secret")).process.returncode == 0
+    stop = tmp_path / "stop"
+    script = f"HOLD_UNTIL={stop} exec {' '.join(WORKER)}"
+    job = Job(ssh_hosts.hosts, secret)
+    try:
+        zero = job.start(0, script, *FLAGS)
+        one = job.start(1, script, *FLAGS, workers=2)
+        one.read_until("worker 2 has rank 2 of 3")
+        # `ip netns exec` replaces itself by the launcher, so the pid is that of the launcher.
+        kill(one.process.pid, signal.SIGTERM)
+        one.end()
+        assert "this node leaves the job at its next commit" in one.errors
+        zero.read_until("worker 0 has rank 0 of 1")
+        other_size = job.start(1, script, *FLAGS, workers=1)
+        assert other_size.end() == 2
+        assert re.search(r"node 1 \(\S+\) had 2 workers, so it can come back", other_size.errors)
+        again = job.start(1, script, *FLAGS, workers=2)
+        again.read_until("of 3 at batch", times=2)
+        stop.touch()
+        assert zero.end() == again.end() == 0
+    finally:
+        job.close()
+    assert "node 1 leaves at the next commit" in zero.errors
+    assert "node 1 has left" in zero.errors
+    assert "node 1 takes part again" in zero.errors
+    assert set(pids(zero)) == {0} and set(pids(again)) == {3, 4}

@@ -1,0 +1,48 @@
+// HostProcess: what the driver knows about the process that it has started for one host: our
+// launcher there, or the ssh that connects to it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/poller.h"
+#include "base/time_point.h"
+#include "driver/relay.h"
+#include "remote/host_list.h"
+#include "remote/remote_process.h"
+
+namespace farandole {
+
+struct HostProcess {
+  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
+
+  HostProcess(const HostEntry& host, Poller& poller, RemoteProcess::Tags tags, int first)
+      : remote(host, poller, tags), first_rank(first) {}
+
+  const std::string& name() const { return remote.host().name; }
+
+  RemoteProcess remote;
+  State state = State::kWaiting;
+  TimePoint answer_by{};
+  bool had_order = false;
+  bool has_failed = false;     // it could not be started
+  bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
+  int first_rank = 0;
+  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
+  std::string report{};            // the begin of the next line of its launcher's report
+  // The rest is for elastic jobs.
+  bool told_to_leave = false;
+  int failures = 0;                        // how often it has failed
+  std::optional<TimePoint> start_again{};  // when to start it again
+  std::string why_failed{};                // why it must be started again
+};
+
+// Whether the connection to a host, or our process there, has ended and not by itself.
+bool is_lost(const HostProcess& process);
+// Call these when the process has ended: how, for the user; and the exit code of the launcher, or 1
+// if it is not known.
+std::string how_it_ended(const HostProcess& process);
+int exit_code_of(const HostProcess& process);
+
+}  // namespace farandole
