@@ -7,19 +7,23 @@ for good.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import enum
 import functools
-from collections.abc import Callable, Iterable
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from farandole import lifecycle
-from farandole.comparison import allreduce_max
-from farandole.errors import CallError, FarandoleError
+from farandole import calls, core, lifecycle
+from farandole.comparison import allreduce_max, equal_on_all_members, exchange, table
+from farandole.errors import CallError, FarandoleError, MisuseError
 from farandole.group import global_process_set
 from farandole.objects import broadcast_object
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
@@ -51,6 +55,9 @@ class State:
         bcast_object: A function that returns rank 0's object on all ranks.
         get_rank: A function that returns this rank.
     """
+
+    _number = 0  # 1, 2 ... in the order in which this process trains with its states; 0: not yet
+    _has_step = False
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
@@ -241,39 +248,263 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
     return None
 
 
-def run_fn(func: Function, reset: Callable[[], None]) -> Function:
+# Returns the error of farandole.errors that has caused an error of a framework, or that error.
+OurError: TypeAlias = Callable[[Exception], Exception]
+
+
+def run_fn(
+    func: Function, reset: Callable[[], None], our_error: OurError = lambda error: error
+) -> Function:
     """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
     Before each call of `func`, all ranks get rank 0's state. If this or `func` raises a
     FarandoleError other than a CallError, the state returns to the last commit, `reset` forms the
     job again, and `func` is called again. This repeats for every such failure. Errors of `reset`
-    are raised.
+    are raised. `our_error` finds our error in an error of a framework.
     """
 
     @functools.wraps(func)
     def run_until_done(state: State, *args: Any, **options: Any) -> Any:
-        skip_sync = must_reset = False
-        while True:
-            try:
-                if must_reset:
-                    must_reset = False
-                    state.on_reset()
-                if not skip_sync:
-                    state.sync()
-                    lifecycle.set_has_state()
-                return func(state, *args, **options)
-            except CallError:
-                raise  # calling again would repeat the program's mistake
-            except FarandoleError:  # the program itself may also raise one, as with Horovod
-                state.restore()
-                skip_sync = False
-            except HostsUpdatedInterrupt as interrupt:
-                # New workers of an elastic job always need the state.
-                skip_sync = interrupt.skip_sync and not _is_elastic()
-            reset()
-            must_reset = True
+        recovery = _Recovery(
+            state, f"{getattr(func, '__name__', 'a function')}()", reset, our_error
+        )
+        with _in_charge():
+            return recovery.run(lambda: func(state, *args, **options))
 
     return cast(Function, run_until_done)
+
+
+class Step:
+    """Repeat a failed step of a training loop.
+
+    If a call of the step fails, the `with` block swallows the error, and the state returns to what
+    it was before the step. Then ready() forms the job again, and the loop repeats the step. So
+    everything that belongs to a step must be inside the block, and the conditions of the loop must
+    depend on the state only. A `for` loop would go on with the next batch.
+
+    The block swallows only the errors after which `hvd.elastic.run` calls its function again: a
+    FarandoleError other than a CallError. After any other error, ready() refuses to go on. A block
+    that ends by `break` or `return` counts as a step.
+
+    A program needs one state, and one Step for all its loops. The Step can be used in any thread,
+    but in one at a time.
+
+    Args:
+        state: The state, such as a TorchState. Its attributes may be changed between two steps.
+
+    Raises:
+        MisuseError: The state has a Step already.
+
+    Example::
+
+        step = hvd.elastic.Step(state)
+        while step.ready() and state.batch < 1000:
+            with step:
+                ...  # train with one batch, or with several
+                state.batch += hvd.size()
+    """
+
+    def __init__(self, state: State) -> None:
+        if state._has_step:
+            raise MisuseError(
+                "this state has a Step already: make one Step before the first loop, and use it in "
+                "all loops"
+            )
+        state._has_step = True
+        self._state = state
+        self._recovery = _Recovery(state, "a Step", reset_job, self._our_error)
+        self._job = 0  # the number of the job in which ready() was called last
+        self._may_begin = self._is_done = self._has_failed = False
+        self._foreign_error = ""  # the class of another error that has ended a step
+
+    @staticmethod
+    def _our_error(error: Exception) -> Exception:
+        """Return the error of farandole.errors that has caused an error of the framework, or that
+        error."""
+        return error
+
+    def ready(self) -> bool:
+        """Finish the last step on all ranks, save the state, and return True.
+
+        The first call gives all ranks the state of rank 0. After a failure, and if new workers want
+        to join, the call forms the job again and gives all ranks rank 0's state, as it was after
+        the last step that is done. The `with` block then begins with this state.
+
+        All ranks must call it before each step, and after the last one. It blocks until they have.
+        A second call before the step only saves the state.
+
+        Raises:
+            MisuseError: The call is in a step, or in a function of `hvd.elastic.run`, of this
+                thread or another one; or the last step ended with an error that is not one of a
+                call.
+            CallError: The ranks are not in the same training.
+            FarandoleError: The job cannot be formed again. In a job of fixed size, this is a
+                GroupLostError if a rank is gone.
+        """
+        if self._foreign_error:
+            raise MisuseError(
+                f"the last step ended with a {self._foreign_error}, so the ranks may have "
+                "different states: handle such errors inside the step, on all ranks in the same way"
+            )
+        with _in_charge():
+            self._may_begin = False
+            if self._has_failed:  # again, because the program may have changed the state meanwhile
+                self._recovery.restore()
+            if self._job != core.job_number():  # the program has joined a job by itself
+                self._recovery.must_sync = True
+            if self._recovery.must_sync:
+                self._is_done = False
+            self._has_failed = False
+            self._recovery.run(self._finish)
+            self._job, self._may_begin = core.job_number(), True
+        return True
+
+    def _finish(self) -> None:
+        if self._is_done:
+            self._is_done = False  # also if this fails: new ranks have no step to finish
+            # A failure must be noticed before the state is saved, also by a rank whose calls have
+            # succeeded, or that has hidden an error.
+            lifecycle.wait_for_frameworks()
+            if not _is_elastic():  # otherwise, check_host_updates() waits for all ranks
+                calls.barrier()
+            try:
+                self._state.check_host_updates()
+            except HostsUpdatedInterrupt:
+                self._state.save()
+                self._recovery.must_sync = True  # a rank may notice only that the others have left
+                raise
+        self._state.save()
+
+    def __enter__(self) -> None:
+        if not self._may_begin:
+            raise MisuseError(
+                "a step begins without ready(): write `while step.ready() and …:` around "
+                "`with step:`, because a `for` loop would not repeat a failed step"
+            )
+        _acquire_charge()
+        self._may_begin = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> bool:
+        _charge.release()
+        if error is None:
+            self._is_done = True
+            return False
+        cause = self._our_error(error) if isinstance(error, Exception) else error
+        if self._recovery.can_continue_after(cause):
+            # After a change of members in the middle of a step, the step must be repeated, too.
+            self._recovery.restore()
+            self._has_failed = True
+            return True
+        self._foreign_error = type(cause).__name__
+        if cause is error:
+            return False
+        raise cause from error
+
+
+class _Recovery:
+    """Gives all ranks the state, and brings a training back to its last save after a failure."""
+
+    def __init__(
+        self, state: State, place: str, reset: Callable[[], None], our_error: OurError
+    ) -> None:
+        if state._number == 0:
+            state._number = next(_numbers)
+        self._training = f"state {state._number} ({type(state).__name__}) in {place}"
+        self._state, self._reset, self._our_error = state, reset, our_error
+        self._must_form = self._must_adapt = False
+        self.must_sync = True
+
+    def run(self, action: Callable[[], Result]) -> Result:
+        """Give all ranks the state if needed, and return the result of `action`. After a failure,
+        form the job again, and do both again. Errors of `reset` are raised."""
+        while True:
+            if self._must_form:
+                self._reset()
+                self._must_form, self._must_adapt = False, True
+            try:
+                self._prepare()
+                return action()
+            except Exception as error:
+                self._raise_if_final(error)
+
+    def _raise_if_final(self, error: Exception) -> None:
+        cause = self._our_error(error)
+        if self.can_continue_after(cause):
+            return
+        if cause is error:
+            raise error
+        raise cause from error
+
+    def _prepare(self) -> None:
+        if self._must_adapt:
+            self._must_adapt = False
+            self._state.on_reset()
+        if self.must_sync:
+            _check_same_on_all_ranks(self._training)
+            self._state.sync()
+            lifecycle.set_has_state()
+            self.must_sync = False
+
+    def can_continue_after(self, error: BaseException) -> bool:
+        """Return whether the training can continue. Then the state is the right one, but the job
+        must be formed again."""
+        if isinstance(error, CallError):
+            return False  # repeating the call would repeat the program's mistake
+        if isinstance(error, FarandoleError):  # the program may also raise one, as with Horovod
+            self.restore()
+        elif isinstance(error, HostsUpdatedInterrupt):
+            # New workers of an elastic job always need the state.
+            self.must_sync = self.must_sync or not error.skip_sync or _is_elastic()
+        else:
+            return False
+        self._must_form = True
+        return True
+
+    def restore(self) -> None:
+        self._state.restore()
+        self.must_sync = True
+
+
+_numbers = itertools.count(1)  # of the states with which this process has trained
+
+# Held while a training runs. Another training, inside it or in another thread, could form the job
+# again, and the first one would not notice.
+_charge = threading.Lock()
+
+
+def _acquire_charge() -> None:
+    if not _charge.acquire(blocking=False):
+        raise MisuseError(
+            "another elastic training is running: a step, or a function of hvd.elastic.run, cannot "
+            "contain another one, and only one thread can train"
+        )
+
+
+@contextlib.contextmanager
+def _in_charge() -> Iterator[None]:
+    _acquire_charge()
+    try:
+        yield
+    finally:
+        _charge.release()
+
+
+def _check_same_on_all_ranks(training: str) -> None:
+    """Raise CallError on all ranks if they are about to sync different states. A new worker, for
+    example, begins with the first training of the program, even if the others are in the second."""
+    if not lifecycle.is_initialized():
+        return  # the state is one of the program's own
+    if equal_on_all_members(training.encode(), "elastic.training", global_process_set):
+        return
+    texts = exchange(training.encode(), "elastic.trainings", global_process_set)
+    raise CallError(
+        "the ranks are in different trainings:\n"
+        + table({rank: text.decode() for rank, text in texts.items()})
+        + "\nAn elastic program must train with one state, in one function of hvd.elastic.run or "
+        "with one Step"
+    )
 
 
 def _is_elastic() -> bool:

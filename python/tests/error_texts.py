@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
+import elastic_errors
 import jax_errors
 import keras_errors
 import notice_errors
@@ -127,7 +128,7 @@ class ErrorTexts:
             self.expect(cases())
         for cases in (self.other_parameters, self.objects, self.state, jax_errors.cases):
             self.expect(cases())
-        for cases in (tensorflow_errors.cases, keras_errors.cases):
+        for cases in (tensorflow_errors.cases, keras_errors.cases, elastic_errors.cases):
             self.expect(cases())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):

@@ -567,6 +567,26 @@ class KerasTrainingChecks(Suite):
         for one, other in zip(values_of(model), committed, strict=True):
             assert np.array_equal(one, other)
 
+    def check_elastic_steps(self) -> None:
+        """A loop without fit(). Rank 0 fails, and then the call of the other ranks fails."""
+        model = make_model(seed=self.rank + 1)
+        state = hvd.elastic.KerasState(model, batch=0)
+        step, begun = hvd.elastic.Step(state), []
+        variable = model.variables[0]
+        while step.ready() and state.batch < 4:
+            with step:
+                if not begun:
+                    first = values_of(model)[0]
+                begun.append(state.batch)
+                if begun == [0, 1] and self.rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
+                added = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
+                variable.assign_add(added)
+                state.batch += 1
+        assert begun == [0, 1, 1, 2, 3]
+        np.testing.assert_allclose(values_of(model)[0], first + 4 * self.size, rtol=1e-5)
+        self.expect_equal_replicas(model)
+
     def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
         """A rank fails in the first epoch, and there is no commit before."""
         x, y = self.own_rows()

@@ -346,6 +346,23 @@ class TensorFlowTrainingChecks(Suite):
         assert train(state) == "done"
         assert attempts == [(0.0, 0), (1.0, 1), (2.0, 2)], attempts
 
+    def check_elastic_steps(self) -> None:
+        """Rank 0 fails, and then the function of TensorFlow fails on the other ranks."""
+        variable = tf.Variable(float(self.rank))
+        state = hvd.elastic.TensorFlowState([variable], batch=0)
+        step, begun = hvd.elastic.Step(state), []
+        add = tf.function(lambda: variable.assign_add(hvd.allreduce(1.0, op=hvd.Sum)))
+        while step.ready() and state.batch < 4:
+            with step:
+                begun.append(state.batch)
+                if begun == [0, 1] and self.rank == 0:
+                    variable.assign(100.0)
+                    raise hvd.GroupLostError("a failure that the test made")
+                add()
+                state.batch += 1
+        assert float(variable) == 4.0 * self.size
+        assert begun == [0, 1, 1, 2, 3]
+
     def check_optimizers_of_keras(self) -> None:
         keras = importlib.import_module("keras")
         optimizer = keras.optimizers.SGD(1.0)

@@ -17,4 +17,4 @@ def test_conformance_without_asynchronous_calls() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_shared_modules(size: int) -> None:
-    run_checks(size, "shared_modules:SharedModules")
+    run_checks(size, "shared_modules:SharedModules", "elastic_steps:StepChecks")

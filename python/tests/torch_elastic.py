@@ -229,3 +229,20 @@ class ElasticChecks:
 
         train(state)
         hvd.check_parameters(state.model.named_parameters())
+
+    def check_a_failed_step_is_repeated(self) -> None:
+        """The failure comes between backward() and step(). A new worker would have rank 0's state
+        after ready()."""
+        state = self.state()
+        step, begun = elastic.Step(state), []
+        while step.ready() and state.epoch < 4:
+            with step:
+                begun.append(state.epoch)
+                state.optimizer.zero_grad()
+                state.model(torch.full((2, 3), float(hvd.rank()))).square().sum().backward()
+                if begun == [0, 1, 2]:
+                    raise hvd.GroupLostError("as if a call had failed")
+                state.optimizer.step()
+                state.epoch += 1
+        assert begun == [0, 1, 2, 2, 3]
+        hvd.check_parameters(state.model.named_parameters())

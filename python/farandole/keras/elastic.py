@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import keras
 
-from farandole import arguments, lifecycle
-from farandole.elastic import ObjectState, reset_job, run_fn
+from farandole import arguments, elastic, lifecycle
+from farandole.elastic import ObjectState, OurError, reset_job, run_fn
 from farandole.errors import CallError
 from farandole.keras.backend import numpy_of
 from farandole.keras.operations import broadcast_variables, build_optimizer
@@ -18,6 +18,7 @@ from farandole.objects import broadcast_object
 __all__ = [
     "CommitStateCallback",
     "KerasState",
+    "Step",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",
     "run",
@@ -34,12 +35,25 @@ def run(func: Function) -> Function:
     and continue from the last commit; new processes join at a later commit. In a job of fixed size,
     run() raises the error if a process is gone.
     """
-    if keras.config.backend() == "tensorflow":
-        decorated: Function = importlib.import_module("farandole.tensorflow.elastic").run(func)
-        return decorated
-    if keras.config.backend() == "jax":
-        func = importlib.import_module("farandole.jax.failures").with_our_errors(func)
-    return run_fn(func, reset_job)
+    return run_fn(func, reset_job, _finder_of_our_error())
+
+
+class Step(elastic.Step):
+    __doc__ = elastic.Step.__doc__
+
+    @staticmethod
+    def _our_error(error: Exception) -> Exception:
+        return _finder_of_our_error()(error)
+
+
+def _finder_of_our_error() -> OurError:
+    """Return the function that finds the error of a call in an error of the backend."""
+    modules = {"tensorflow": "farandole.tensorflow.elastic", "jax": "farandole.jax.failures"}
+    name = modules.get(keras.config.backend())
+    if name is None:
+        return lambda error: error
+    found: OurError = importlib.import_module(name).our_error
+    return found
 
 
 class KerasState(ObjectState):
@@ -84,6 +98,9 @@ class KerasState(ObjectState):
 
     def reset(self) -> None:
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job
+        if keras.config.backend() == "jax":
+            # JAX may still have the compiled program, if something refers to the old function.
+            importlib.import_module("jax").clear_caches()
 
     def save_new_variables(self) -> None:
         """Save the variables that did not exist yet at the last commit."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
 
-from farandole import lifecycle
+from farandole import elastic, lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
 from farandole.objects import broadcast_object
 from farandole.tensorflow.ops import FAILURES, converted
@@ -18,7 +17,7 @@ from farandole.tensorflow.variables import broadcast_variables
 if TYPE_CHECKING:
     from farandole.keras.elastic import KerasState as TensorFlowKerasState
 
-__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = ["Step", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,17 +31,21 @@ def run(func: Function) -> Function:
     run() raises the error if a process is gone.
     """
 
-    @functools.wraps(func)
-    def run_with_our_errors(*args: Any, **options: Any) -> Any:
-        try:
-            return func(*args, **options)
-        except FAILURES as error:  # of a call inside tf.function
-            ours = converted(error)
-            if ours is None:
-                raise
-            raise ours from error
+    return run_fn(func, reset_job, our_error)
 
-    return cast(Function, run_fn(run_with_our_errors, reset_job))
+
+class Step(elastic.Step):
+    __doc__ = elastic.Step.__doc__
+
+    @staticmethod
+    def _our_error(error: Exception) -> Exception:
+        return our_error(error)
+
+
+def our_error(error: Exception) -> Exception:
+    """Return the error of the call inside tf.function that has caused this error of TensorFlow.
+    Return any other error as it is."""
+    return (converted(error) if isinstance(error, FAILURES) else None) or error
 
 
 class TensorFlowState(ObjectState):

@@ -13,6 +13,7 @@ from farandole.elastic import (
     ObjectState,
     State,
     StateHandler,
+    Step,
     reset_job,
     run_fn,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "SamplerStateHandler",
     "State",
     "StateHandler",
+    "Step",
     "TorchState",
     "get_handler_registry",
     "init",

@@ -1,0 +1,54 @@
+"""The errors of elastic loops: calls, each with the whole text of its error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import farandole
+from farandole import elastic, lifecycle
+from farandole.objects import broadcast_object
+
+
+def cases() -> Iterator[tuple[Callable[[], object], str]]:
+    step = elastic.Step(_new_state())
+    yield (
+        step.__enter__,
+        "a step begins without ready(): write `while step.ready() and …:` around `with step:`, "
+        "because a `for` loop would not repeat a failed step",
+    )
+    step.ready()
+    with step:
+        yield (
+            elastic.Step(_new_state()).ready,
+            "another elastic training is running: a step, or a function of hvd.elastic.run, "
+            "cannot contain another one, and only one thread can train",
+        )
+    step.ready()
+    with contextlib.suppress(KeyError), step:
+        raise KeyError
+    yield (
+        step.ready,
+        "the last step ended with a KeyError, so the ranks may have different states: handle such "
+        "errors inside the step, on all ranks in the same way",
+    )
+    state = _new_state()
+    steps = [elastic.Step(state), elastic.Step(_new_state())]
+    yield (
+        lambda: elastic.Step(state),
+        "this state has a Step already: make one Step before the first loop, and use it in all "
+        "loops",
+    )
+    first = state._number
+    yield (
+        steps[farandole.rank()].ready,
+        "the ranks are in different trainings:\n"
+        f"  rank 0   state {first} (ObjectState) in a Step\n"
+        f"  rank 1   state {first + 1} (ObjectState) in a Step\n"
+        "An elastic program must train with one state, in one function of hvd.elastic.run or with "
+        "one Step",
+    )
+
+
+def _new_state() -> elastic.ObjectState:
+    return elastic.ObjectState(broadcast_object, lifecycle.rank)
