@@ -20,6 +20,12 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         lambda: hvd.DistributedOptimizer(3),
         "optimizer must be an optax.GradientTransformation, such as optax.sgd(0.1); got a int",
     )
+    yield (
+        lambda: hvd.elastic.JaxState(w=jnp.ones(2 + hvd.rank())).sync(),
+        "the state of some ranks has other arrays than that of rank 0:\n"
+        "  rank 1   w: float32 [3] (rank 0 has w: float32 [2])\n"
+        "Make the state in the same way on all ranks",
+    )
 
 
 def _arrays() -> Iterator[tuple[Callable[[], object], str]]:

@@ -19,7 +19,8 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_conformance_and_training(size: int) -> None:
-    run_checks(size, "jax_frontend:JaxConformance", "jax_training:JaxTrainingChecks")
+    suites = ("jax_training:JaxTrainingChecks", "jax_elastic:JaxElasticChecks")
+    run_checks(size, "jax_frontend:JaxConformance", *suites)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -17,6 +17,7 @@ from farandole import exports
 from farandole.calls import barrier, join
 from farandole.compression import Compressor
 from farandole.exports import *  # noqa: F403
+from farandole.jax import elastic
 from farandole.jax.compression import Compression
 from farandole.jax.operations import (
     allgather,
@@ -47,6 +48,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_parameters",
     "check_parameters",
+    "elastic",
     "grad",
     "grouped_allgather",
     "grouped_allreduce",

@@ -1,0 +1,177 @@
+"""Training that continues from its last commit after a failure: hvd.elastic."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from farandole import core, elastic, lifecycle
+from farandole.arrays import SIGNED_DTYPES
+from farandole.comparison import exchange_failures, table
+from farandole.elastic import HostsUpdatedInterrupt, ObjectState, State, reset_job, run_fn
+from farandole.errors import CallError
+from farandole.group import global_process_set
+from farandole.jax import arrays as jax_arrays
+from farandole.jax.failures import our_error
+from farandole.jax.operations import grouped_broadcast
+from farandole.jax.primitive import wait_for_programs
+from farandole.objects import broadcast_object
+
+__all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "Step", "run"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def run(func: Function) -> Function:
+    """Decorate the training function func(state, ...) so that it survives failures: see
+    farandole.elastic.run_fn.
+
+    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
+    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    run() raises the error if a process is gone.
+    """
+    return run_fn(func, reset_job, our_error)
+
+
+class Step(elastic.Step):
+    __doc__ = elastic.Step.__doc__
+
+    @staticmethod
+    def _our_error(error: Exception) -> Exception:
+        return our_error(error)
+
+
+class JaxState(State):
+    """Keep pytrees of arrays, and any picklable objects, as attributes:
+    `JaxState(params=params, opt_state=opt_state, batch=0)`.
+
+    save() waits until the arrays are computed, and raises the error if that fails. It copies no
+    jax.Array, because these never change. If the program donates an array that is saved, JAX
+    copies it, so donation saves no memory here. Everything else is copied.
+
+    sync() sends arrays bit by bit as arrays, and everything else as pickled objects. If a value
+    contains a jax.Array, all ranks must have a pytree of the same paths, with arrays of the same
+    shapes and dtypes; each rank keeps its own containers and functions. Any other value may differ,
+    and all ranks get that of rank 0.
+
+    After the job has been formed again, JAX compiles all programs again, because they contain the
+    number of ranks.
+
+    Args:
+        values: The values by name. They may be assigned again later.
+
+    Raises:
+        CallError: By sync(), on all ranks: pytrees differ between the ranks, or an object of rank 0
+            cannot be pickled.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(broadcast_object, lifecycle.rank)
+        self._names = list(values)
+        for name, value in values.items():
+            setattr(self, name, value)
+        self._saved: dict[str, Any] = {}
+        self.save()
+
+    def save(self) -> None:
+        wait_for_programs()  # an array may be the result of a call that fails only later
+        self._saved = {name: _copy(getattr(self, name), _saved_leaf) for name in self._names}
+
+    def restore(self) -> None:
+        for name, value in self._saved.items():
+            setattr(self, name, _copy(value, _restored_leaf))
+
+    def sync(self) -> None:
+        """Give all ranks the values of rank 0 as they are now, and save them."""
+        values = {name: getattr(self, name) for name in self._names}
+        # A part without arrays is one object, which may differ between the ranks.
+        leaves, structure = jax.tree_util.tree_flatten_with_path(
+            values, is_leaf=lambda part: part is not values and not _has_arrays(part)
+        )
+        is_sent = [_is_sent_as_array(leaf) for _, leaf in leaves]
+        rows = [_row(path, leaf) for path, leaf in leaves]
+        mine = [leaf for (_, leaf), sent in zip(leaves, is_sent, strict=True) if not sent]
+        rows_of_root, objects = broadcast_object((rows, mine), 0, "elastic.objects")
+        _check_rows(rows, rows_of_root)
+        own = [leaf for (_, leaf), sent in zip(leaves, is_sent, strict=True) if sent]
+        arrays = iter(grouped_broadcast(own, 0, "elastic.arrays") if own else [])
+        others = iter(objects)
+        merged = [next(arrays if sent else others) for sent in is_sent]
+        for name, value in jax.tree.unflatten(structure, merged).items():
+            setattr(self, name, value)
+        self.save()
+
+    def reset(self) -> None:
+        jax.clear_caches()
+
+    if TYPE_CHECKING:  # the attributes have the names that the program gives
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class _SavedArray:
+    """An array, and a view of its memory. As long as the view exists, no program to which the array
+    is donated writes its results into this memory."""
+
+    def __init__(self, array: jax.Array) -> None:
+        self._array = array
+        self._view = np.asarray(jax_arrays.key_data(array))
+
+    def restored(self) -> jax.Array:
+        if not self._array.is_deleted():
+            return self._array
+        data = jnp.array(self._view)
+        if jax_arrays.is_key(self._array):
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(self._array))
+        return data
+
+
+def _saved_leaf(leaf: Any) -> Any:
+    return _SavedArray(leaf) if isinstance(leaf, jax.Array) else copy.deepcopy(leaf)
+
+
+def _restored_leaf(leaf: Any) -> Any:
+    return leaf.restored() if isinstance(leaf, _SavedArray) else copy.deepcopy(leaf)
+
+
+def _copy(value: Any, copy_leaf: Callable[[Any], Any]) -> Any:
+    # JAX would change the order of the keys in a dict without arrays.
+    return jax.tree.map(copy_leaf, value) if _has_arrays(value) else copy.deepcopy(value)
+
+
+def _has_arrays(value: Any) -> bool:
+    try:
+        leaves = jax.tree.leaves(value)
+    except ValueError:  # a dict whose keys cannot be sorted is no pytree
+        return False
+    return any(isinstance(leaf, (jax.Array, _SavedArray)) for leaf in leaves)
+
+
+def _is_sent_as_array(leaf: Any) -> bool:
+    if not isinstance(leaf, jax.Array):
+        return False
+    name = leaf.dtype.name
+    return jax_arrays.is_key(leaf) or SIGNED_DTYPES.get(name, name) in core.dtypes
+
+
+def _row(path: Any, leaf: Any) -> str:
+    """Describe a leaf, so that the ranks can compare their pytrees."""
+    kind = jax_arrays.dtype_and_shape(leaf) if _is_sent_as_array(leaf) else "object"
+    return f"{jax.tree_util.keystr(path, simple=True, separator='.')}: {kind}"
+
+
+def _check_rows(rows: list[str], rows_of_root: list[str]) -> None:
+    """Raise CallError on all ranks if the pytrees of some rank differ from those of rank 0."""
+    pairs = itertools.zip_longest(rows, rows_of_root, fillvalue="nothing")
+    problem = next((f"{own} (rank 0 has {root})" for own, root in pairs if own != root), "")
+    if problems := exchange_failures(problem, "elastic.rows", global_process_set):
+        raise CallError(
+            f"the state of some ranks has other arrays than that of rank 0:\n{table(problems)}\n"
+            "Make the state in the same way on all ranks"
+        )
