@@ -1,20 +1,28 @@
 """A training whose result shows whether every batch has counted exactly once.
 
 Each batch has a random number. The state is the sum of the numbers of all batches that have been
-processed. The argument is a seed: it chooses where and how each worker fails. Without an argument,
-no worker fails. The training waits in the middle until a worker with the number
+processed. The first argument is a seed: it chooses where and how each worker fails. If it is
+missing or empty, no worker fails. The second argument is the form of the training:
+
+    function: a function of run_fn(), which makes commits (the default)
+    step: a loop with a Step
+    jax: a loop with a Step, whose state is a JaxState, and whose calls are compiled
+
+In the form `function`, the training waits in the middle until a worker with the number
 NEW_WORKERS_FROM or a higher one is a member, and until rank 0 finds the file HOLD_UNTIL, if these
 variables are set.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
 import sys
 import time
 from array import array
+from typing import Any
 
 import farandole
 from farandole import core, elastic, lifecycle
@@ -27,12 +35,21 @@ committed = [0]  # the batches at which this worker has made commits
 NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 NEW_WORKERS_FROM = int(os.environ.get("NEW_WORKERS_FROM", "0"))
 HOLD_UNTIL = os.environ.get("HOLD_UNTIL", "/")
-PLACES = ("before the step", "after the step", "after the commit", "before the sync")
+PLACES = (
+    "before the step",
+    "in the step",
+    "after the step",
+    "after the commit",
+    "before the sync",
+)
 WAYS = ("kill", "error", "exit", "stop")
+SEED = sys.argv[1] if len(sys.argv) > 1 else ""
+FORM = sys.argv[2] if len(sys.argv) > 2 else "function"
+BITS = 22 if FORM == "jax" else 40  # with 22 bits, the sum of all numbers fits into an int32
 
 
 def value_of(batch: int) -> int:
-    return random.Random(batch).getrandbits(40)
+    return random.Random(batch).getrandbits(BITS)
 
 
 def allreduce_sum(number: int) -> int:
@@ -70,13 +87,37 @@ class Failure:
         os.kill(os.getpid(), signal.SIGKILL if self.way == "kill" else signal.SIGSTOP)
 
 
-class TestState(elastic.ObjectState):
-    def sync(self) -> None:
-        failure.may_come("before the sync")
-        super().sync()
+def with_failures(state_type: Any) -> Any:
+    class FailingState(state_type):  # type: ignore[misc]
+        def sync(self) -> None:
+            failure.may_come("before the sync")
+            super().sync()
+
+    return FailingState
 
 
-def wait_in_the_middle(state: TestState) -> None:
+def process(state: Any, allreduce: Any) -> None:
+    """Process one batch on each worker, in two parts, so that a failure can come in between."""
+    failure.may_come("before the step", state.batch)
+    size, mine = farandole.size(), state.batch + farandole.rank()
+    value = value_of(mine) if mine < BATCHES else 0
+    state.total += allreduce(value // 2)
+    failure.may_come("in the step", state.batch)
+    state.total += allreduce(value - value // 2)
+    failure.may_come("after the step", state.batch)
+    state.batch += size
+    time.sleep(0.01)  # a step of a real training takes longer than an allreduce
+    committed.append(state.batch)
+
+
+def show_place(state: Any) -> None:
+    place = f"rank {farandole.rank()} of {farandole.size()} at batch {state.batch}"
+    print(f"worker {NUMBER} has {place}", flush=True)
+    # Rank 0 may be one step behind.
+    assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
+
+
+def wait_in_the_middle(state: Any) -> None:
     while (
         allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0
         or allreduce_sum(int(farandole.rank() == 0 and os.path.exists(HOLD_UNTIL))) == 0
@@ -85,31 +126,54 @@ def wait_in_the_middle(state: TestState) -> None:
         time.sleep(0.01)
 
 
-def train(state: TestState) -> None:
-    me, size = farandole.rank(), farandole.size()
-    print(f"worker {NUMBER} has rank {me} of {size} at batch {state.batch}", flush=True)
-    # Rank 0 may be one step behind.
-    assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
-    while state.batch < BATCHES:
-        if state.batch >= BATCHES // 2:
-            wait_in_the_middle(state)
-        failure.may_come("before the step", state.batch)
-        mine = state.batch + me
-        total = allreduce_sum(value_of(mine) if mine < BATCHES else 0)
-        failure.may_come("after the step", state.batch)
-        state.total += total
-        state.batch += size
-        time.sleep(0.01)  # a step of a real training takes longer than an allreduce
-        committed.append(state.batch)
-        state.commit()
-        failure.may_come("after the commit", state.batch)
+def train_in_function() -> Any:
+    def train(state: Any) -> None:
+        show_place(state)
+        while state.batch < BATCHES:
+            if state.batch >= BATCHES // 2:
+                wait_in_the_middle(state)
+            process(state, allreduce_sum)
+            state.commit()
+            failure.may_come("after the commit", state.batch)
+
+    state = with_failures(elastic.ObjectState)(broadcast_object, lifecycle.rank, batch=0, total=0)
+    elastic.run_fn(train, elastic.reset_job)(state)
+    return state
 
 
-failure = Failure(sys.argv[1] if len(sys.argv) > 1 else "")
-if len(sys.argv) == 1:
+def train_in_steps(state: Any, step: elastic.Step, allreduce: Any) -> Any:
+    shown_job = 0
+    while step.ready() and state.batch < BATCHES:
+        with step:
+            failure.may_come("after the commit", state.batch)
+            if shown_job != core.job_number():
+                shown_job = core.job_number()
+                show_place(state)
+            process(state, allreduce)
+    return state
+
+
+def train() -> Any:
+    if FORM == "function":
+        return train_in_function()
+    objects = {"batch": 0, "total": 0}
+    if FORM == "step":
+        make = with_failures(elastic.ObjectState)
+        state = make(broadcast_object, lifecycle.rank, **objects)
+        return train_in_steps(state, elastic.Step(state), allreduce_sum)
+    jax, hvd = importlib.import_module("jax"), importlib.import_module("farandole.jax")
+    allreduce = jax.jit(lambda number: hvd.allreduce(number, op=hvd.Sum))
+    state = with_failures(hvd.elastic.JaxState)(batch=0, total=jax.numpy.int32(0))
+    return train_in_steps(state, hvd.elastic.Step(state), allreduce)
+
+
+failure = Failure(SEED)
+if not SEED:
     failure.countdown = -1
+if FORM == "jax":
+    importlib.import_module("farandole.jax")  # before init(), because it takes long
 farandole.init()
-state = TestState(broadcast_object, lifecycle.rank, batch=0, total=0)
-elastic.run_fn(train, elastic.reset_job)(state)
-assert state.total == sum(map(value_of, range(BATCHES))), "a batch is missing or counts twice"
+state = train()
+total = sum(map(value_of, range(BATCHES)))
+assert int(state.total) == total, "a batch is missing or counts twice"
 print(f"worker {NUMBER} (pid {os.getpid()}) has the right sum", flush=True)
