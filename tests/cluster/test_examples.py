@@ -118,6 +118,20 @@ def test_an_elastic_training_survives_the_loss_of_a_worker() -> None:
     assert "parameters of 2 workers are bitwise equal" in job.text, job.text
 
 
+def test_an_elastic_training_with_jax_survives_the_loss_of_a_worker() -> None:
+    program = (sys.executable, EXAMPLES.parent / "jax" / "elastic_fashion_mnist.py")
+    words = command(3, *program, "--limit", "2000", "--kill-at", "7")
+    place = words.index("run") + 1
+    words[place:place] = ["--min-workers", "2", "--cooldown-range", "60,60"]
+    job = run_command(words, {"JAX_PLATFORMS": "cpu"})
+    assert job.code == 0, job.text
+    assert "step 7: 2 workers go on" in job.text, job.text
+    assert "parameters of 2 workers are bitwise equal" in job.text, job.text
+    # In 7 steps, three workers have used 1344 images. An epoch ends after 7 + 6 steps, and the
+    # second one has 16.
+    assert re.search(r"test accuracy 0\.\d+ after 29 steps", job.text), job.text
+
+
 @pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
 def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
