@@ -100,6 +100,14 @@ def train(state: hvd.elastic.TorchState, epochs: int) -> int:
     return epochs
 
 
+def steps(state: hvd.elastic.TorchState) -> None:
+    step = hvd.elastic.Step(state)
+    while assert_type(step.ready(), bool) and state.epoch < 2:
+        with step:
+            state.epoch += 1
+    assert_type(state.epoch, Any)
+
+
 def main() -> None:
     hvd.init()
     model = nn.Linear(2, 1)
@@ -111,4 +119,5 @@ def main() -> None:
     objects()
     clipped_step(model, model(torch.ones(2)).sum())
     assert_type(train(hvd.elastic.TorchState(model, epoch=0), 3), int)
+    steps(hvd.elastic.TorchState(model, epoch=0))
     hvd.shutdown()

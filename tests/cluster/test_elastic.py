@@ -128,6 +128,38 @@ def test_a_new_worker_does_not_begin_again_without_the_state() -> None:
     assert "without the state" not in launched.errors
 
 
+JOINS_AFTER_LAST_STEP = """
+import os, time, farandole
+from farandole import calls, elastic, lifecycle
+from farandole.objects import broadcast_object
+number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+farandole.init()
+state = elastic.ObjectState(broadcast_object, lifecycle.rank, batch=0)
+step = elastic.Step(state)
+while step.ready() and state.batch < 3:
+    with step:
+        calls.barrier()
+        if number == 1 and state.batch == 1:
+            os._exit(3)
+        state.batch += 1
+        while number == 0 and state.batch == 3:
+            if lifecycle.engine().is_change_announced():
+                break
+            time.sleep(0.01)
+    print(f"worker {number} has done batch {state.batch}", flush=True)
+print(f"worker {number} ends at batch {state.batch} of {farandole.size()} workers", flush=True)
+"""
+
+
+def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
+    launched = run(*elastic(2, "-c", JOINS_AFTER_LAST_STEP))
+    assert launched.process.returncode == 0, launched.errors
+    assert "worker 0 has done batch 3" in launched.output
+    for worker in (0, 2):
+        assert f"worker {worker} ends at batch 3 of 2 workers" in launched.output, launched.output
+    assert "worker 2 has done" not in launched.output, launched.output
+
+
 def test_a_stopped_worker_is_killed_and_replaced() -> None:
     with Launched(*elastic(2, *WORKER)) as launched:
         launched.read_until("worker 1 has rank 1 of 2 at batch 0")
