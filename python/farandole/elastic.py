@@ -280,7 +280,8 @@ class Step:
     If a call of the step fails, the `with` block swallows the error, and the state returns to what
     it was before the step. Then ready() forms the job again, and the loop repeats the step. So
     everything that belongs to a step must be inside the block, and the conditions of the loop must
-    depend on the state only. A `for` loop would go on with the next batch.
+    depend on the state only. A `for` loop would go on with the next batch. ready() also saves the
+    state, so the program calls no commit().
 
     The block swallows only the errors after which `hvd.elastic.run` calls its function again: a
     FarandoleError other than a CallError. After any other error, ready() refuses to go on. A block
