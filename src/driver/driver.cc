@@ -485,7 +485,7 @@ void Driver::process_ended(std::size_t index) {
   if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
   process.state = HostProcess::State::kEnded;
-  if (roster_) roster_->set_ended(static_cast<int>(index), true);
+  if (roster_) roster_->launcher_ended(static_cast<int>(index));
   if (index > 0 && may_have_more_hosts()) {
     // If it was told to leave and is wanted, it is listed again.
     const bool is_needed = process.remote.end()->failed() || process.told_to_leave;
@@ -526,6 +526,10 @@ void Driver::start_again_later(std::size_t index) {
   process.start_again = now() + pause;
   if (process.why_failed.empty())
     process.why_failed = process.had_order ? how_it_ended(process) : process.remote.why_ended();
+  // At the end of a job, the launchers end shortly before that of node 0, which is no news.
+  if (!process.had_order)
+    output_.notice(format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
+                               std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
 }
 
 void Driver::start_again_what_is_due() {
@@ -534,9 +538,9 @@ void Driver::start_again_what_is_due() {
     if (!process.start_again || now() < *process.start_again) continue;
     process.start_again.reset();
     if (!may_start_again(index)) continue;
-    // Not earlier, because at the end of a job, the launchers end shortly before that of node 0.
-    output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
-                               process.why_failed));
+    if (process.had_order)
+      output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
+                                 process.why_failed));
     replace(index, process.remote.host(), process.failures);
   }
 }
@@ -549,7 +553,7 @@ void Driver::replace(std::size_t index, const HostEntry& of_plan, int failures) 
   std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
   process.failures = failures;
-  if (roster_) roster_->set_ended(static_cast<int>(index), false);
+  if (roster_) roster_->launcher_started(static_cast<int>(index));
   if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
 }
 
@@ -577,11 +581,12 @@ void Driver::look_for_hosts() {
 
 void Driver::add_host(const HostRoster::Changes::Addition& added) {
   const auto index = static_cast<std::size_t>(added.node);
-  if (index < processes_.size()) return replace(index, added.host, 0);
+  if (index < processes_.size()) return replace(index, added.host, added.tries);
   const HostProcess& last = processes_.back();
   processes_.emplace_back(added.host, poller_, tags_of(index),
                           last.first_rank + last.remote.host().slots);
   next_ = processes_.size();
+  roster_->launcher_started(added.node);
   if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
 }
 

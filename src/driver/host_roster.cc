@@ -12,6 +12,8 @@ bool is_same(const HostEntry& one, const HostEntry& other) {
   return one.name == other.name && one.user == other.user && one.slots == other.slots;
 }
 
+std::string key_of(const HostEntry& host) { return host.user + "@" + host.name; }
+
 }  // namespace
 
 HostRoster::HostRoster(const std::vector<HostEntry>& first) {
@@ -34,18 +36,29 @@ HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
     if (!number) continue;
     if (*number == nodes()) nodes_.emplace_back();
     at(*number) = {.host = host};
-    changes.added = {*number, host};
+    changes.added = {*number, host, tries_of(host)};
     break;
   }
   return changes;
 }
 
-// A number whose launcher has ended can be used again: by a host with as many slots, or by any host
-// if nobody has ever joined with it.
+void HostRoster::launcher_started(int node) {
+  at(node).has_ended = false;
+  ++tries_[key_of(at(node).host)];
+}
+
+int HostRoster::tries_of(const HostEntry& host) const {
+  const auto found = tries_.find(key_of(host));
+  return found == tries_.end() ? 0 : found->second;
+}
+
+// A number whose launcher has ended can be used again: by a host with as many slots, or, if nobody
+// has ever joined with it, by a host that was tried less often.
 std::optional<int> HostRoster::number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
     const Node& one = nodes_[static_cast<std::size_t>(node)];
-    const bool is_free = one.has_joined ? !one.is_wanted && one.host.slots == host.slots : true;
+    const bool is_free = one.has_joined ? !one.is_wanted && one.host.slots == host.slots
+                                        : tries_of(host) < tries_of(one.host);
     if (one.has_ended && is_free) return node;
   }
   const bool all_have_joined = std::ranges::all_of(nodes_, &Node::has_joined);

@@ -2,7 +2,9 @@
 // that the job may use changes. It is a pure state machine.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "remote/host_list.h"
@@ -23,6 +25,7 @@ class HostRoster {
     struct Addition {
       int node = 0;
       HostEntry host{};
+      int tries = 0;  // how often its launcher has been started in vain
     };
     std::optional<Addition> added{};
   };
@@ -30,8 +33,8 @@ class HostRoster {
   // host. At most one host is added at a time, because node 0 accepts new nodes in their order.
   Changes take(const std::vector<HostEntry>& listed);
 
-  // Whether the launcher of this node has ended, or runs.
-  void set_ended(int node, bool ended) { at(node).has_ended = ended; }
+  void launcher_started(int node);
+  void launcher_ended(int node) { at(node).has_ended = true; }
   void joined(int node) { at(node).has_joined = true; }
   bool is_wanted(int node) const { return nodes_.at(static_cast<std::size_t>(node)).is_wanted; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
@@ -45,9 +48,11 @@ class HostRoster {
   };
 
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
+  int tries_of(const HostEntry& host) const;
   std::optional<int> number_for(const HostEntry& host) const;
 
   std::vector<Node> nodes_;
+  std::map<std::string, int> tries_;  // by host: how often its launcher was started
 };
 
 }  // namespace farandole

@@ -62,8 +62,8 @@ TEST(HostRoster, AHostWithOtherSlotsIsAnotherHost) {
 TEST(HostRoster, ANumberIsUsedAgainByAHostWithAsManySlots) {
   HostRoster roster({host("a"), host("b"), host("c", 3)});
   EXPECT_THAT(roster.take({host("a")}).leave, ElementsAre(1, 2));
-  roster.set_ended(1, true);
-  roster.set_ended(2, true);
+  roster.launcher_ended(1);
+  roster.launcher_ended(2);
   const auto changes = roster.take({host("a"), host("d", 3)});
   EXPECT_EQ(changes.added->node, 2);
 }
@@ -72,11 +72,37 @@ TEST(HostRoster, AHostThatNeverComesDoesNotBlockTheOthers) {
   HostRoster roster({host("a")});
   const std::vector<HostEntry> listed{host("a"), host("broken"), host("good", 5)};
   EXPECT_EQ(roster.take(listed).added->host.name, "broken");
+  roster.launcher_started(1);
   EXPECT_FALSE(roster.take(listed).added.has_value());
-  roster.set_ended(1, true);
+  roster.launcher_ended(1);
   const auto changes = roster.take(listed);
   EXPECT_EQ(changes.added->host.name, "good");
   EXPECT_EQ(changes.added->node, 1);
+  roster.launcher_started(1);
+  roster.joined(1);
+  EXPECT_EQ(roster.take(listed).added->host.name, "broken");
+  EXPECT_EQ(roster.take(listed).added, std::nullopt);
+}
+
+TEST(HostRoster, HostsThatFailTakeTurns) {
+  HostRoster roster({host("a")});
+  const std::vector<HostEntry> listed{host("a"), host("x"), host("y")};
+  std::vector<std::string> names;
+  std::vector<int> tries;
+  for (int i = 0; i < 4; ++i) {
+    const auto added = roster.take(listed).added;
+    ASSERT_TRUE(added.has_value());
+    names.push_back(added->host.name);
+    tries.push_back(added->tries);
+    roster.launcher_started(1);
+    roster.launcher_ended(1);
+    if (i == 0) continue;
+    EXPECT_FALSE(roster.take(listed).added.has_value()) << "both were tried equally often";
+    roster.launcher_started(1);  // again
+    roster.launcher_ended(1);
+  }
+  EXPECT_THAT(names, ElementsAre("x", "y", "x", "y"));
+  EXPECT_THAT(tries, ElementsAre(0, 0, 1, 2));
 }
 
 }  // namespace

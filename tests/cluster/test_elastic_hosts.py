@@ -208,7 +208,8 @@ def test_a_list_that_cannot_be_read_changes_nothing(ssh_hosts: SshHosts, listed:
 
 
 def test_nodes_that_users_start_leave_and_come_back(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    assert run("secret", str(secret := tmp_path / "secret")).process.returncode == 0
+    secret = tmp_path / "secret"
+    assert run("secret", str(secret)).process.returncode == 0
     stop = tmp_path / "stop"
     script = f"HOLD_UNTIL={stop} exec {' '.join(WORKER)}"
     job = Job(ssh_hosts.hosts, secret)
