@@ -34,6 +34,10 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
           "that it leaves out leave it. The job starts when there are -n slots")
       ->type_name("COMMAND");
   command
+      .add_option("--slots-per-host", slots_per_host_,
+                  "Elastic jobs: the slots of hosts that are listed without a number; default 1")
+      ->type_name("N");
+  command
       .add_option("--reset-limit", reset_limit_,
                   "Elastic jobs: how often the group of the workers may be formed again before the "
                   "job ends; default: any number of times")
@@ -57,8 +61,8 @@ Status ElasticFlags::check_unused() const {
   if (workers_min_) return {};
   for (const auto& [flag, value] :
        {std::pair("--max-workers", workers_max_), std::pair("--host-discovery-script", discovery_),
-        std::pair("--reset-limit", reset_limit_), std::pair("--cooldown-range", cooldown_),
-        std::pair("--elastic-timeout", timeout_)})
+        std::pair("--slots-per-host", slots_per_host_), std::pair("--reset-limit", reset_limit_),
+        std::pair("--cooldown-range", cooldown_), std::pair("--elastic-timeout", timeout_)})
     if (value)
       return Status::fix_call(format_text(
           "{} is for elastic jobs: also say how many workers are enough, with --min-workers N",
@@ -83,23 +87,27 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
 
 Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
                                               const Membership::Options& elastic) const {
-  if (!workers_max_)
-    return Status::fix_call(
-        "--host-discovery-script: also say how many workers the job has at most, with "
-        "--max-workers N");
   const int first = workers.value_or(elastic.workers_min);
   if (first < elastic.workers_min || first > elastic.workers_max)
     return Status::fix_call(
         format_text("-n is {}, but it must be between --min-workers {} and "
                     "--max-workers {}",
                     first, elastic.workers_min, elastic.workers_max));
-  return DiscoveryPlan{
+  DiscoveryPlan plan{
       .program = *discovery_, .slots_first = first, .slots_max = elastic.workers_max};
+  if (slots_per_host_) {
+    FARANDOLE_TRY_ASSIGN(plan.slots_default,
+                         whole_number("--slots-per-host", *slots_per_host_, 1, kWorkersMax));
+  }
+  return plan;
 }
 
 Result<std::optional<Membership::Options>> ElasticFlags::options(
     int workers, const FrameworkFlags& frameworks) const {
   FARANDOLE_TRY(check_unused());
+  if (slots_per_host_ && !discovery_)
+    return Status::fix_call(
+        "--slots-per-host is for --host-discovery-script; leave it out, or give both");
   std::optional<Membership::Options> elastic;
   if (!workers_min_) return elastic;
   if (frameworks.any())
@@ -108,6 +116,7 @@ Result<std::optional<Membership::Options>> ElasticFlags::options(
         "--min-workers, or --tf-config and --jax");
   elastic.emplace();
   elastic->workers = workers;
+  elastic->workers_max = kWorkersMax;
   FARANDOLE_TRY_ASSIGN(elastic->workers_min,
                        whole_number("--min-workers", *workers_min_, 1, workers));
   if (workers_max_) {

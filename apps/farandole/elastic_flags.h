@@ -27,7 +27,9 @@ class ElasticFlags {
   Result<DiscoveryPlan> discovery(std::optional<int> workers,
                                   const Membership::Options& elastic) const;
   // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
-  static bool is_for_driver(std::string_view flag) { return flag == "--host-discovery-script"; }
+  static bool is_for_driver(std::string_view flag) {
+    return flag == "--host-discovery-script" || flag == "--slots-per-host";
+  }
   // Call it after parsing. `workers` is how many workers the job has at its start, or at most.
   // Empty if the job is not elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
@@ -40,6 +42,7 @@ class ElasticFlags {
   std::optional<std::string> workers_min_;
   std::optional<std::string> workers_max_;
   std::optional<std::string> discovery_;
+  std::optional<std::string> slots_per_host_;
   std::optional<std::string> reset_limit_;
   std::optional<std::string> cooldown_;
   std::optional<std::string> timeout_;

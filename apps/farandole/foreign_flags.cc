@@ -11,9 +11,6 @@ struct Row {
   std::string_view hint;
 };
 
-constexpr std::string_view kDiscoveryHint =
-    "leave it out: an elastic job has the hosts and slots with which it was started; "
-    "`--min-workers N` makes a job elastic";
 constexpr std::string_view kTransportHint =
     "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo";
 constexpr std::string_view kAlgorithmHint = "leave it out: the algorithm is chosen automatically";
@@ -48,7 +45,7 @@ constexpr std::array kRows{
         "--autotune-gaussian-process-noise",
         kTuningHint},
     Row{"--min-np --min-num-proc", "use `--min-workers N`"},
-    Row{"--max-np --max-num-proc --slots-per-host --host-discovery-script", kDiscoveryHint},
+    Row{"--max-np --max-num-proc", "use `--max-workers N`"},
     Row{"--blacklist-cooldown-range", "use `--cooldown-range LOW,HIGH`"},
     Row{"--timeline-filename", "use `--timeline FILE`"},
     Row{"--no-timeline-mark-cycles", "leave it out: cycles are not marked unless asked for"},

@@ -253,7 +253,7 @@ def test_wrong_flags_are_rejected(
         ("-np 2 --min-np 1", "elastic jobs of functions do not work yet"),
         ("-np 2 --min-np 3", "between 1 and 2"),
         ("-np 2 --max-num-proc 4", "never has more workers than at its start"),
-        ("-np 2 --host-discovery-script find.sh", "has the slots with which it was started"),
+        ("-np 2 --host-discovery-script find.sh", "elastic jobs of functions do not work yet"),
     ],
 )
 def test_wrong_sizes_and_elastic_jobs_are_rejected(words: str, problem: str) -> None:
@@ -281,20 +281,51 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     size = launch.job_size_of(arguments)
     assert (size.checked_workers(may_be_elastic=True), size.workers_min) == (4, 2)
     values, _ = launch.values_of(arguments)
-    run_words = launch.run_arguments(4, values, False, (), size.workers_min)
+    run_words = launch.run_arguments(4, values, False, (), size.elastic_flags())
     for flag, value in (
         ("--min-workers", "2"),
         ("--reset-limit", "3"),
         ("--cooldown-range", "5,60"),
     ):
         assert run_words[run_words.index(flag) + 1] == value
-    ignored = launch.ignored_settings(values, is_elastic=True)
+    settings = launch.elastic_settings_of((), size.elastic_flags())
+    ignored = launch.ignored_settings(values, elastic_settings=settings)
     assert [line.split()[0] for line in ignored] == ["--slots-per-host"]
     # In a job of fixed size, these flags have no effect, and lines say so.
     assert len(launch.ignored_settings(values)) == 3
     assert "--reset-limit" not in launch.run_arguments(4, values, False)
     equal = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
     assert equal.workers_min == 2, "lost workers are replaced"
+
+
+def test_a_discovery_script_makes_the_job_elastic() -> None:
+    parser = launch.make_parser()
+    words = "-np 4 --min-np 2 --max-np 8 --host-discovery-script ./find.sh --slots-per-host 4 -p 22"
+    arguments = parser.parse_args([*words.split(), "true"])
+    size = launch.job_size_of(arguments)
+    assert size.checked_workers(may_be_elastic=True) == 4
+    values, _ = launch.values_of(arguments)
+    run_words = launch.run_arguments(4, values, False, size.host_flags(), size.elastic_flags())
+    for flag, value in (
+        ("-n", "4"),
+        ("--min-workers", "2"),
+        ("--max-workers", "8"),
+        ("--host-discovery-script", "./find.sh"),
+        ("--slots-per-host", "4"),
+        ("--ssh-port", "22"),
+    ):
+        assert run_words[run_words.index(flag) + 1] == value
+    settings = launch.elastic_settings_of(size.host_flags(), size.elastic_flags())
+    assert launch.ignored_settings(values, (), True, settings) == []
+    without = launch.job_size_of(
+        parser.parse_args(["-np", "3", "--host-discovery-script", "find", "true"])
+    )
+    assert without.elastic_flags() == ["--min-workers", "3"]
+    too_small = launch.job_size_of(
+        parser.parse_args([*words.replace("--max-np 8", "--max-np 3").split(), "true"])
+    )
+    with pytest.raises(ValueError, match="must not be smaller"):
+        too_small.checked_workers(may_be_elastic=True)
 
 
 def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:

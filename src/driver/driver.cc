@@ -105,8 +105,7 @@ class Driver {
     }
     if (!plan.discovery) return;
     roster_.emplace(plan.hosts);
-    discovery_.emplace(plan.discovery->program, plan.discovery->slots_max, poller_,
-                       tag(Source::kDiscovery), state);
+    discovery_.emplace(*plan.discovery, poller_, tag(Source::kDiscovery), state);
   }
 
   int run();

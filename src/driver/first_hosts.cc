@@ -51,7 +51,7 @@ Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seco
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   if (!poller.add(signals.get(), Poller::Interest::kReading, kSignalTag))
     return Status::stop("the driver cannot watch its own descriptors");
-  HostDiscovery discovery(plan.program, plan.slots_max, poller, kProgramTag, state);
+  HostDiscovery discovery(plan, poller, kProgramTag, state);
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const TimePoint limit = now() + time_max;
   int slots_shown = -1;

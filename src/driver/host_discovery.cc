@@ -18,11 +18,10 @@
 
 namespace farandole {
 
-HostDiscovery::HostDiscovery(std::string program, int slots_max, Poller& poller, std::uint64_t tag,
+HostDiscovery::HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t tag,
                              const OriginalState& state)
-    : command_{"/bin/sh", "-c", program},
-      name_("--host-discovery-script: \"" + escape_controls(program) + "\""),
-      slots_max_(slots_max),
+    : plan_(std::move(plan)),
+      name_("--host-discovery-script: \"" + escape_controls(plan_.program) + "\""),
       poller_(poller),
       tag_(tag),
       state_(state) {}
@@ -35,8 +34,9 @@ Status HostDiscovery::start(TimePoint now) {
   next_run_ = now + kPause;
   FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.reading.get(), F_SETFL, O_NONBLOCK);
+  const std::vector<std::string> command{"/bin/sh", "-c", plan_.program};
   FARANDOLE_TRY_ASSIGN(process_,
-                       start_worker({.command = command_,
+                       start_worker({.command = command,
                                      .environment = merge_environment({inherited_environment()}),
                                      .inherited = {},
                                      .standard_output = pipe.writing.get(),
@@ -108,8 +108,9 @@ Result<std::vector<HostEntry>> HostDiscovery::result() const {
         format_text("{} has failed with exit code {}", name_, exit_code_.value_or(-1)));
   if (text_.size() >= kBytesMax)
     return Status::stop(format_text("{} writes more than {} bytes", name_, kBytesMax));
-  FARANDOLE_TRY_ASSIGN(auto hosts, parse_hostfile(text_, "the output of " + name_));
-  for (HostEntry& host : hosts) host.slots = std::min(host.slots, slots_max_);
+  FARANDOLE_TRY_ASSIGN(auto hosts,
+                       parse_hostfile(text_, "the output of " + name_, plan_.slots_default));
+  for (HostEntry& host : hosts) host.slots = std::min(host.slots, plan_.slots_max);
   return hosts;
 }
 

@@ -17,9 +17,10 @@ namespace farandole {
 
 // How an elastic job finds its hosts.
 struct DiscoveryPlan {
-  std::string program;  // the command, with its arguments
-  int slots_first = 1;  // the job starts when the hosts have so many slots
-  int slots_max = 1;    // how many workers it has at most
+  std::string program;    // the command, with its arguments
+  int slots_first = 1;    // the job starts when the hosts have so many slots
+  int slots_max = 1;      // how many workers it has at most
+  int slots_default = 1;  // of a host that is listed without a number of slots
 };
 
 // Only one thread may use it. No function blocks, except to start the program.
@@ -29,11 +30,9 @@ class HostDiscovery {
   static constexpr auto kTimeMax = std::chrono::seconds(20);  // for one run
   static constexpr std::size_t kBytesMax = 1 << 20;           // of its output
 
-  // `program` is the command, with its arguments. A host counts with at most `slots_max` slots.
-  // The poller reports `tag` when advance() has something to do. `poller` and `state` must outlive
-  // this object.
-  HostDiscovery(std::string program, int slots_max, Poller& poller, std::uint64_t tag,
-                const OriginalState& state);
+  // A host counts with at most `slots_max` slots. The poller reports `tag` when advance() has
+  // something to do. `poller` and `state` must outlive this object.
+  HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t tag, const OriginalState& state);
   ~HostDiscovery();
   HostDiscovery(const HostDiscovery&) = delete;
   HostDiscovery& operator=(const HostDiscovery&) = delete;
@@ -52,9 +51,8 @@ class HostDiscovery {
   Result<std::vector<HostEntry>> result() const;
   void end();
 
-  std::vector<std::string> command_;
-  std::string name_;  // for texts
-  int slots_max_;
+  DiscoveryPlan plan_;
+  std::string name_;  // of the command, for texts
   Poller& poller_;
   std::uint64_t tag_;
   const OriginalState& state_;

@@ -49,7 +49,8 @@ class HostDiscoveryTest : public ::testing::Test {
     return discovery.deadline() == now_ + HostDiscovery::kPause;
   }
   HostDiscovery discovery(const char* program, int slots_max = 100) {
-    return HostDiscovery(program, slots_max, poller_, 7, state_);
+    return HostDiscovery({.program = program, .slots_max = slots_max, .slots_default = 3}, poller_,
+                         7, state_);
   }
 
   TimePoint now_ = std::chrono::steady_clock::now();
@@ -58,9 +59,9 @@ class HostDiscoveryTest : public ::testing::Test {
 };
 
 TEST_F(HostDiscoveryTest, ListsHosts) {
-  auto one = discovery("echo hen:2; echo 'owl slots=30  # a comment'", 4);
-  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4"));
-  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4"));
+  auto one = discovery("echo hen:2; echo 'owl slots=30  # a comment'; echo fox", 4);
+  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
+  EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
 }
 
 TEST_F(HostDiscoveryTest, AFailureIsToldOnce) {

@@ -135,11 +135,12 @@ std::string without_blanks_at_equals(std::string_view line) {
 }
 
 // Parses "hen slots=2 max_slots=4".
-Result<HostEntry> parse_line(std::string_view text) {
+Result<HostEntry> parse_line(std::string_view text, int slots_default) {
   const std::string compact = without_blanks_at_equals(text);
   std::string_view line = compact;
   const std::string_view name = take_before(line, kBlanks);
   FARANDOLE_TRY_ASSIGN(ParsedHost parsed, parse_host(name));
+  if (!parsed.has_slots) parsed.host.slots = slots_default;
   std::optional<std::string_view> slots_max;
   for (line = trimmed(line); !line.empty(); line = trimmed(line)) {
     const std::string_view word = take_before(line, kBlanks);
@@ -229,7 +230,8 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text) {
   return hosts.take();
 }
 
-Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path) {
+Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path,
+                                              int slots_default) {
   HostList hosts;
   for (int number = 1; !text.empty(); ++number) {
     std::string_view line = take_before(text, "\n");
@@ -237,7 +239,7 @@ Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::
     line = trimmed(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const std::string place = format_text("{}, line {}", escape_controls(path), number);
-    FARANDOLE_TRY(add_to(hosts, parse_line(line), place, line));
+    FARANDOLE_TRY(add_to(hosts, parse_line(line, slots_default), place, line));
   }
   if (hosts.empty())
     return Status::fix_call(

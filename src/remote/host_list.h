@@ -31,8 +31,10 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 
 // Parses the text of a hostfile: one host per line; "#" begins a comment. A line is an entry as in
 // -H. "slots=2" may follow an entry without slots. "max_slots=4" or "max-slots=4" may also follow;
-// it is checked and then ignored. `path` is only for the error texts.
-Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path);
+// it is checked and then ignored. `path` is only for the error texts. A line without a number of
+// slots has `slots_default`.
+Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::string& path,
+                                              int slots_default = 1);
 
 // Takes the first hosts, in order, until they have `workers` slots; the last host keeps only as
 // many slots as it gets workers. Without `workers`, takes all slots. `workers` must be positive.

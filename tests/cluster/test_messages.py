@@ -175,10 +175,7 @@ HOROVODRUN_FLAGS = {
     "--autotune": "leave it out: settings are not tuned during a job",
     "--min-np": "use `--min-workers N`",
     "--blacklist-cooldown-range": "use `--cooldown-range LOW,HIGH`",
-    "--host-discovery-script": (
-        "leave it out: an elastic job has the hosts and slots with which it was started; "
-        "`--min-workers N` makes a job elastic"
-    ),
+    "--max-np": "use `--max-workers N`",
     "--timeline-filename": "use `--timeline FILE`",
     "--no-timeline-mark-cycles": "leave it out: cycles are not marked unless asked for",
     "--no-stall-check": "use `--stall-warning 0`",

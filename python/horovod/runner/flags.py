@@ -210,6 +210,7 @@ FLAGS = (
         type=int,
         arguments=("slots",),
         value_min=1,
+        to_elastic_flags=_with_value("--slots-per-host"),
         why_ignored=FIXED,
     ),
     Flag(

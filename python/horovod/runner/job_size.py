@@ -30,15 +30,22 @@ class JobSize:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:
             raise ValueError(f"{self.workers} workers are asked for; it must be at least 1")
-        if self.host_discovery_script is not None:
+        if self.host_discovery_script is not None and not may_be_elastic:
             raise ValueError(
-                "a host discovery script is given, but an elastic job has the slots with which it "
-                "was started; leave it out"
+                "a host discovery script is given, but elastic jobs of functions do not work yet; "
+                "start a script with horovodrun or `farandole run`"
             )
-        if self.workers_max not in (None, self.workers):
+        if self.host_discovery_script is not None:
+            if self.workers_max is not None and self.workers_max < self.workers:
+                raise ValueError(
+                    f"{self.workers} workers are asked for, and at most {self.workers_max}; the "
+                    "maximum must not be smaller"
+                )
+        elif self.workers_max not in (None, self.workers):
             raise ValueError(
-                f"{self.workers} workers are asked for, and at most {self.workers_max}: a job "
-                "never has more workers than at its start; give both the same number"
+                f"{self.workers} workers are asked for, and at most {self.workers_max}: without "
+                "--host-discovery-script, a job never has more workers than at its start; give "
+                "both the same number"
             )
         minimum = self.workers_min
         if minimum is not None and not 1 <= minimum <= self.workers:
@@ -53,6 +60,14 @@ class JobSize:
             )
         return self.workers
 
+    @property
+    def is_elastic(self) -> bool:
+        return self.workers_min is not None or self.host_discovery_script is not None
+
+    def elastic_flags(self) -> list[str]:
+        """Return the flags of `farandole run` that make a job elastic; none if it is not."""
+        return ["--min-workers", str(self.workers_min or self.workers)] if self.is_elastic else []
+
     def host_flags(self) -> list[str]:
         """Return the flags of `farandole run` for the hosts; none if this host is the only one.
 
@@ -60,6 +75,9 @@ class JobSize:
         """
         hosts: list[HostInfo] = []
         flags: list[str] = []
+        if self.host_discovery_script is not None:
+            most = [] if self.workers_max is None else ["--max-workers", str(self.workers_max)]
+            return ["--host-discovery-script", self.host_discovery_script, *most]
         if self.hosts is not None:
             hosts, flags = parse_hosts(self.hosts), ["-H", self.hosts]
         elif self.hostfile is not None:

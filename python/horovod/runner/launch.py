@@ -104,7 +104,11 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="The same, from a file with lines such as: host1 slots=N.",
     )
-    exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
+    exclusive.add_argument(
+        "--host-discovery-script",
+        metavar="COMMAND",
+        help="A command that lists the hosts of an elastic job; it runs every second.",
+    )
     for bound in ("min", "max"):
         names = (f"--{bound}-np", f"--{bound}-num-proc")
         parser.add_argument(*names, type=int, dest=f"{bound}_num_proc", help=argparse.SUPPRESS)
@@ -172,15 +176,15 @@ def ignored_settings(
     values: dict[str, Any],
     unknown: Sequence[str] = (),
     over_hosts: bool = False,
-    is_elastic: bool = False,
+    elastic_settings: Sequence[str] = (),
 ) -> list[str]:
-    """Return a line for every given setting that has no effect here."""
+    """Return a line for every given setting that has no effect here. See elastic_settings_of()."""
     lines = [
         f"{flag.names[0]} has no meaning here: {flag.why_ignored}"
         for flag in FLAGS
         if flag.why_ignored
         and not (over_hosts and flag.to_run_flags)
-        and not (is_elastic and flag.to_elastic_flags)
+        and flag.name not in elastic_settings
         and values.get(flag.name) not in (None, False)
     ]
     lines += [
@@ -193,12 +197,23 @@ def ignored_settings(
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
 
 
+def elastic_settings_of(host_flags: Sequence[str], elastic_flags: Sequence[str]) -> list[str]:
+    """Return the names of the settings that have an effect because the job is elastic."""
+    return [
+        flag.name
+        for flag in FLAGS
+        if flag.to_elastic_flags
+        and elastic_flags
+        and (flag.name != "slots_per_host" or "--host-discovery-script" in host_flags)
+    ]
+
+
 def run_arguments(
     workers: int,
     values: dict[str, Any],
     with_time: bool,
     host_flags: Sequence[str] = (),
-    workers_min: int | None = None,
+    elastic_flags: Sequence[str] = (),
 ) -> list[str]:
     """Return the arguments of `farandole` for a job with these settings, without the user's
     program."""
@@ -206,11 +221,10 @@ def run_arguments(
     words += ["--prefix", ("{time}" if with_time else "") + PREFIX]
     for name, value in worker_variables(over_hosts=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
-    if workers_min is not None:
-        words += ["--min-workers", str(workers_min)]
-        for flag in FLAGS:
-            if flag.to_elastic_flags and flag.name in values:
-                words += flag.to_elastic_flags(values[flag.name])
+    words += elastic_flags
+    for flag in FLAGS:
+        if flag.to_elastic_flags and flag.name in elastic_settings_of(host_flags, elastic_flags):
+            words += flag.to_elastic_flags(values[flag.name]) if flag.name in values else []
     for flag in FLAGS:
         if flag.to_run_flags is None or flag.name not in values:
             continue
@@ -280,10 +294,11 @@ def run_commandline() -> None:
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    with_time, elastic = arguments.prefix_output_with_timestamp, size.workers_min
+    with_time, elastic = arguments.prefix_output_with_timestamp, size.elastic_flags()
     words = run_arguments(workers, values, with_time, host_flags, elastic)
     words = [command, *words, "--", *program]
-    lines = ignored_settings(values, unknown, bool(host_flags), elastic is not None)
+    elastic_settings = elastic_settings_of(host_flags, elastic)
+    lines = ignored_settings(values, unknown, bool(host_flags), elastic_settings)
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")
     for line in lines:
