@@ -19,8 +19,8 @@ from line_counts import LineCounts, read_line_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = tuple(
-    """channels control coordination driver engine formation hosts jobs launcher network nodes
-    output probe remote rendezvous stalls submission transport workers""".split()
+    """channels control coordination driver elastic engine formation hosts jobs launcher network
+    nodes output probe remote rendezvous stalls submission transport workers""".split()
 )
 ERROR = re.compile(r"\bStatus::(?:fix_call|retry|rebuild_group|stop)\(")
 SOMETIMES = "sometimes: "

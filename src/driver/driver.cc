@@ -540,14 +540,14 @@ void Driver::start_again_what_is_due() {
     if (process.had_order)
       output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
                                  process.why_failed));
-    replace(index, process.remote.host(), process.failures);
+    // A copy of the host, because the original ends with `process`.
+    replace(index, HostEntry(process.remote.host()), process.failures);
   }
 }
 
 // Starts the launcher of a host in place of one that has ended.
-void Driver::replace(std::size_t index, const HostEntry& of_plan, int failures) {
+void Driver::replace(std::size_t index, const HostEntry& host, int failures) {
   HostProcess& process = processes_[index];
-  const HostEntry host = of_plan;  // it may belong to `process`
   const int first_rank = process.first_rank;
   std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
