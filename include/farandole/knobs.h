@@ -58,6 +58,7 @@ struct Knobs {
   bool timeline_mark_cycles = false;
   std::string log_level = "warning";
   bool log_hide_time = false;
+  std::string failpoint;
 
   // The values that must be the same on all ranks, by environment variable.
   std::map<std::string, std::string> same_on_all_ranks() const;
@@ -291,6 +292,11 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .old_name = "HOROVOD_LOG_HIDE_TIME",
      .flag = "--log-hide-time",
      .help = "Write log lines without the time."},
+    {.field = knob_field<&Knobs::failpoint>,
+     .name = "FARANDOLE_FAILPOINT",
+     .help = "For tests: PLACE:ACTION:NUMBER, such as formation.attached:kill:2, where this worker "
+             "dies, stops or pauses on its way into a group or out of it. A wrong value gets an "
+             "error that lists the places and the actions."},
 });
 
 }  // namespace farandole

@@ -134,6 +134,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->network = std::move(network);
   if (options.elastic_worker >= 0 && !options.some_ranks_only)
     parts->epoch = options.context->epoch();
+  FARANDOLE_TRY_ASSIGN(parts->failpoint, options.context->failpoint(options.failpoint));
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
@@ -144,16 +145,16 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
-  auto formed =
-      form({.options = options,
-            .stores = parts->stores,
-            .make_heap = [&](std::size_t bytes) { return options.context->heap(bytes); },
-            .listen = [&](std::int64_t epoch) -> Result<std::vector<std::string>> {
-              if (!parts->network) return {std::vector<std::string>()};
-              return parts->network->listen(options.topology.rank, epoch);
-            },
-            .flight_record =
-                has_other_launcher(options) ? parts->flight_memory.segment.get() : nullptr});
+  auto formed = form(
+      {.options = options,
+       .stores = parts->stores,
+       .make_heap = [&](std::size_t bytes) { return options.context->heap(bytes); },
+       .listen = [&](std::int64_t epoch) -> Result<std::vector<std::string>> {
+         if (!parts->network) return {std::vector<std::string>()};
+         return parts->network->listen(options.topology.rank, epoch);
+       },
+       .flight_record = has_other_launcher(options) ? parts->flight_memory.segment.get() : nullptr,
+       .failpoint = parts->failpoint});
   parts->flight_memory.segment->close_descriptor();
   if (!formed.ok()) {
     parts->recorder->record_left(formed.status().message(), LeaveCause::kOrderly, {},

@@ -225,9 +225,11 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   if (parts_->abandoned) return {};
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->leave_once, [&] {
+    pass(parts_->failpoint, Failpoint::Place::kEngineStopping);
     parts_->watch->stop();  // later deaths of other ranks must not change how this rank ends
     if (parts_->stall_warnings) parts_->stall_warnings->stop();
     parts_->progress->stop(reason);
+    pass(parts_->failpoint, Failpoint::Place::kEngineStopped);
     parts_->recorder->record_left(reason, cause, traceback, parts_->clock->now());
     parts_->flight_memory.reservation.reset();  // the next engine of this process may write there
     parts_->timeline->close();

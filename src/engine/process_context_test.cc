@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <csignal>
+#include <cstdio>
 #include <span>
 #include <string>
 #include <thread>
@@ -300,6 +302,31 @@ TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
   EXPECT_TRUE(tensor.all_are(3));
   engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_TRUE(tensor.is_shared_in(*engine));
+}
+
+TEST(ProcessContext, FailpointsStrikeBeforeAndAfterTheEndOfAnEngine) {
+  for (const std::string place : {"engine.stopping", "engine.stopped"}) {
+    const auto use_two_engines = [&] {
+      EngineOptions options = options_with(make_process_context(), 0, 1);
+      options.failpoint = place + ":kill:2";
+      for (int i = 0; i < 2; ++i) {
+        const auto engine = value_or_abort(Engine::create(options));
+        std::fprintf(stderr, "engine %d\n", i);
+        (void)engine->shutdown("enough");
+      }
+    };
+    EXPECT_EXIT(use_two_engines(), testing::KilledBySignal(SIGKILL),
+                "engine 0.*engine 1.*failpoint " + place + ": kill");
+  }
+}
+
+TEST(ProcessContext, AWrongFailpointIsAnErrorOfTheCall) {
+  EngineOptions options = options_with(make_process_context(), 0, 1);
+  options.failpoint = "engine.stopped:explode:1";
+  const auto engine = Engine::create(options);
+  EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
+  EXPECT_NE(engine.status().message().find("FARANDOLE_FAILPOINT is \"engine.stopped:explode:1\""),
+            std::string::npos);
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ class FormationProtocol {
                                  .settings = settings_,
                                  .groups = options_.groups};
     FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own.encode()));
+    pass(input_.failpoint, Failpoint::Place::kFormationPublished);
     const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
     if (!members.ok()) return timeout_error(missing_ranks(), members.status());
     FARANDOLE_TRY_ASSIGN(formation.ranks, compare_members(*members));
@@ -148,6 +149,7 @@ class FormationProtocol {
       FARANDOLE_TRY(share_group(local_store_, shared(keys::group(epoch_, id)),
                                 static_cast<int>(members.size()), formation.costs));
     }
+    pass(input_.failpoint, Failpoint::Place::kFormationShared);
     return {};
   }
 
@@ -173,6 +175,7 @@ class FormationProtocol {
     }
     FARANDOLE_TRY(attach_doorbells(formation, **next++));
     for (const GroupId id : own_groups) FARANDOLE_TRY(attach_group(formation, id, **next++));
+    pass(input_.failpoint, Failpoint::Place::kFormationAttached);
     return {};
   }
 
@@ -180,6 +183,7 @@ class FormationProtocol {
   // failed.
   Status complete() {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
+    pass(input_.failpoint, Failpoint::Place::kFormationCounted);
     if (attached == size()) (void)store_.set(keys::complete(epoch_), keys::text_value(""));
     auto verdict = store_.wait(keys::complete(epoch_), limit_);
     if (verdict.ok()) return read_result(*verdict);
@@ -507,8 +511,10 @@ Result<Formation> form(const FormationInput& input) {
   if (!status.ok()) protocol.announce_failure(status);
   // Ranks that have completed the formation expect this rank to take part.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
+  if (status.ok()) pass(input.failpoint, Failpoint::Place::kFormationCompleted);
   protocol.depart();
   if (!status.ok()) return status;
+  pass(input.failpoint, Failpoint::Place::kFormationDeparted);
   return formation;
 }
 

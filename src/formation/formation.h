@@ -16,6 +16,7 @@
 #include "base/descriptor.h"
 #include "collective/group.h"
 #include "farandole/engine.h"
+#include "formation/failpoint.h"
 #include "formation/hosts.h"
 #include "rendezvous/local_store.h"
 #include "transport/shm/doorbells.h"
@@ -88,6 +89,7 @@ struct FormationInput {
   // The memory of the flight record, to be shared with the lowest rank of the host. Null if a
   // launcher reads it. On all ranks, or on none.
   const Segment* flight_record = nullptr;
+  std::shared_ptr<Failpoint> failpoint{};  // also owned by the process context and its engines
 };
 
 // Blocks until all ranks have joined, for at most options.start_timeout. A rank that cannot take

@@ -108,6 +108,14 @@ Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(const Knobs& knobs
   return parts->tls;
 }
 
+Result<std::shared_ptr<Failpoint>> ProcessContext::failpoint(const std::string& text) {
+  auto parts = parts_.lock();
+  if (text == parts->failpoint_text) return parts->failpoint;
+  FARANDOLE_TRY_ASSIGN(parts->failpoint, Failpoint::parse(text));
+  parts->failpoint_text = text;
+  return parts->failpoint;
+}
+
 Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
   auto parts = parts_.lock();
   FlightMemory memory;

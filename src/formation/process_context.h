@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "farandole/engine.h"
+#include "formation/failpoint.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/tls_session.h"
 #include "rendezvous/local_store.h"
@@ -63,6 +64,9 @@ class ProcessContext {
   void set_has_state() { parts_.lock()->has_state = true; }
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
+  // Returns null if the text is empty. All engines with the same text share the failpoint, which so
+  // counts through all groups of the process. Errors: as Failpoint::parse().
+  Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
@@ -82,6 +86,8 @@ class ProcessContext {
     std::string served_places;
     std::int64_t epoch = 0;
     bool has_state = false;
+    std::string failpoint_text;
+    std::shared_ptr<Failpoint> failpoint;  // also owned by engines
   };
 
   Guarded<Parts> parts_;
