@@ -1,0 +1,250 @@
+"""Elastic jobs under random faults: workers die, stop and pause at named places and random times.
+
+Each job has a seed. Its workers get faults of their own (chaos_worker.py), also while the group
+recovers from an earlier one, and this test kills and stops others from outside. After so many
+faults, the job must end well: every batch has counted once, all workers have the same weights, and
+the one worker that never dies is still the same process. More of them by hand:
+
+    python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
+
+The faults of a seed are always the same, but the times at which they strike are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import random
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import pytest
+from launched import Launched, run
+
+FAULTS, JOBS = 20, 10
+HANG_SECONDS = 240
+PLACES = (
+    *("engine.stopping", "engine.stopped", "rank.wanted", "rank.asked", "rank.given"),
+    *("formation.published", "formation.shared", "formation.attached", "formation.counted"),
+    *("formation.completed", "formation.departed", "sync.begun", "sync.done"),
+    *("step.begun", "step.submitted", "step.waited", "step.compared", "step.committed"),
+)
+WORKER = str(Path(__file__).with_name("chaos_worker.py"))
+FAILPOINT = re.compile(r"process (\d+) is at the failpoint ([\w.]+): (\w+)")
+PROGRESS = re.compile(r"worker (\d+) \(pid (\d+)\) is at batch (\d+)")
+
+
+def is_stopped(pid: int) -> bool | None:
+    """Return None if the process has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+    return None if state in "ZX" else state in "Tt"
+
+
+class Chaos:
+    """One job under faults. `faults` counts those that have struck, by their kind."""
+
+    places: set[str]  # at which faults of the workers have struck
+
+    def __init__(
+        self, seed: str, folder: Path, faults_wanted: int, places_wanted: int = 0, mistake: str = ""
+    ) -> None:
+        self.chooser = random.Random(f"chaos {seed}")
+        self.workers = self.chooser.choice((3, 4))
+        self.sheltered = self.chooser.randrange(self.workers)
+        self.folder, self.places = folder, set()
+        self.faults_wanted, self.places_wanted = faults_wanted, places_wanted
+        self.faults: Counter[str] = Counter()
+        # One stopped worker is left to the launcher, which kills it after 10 s.
+        self.leaves_one_stopped = self.chooser.random() < 0.3
+        self.to_continue: list[tuple[float, int]] = []  # when, and the process
+        self.strike_at = 0.0
+        self.pids: dict[int, int] = {}  # of workers that have trained
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        flags = ("--min-workers", "1", "--cooldown-range", "0,0")
+        program = (sys.executable, WORKER, seed, str(self.sheltered), str(folder), mistake)
+        self.launched = Launched(
+            *("run", "-n", str(self.workers), *flags, *program),
+            environment={"CHAOS_WORKERS": str(self.workers), "OMP_NUM_THREADS": "1"},
+            seconds=HANG_SECONDS,
+        )
+
+    def run(self) -> int:
+        """Run the job to its end and return its exit code."""
+        with self.launched as launched:
+            streams = {"output": launched.process.stdout, "errors": launched.process.stderr}
+            readers = [threading.Thread(target=self._read, args=item) for item in streams.items()]
+            for reader in readers:
+                reader.start()
+            while any(reader.is_alive() for reader in readers):
+                for line in self._new_lines(0.02):
+                    self._hear(line)
+                self._continue_stopped()
+                if self.is_enough():
+                    (self.folder / "quiet").touch()
+                elif self.sheltered in self.pids and time.monotonic() > self.strike_at:
+                    self._strike()
+                    self.strike_at = time.monotonic() + self.chooser.uniform(0.05, 1.0)
+            code = launched.process.wait()
+            assert launched.remaining_processes() == []
+        return code
+
+    def is_enough(self) -> bool:
+        has_all_places = len(self.places) >= self.places_wanted
+        return self.faults.total() >= self.faults_wanted and has_all_places
+
+    def _read(self, name: str, stream: IO[str]) -> None:
+        for line in stream:
+            setattr(self.launched, name, getattr(self.launched, name) + line)
+            self.lines.put(line)
+
+    def _new_lines(self, seconds: float) -> Iterator[str]:
+        with suppress(queue.Empty):
+            yield self.lines.get(timeout=seconds)
+            while True:
+                yield self.lines.get_nowait()
+
+    def _hear(self, line: str) -> None:
+        if found := PROGRESS.search(line):
+            self.pids[int(found[1])] = int(found[2])
+        if found := FAILPOINT.search(line):
+            pid, place, action = int(found[1]), found[2], found[3]
+            self.places.add(place)
+            self.faults[f"{place} {action}"] += 1
+            if action == "stop":
+                self._plan_to_continue(pid)
+
+    def _strike(self) -> None:
+        """Kill or stop a random worker from outside."""
+        action = self.chooser.choice(("kill", "stop"))
+        others = [n for n in self.pids if n != self.sheltered or action == "stop"]
+        running = [n for n in others if is_stopped(self.pids[n]) is False]
+        if not running:
+            return
+        pid = self.pids[self.chooser.choice(running)]
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+            self.faults[f"outside {action}"] += 1
+            if action == "stop":
+                self._plan_to_continue(pid)
+
+    def _plan_to_continue(self, pid: int) -> None:
+        if self.leaves_one_stopped and pid != self.pids.get(self.sheltered):
+            self.leaves_one_stopped = False
+            self.faults["left stopped"] += 1
+        else:
+            self.to_continue.append((time.monotonic() + self.chooser.uniform(0, 0.4), pid))
+
+    def _continue_stopped(self) -> None:
+        waiting = []
+        for when, pid in self.to_continue:
+            stopped = is_stopped(pid)
+            # A failpoint announces that it stops the process a moment before it does.
+            if stopped and time.monotonic() >= when:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            elif stopped is not None:
+                waiting.append((when, pid))
+        self.to_continue = waiting
+
+
+def what_is_wrong(chaos: Chaos, code: int) -> str:
+    """Return what the job has done wrong, or an empty text."""
+    if wrong := [file.read_text() for file in chaos.folder.glob("wrong.*")]:
+        return "; ".join(wrong)
+    if code != 0:
+        return f"the job has ended with code {code}"
+    if found := re.search(r"Traceback|raised|exited with code [^0].*", chaos.launched.errors):
+        return f"a worker has failed by itself: {found[0]}"
+    ended = re.findall(r"worker (\d+) \(pid (\d+)\) has the right ledger", chaos.launched.output)
+    sheltered = (str(chaos.sheltered), str(chaos.pids.get(chaos.sheltered)))
+    if sheltered not in ended:
+        return f"worker {chaos.sheltered} is no more the same process"
+    if not chaos.is_enough():
+        return "the job has ended before there were enough faults"
+    return ""
+
+
+def report(chaos: Chaos, seed: str, wrong: str) -> str:
+    shown = f"{chaos.launched.output}\n{chaos.launched.errors}"
+    return f"seed {seed}: {wrong}\n{dict(chaos.faults)}\n{shown}\nseed {seed}: {wrong}"
+
+
+def seed_of_test(name: object) -> str:
+    return f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{name}"
+
+
+@pytest.mark.parametrize("job", range(JOBS))
+def test_every_batch_counts_once_under_random_faults(job: int, tmp_path: Path) -> None:
+    seed = seed_of_test(job)
+    chaos = Chaos(seed, tmp_path, FAULTS)
+    wrong = what_is_wrong(chaos, chaos.run())
+    assert not wrong, report(chaos, seed, wrong)
+
+
+def test_a_worker_dies_at_each_place(tmp_path: Path) -> None:
+    chaos = Chaos("places", tmp_path, FAULTS, places_wanted=len(PLACES))
+    wrong = what_is_wrong(chaos, chaos.run())
+    assert not wrong, report(chaos, "places", wrong)
+    assert chaos.places == set(PLACES)
+
+
+def test_a_wrong_failpoint_is_rejected() -> None:
+    program = "import farandole; farandole.init()"
+    launched = run(
+        *("run", "-n", "1", sys.executable, "-c", program),
+        environment={"FARANDOLE_FAILPOINT": "rank.asked:explode:1"},
+    )
+    assert launched.process.returncode == 1
+    assert 'CallError: FARANDOLE_FAILPOINT is "rank.asked:explode:1"; it must be' in launched.errors
+    for place in PLACES:
+        assert (place in launched.errors) == (not place.startswith(("sync", "step"))), place
+
+
+@pytest.mark.parametrize(
+    ("mistake", "text"),
+    [("ledger", "the batch 7 counts 2 times, not 1"), ("weights", "the weight 7 of rank")],
+)
+def test_a_mistake_is_found(mistake: str, text: str, tmp_path: Path) -> None:
+    chaos = Chaos("mistake", tmp_path, 1000, mistake=mistake)
+    assert text in what_is_wrong(chaos, chaos.run())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="of the first job")
+    parser.add_argument("--faults", type=int, default=FAULTS, help="in each job")
+    arguments = parser.parse_args()
+    total: Counter[str] = Counter()
+    for seed in range(arguments.seed, arguments.seed + arguments.jobs):
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.monotonic()
+            chaos = Chaos(str(seed), Path(folder), arguments.faults)
+            wrong = "it does not end"
+            with suppress(TimeoutError):
+                wrong = what_is_wrong(chaos, chaos.run())
+        total += chaos.faults
+        seconds = time.monotonic() - begin
+        print(f"seed {seed}: {chaos.faults.total()} faults, {seconds:.1f} s {wrong}", flush=True)
+        if wrong:
+            sys.exit(report(chaos, str(seed), wrong))
+    for kind, count in sorted(total.items()):
+        print(f"{count:6} {kind}")
+    print(f"{total.total():6} faults")
+
+
+if __name__ == "__main__":
+    main()
