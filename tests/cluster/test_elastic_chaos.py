@@ -141,7 +141,7 @@ class Chaos:
                 self._plan_to_continue(pid)
 
     def _plan_to_continue(self, pid: int) -> None:
-        if self.leaves_one_stopped and pid != self.pids.get(self.sheltered):
+        if self.leaves_one_stopped and pid != self.pids.get(self.sheltered, pid):
             self.leaves_one_stopped = False
             self.faults["left stopped"] += 1
         else:
