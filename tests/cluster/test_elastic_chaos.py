@@ -73,7 +73,8 @@ class Chaos:
         self.strike_at = 0.0
         self.pids: dict[int, int] = {}  # of workers that have trained
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        flags = ("--min-workers", "1", "--cooldown-range", "0,0")
+        # With 2, the worker that never dies must sometimes wait for a new one.
+        flags = ("--min-workers", self.chooser.choice("12"), "--cooldown-range", "0,0")
         program = (sys.executable, WORKER, seed, str(self.sheltered), str(folder), mistake)
         self.launched = Launched(
             *("run", "-n", str(self.workers), *flags, *program),
