@@ -74,7 +74,6 @@ class Faults:
         chooser = random.Random(f"{SEED}/{NUMBER}/{self.inits}")
         self.inits += 1
         os.environ.pop("FARANDOLE_FAILPOINT", None)
-        self.is_armed = False
         # A worker that fails before all have come together for the first time ends the job.
         is_first = self.inits == 1 and NUMBER < WORKERS
         wants_fault = SEED == "places" or chooser.random() < FAULTS_PER_INIT
@@ -144,7 +143,7 @@ def start_sum(values: np.ndarray, name: str) -> Handle[np.ndarray]:
 
 
 def give_up(what: str) -> NoReturn:
-    """End the whole job at once: a survivor would hide what has happened."""
+    """Say what is wrong, and end. The test reads the file, because the job may go on."""
     print(f"worker {NUMBER}: {what}", file=sys.stderr, flush=True)
     (FOLDER / f"wrong.{NUMBER}").write_text(what)
     os._exit(9)

@@ -94,7 +94,7 @@ class Chaos:
                 for line in self._new_lines(0.02):
                     self._hear(line)
                 self._continue_stopped()
-                if self.is_enough():
+                if self.is_enough() or any(self.folder.glob("wrong.*")):
                     (self.folder / "quiet").touch()
                 elif self.pids and time.monotonic() > self.strike_at:
                     self._strike()
