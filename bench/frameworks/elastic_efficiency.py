@@ -233,7 +233,7 @@ def main() -> None:
         products = zip(rates[period], rates[0], strict=True)
         efficiencies = [r.steps * r.members / (b.steps * b.members) for r, b in products]
         print(row(f"{name}: efficiency", efficiencies, ".1%"))
-    print(row("from SIGSTOP to the report, seconds", reported, ".2f"))
+    print(row("from SIGSTOP to the report, seconds", reported, ".3f"))
     print(row("from SIGSTOP to the next good step, seconds", resolved, ".2f"))
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     return None
