@@ -85,6 +85,15 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
   return {};
 }
 
+Status ElasticFlags::check_without_discovery() const {
+  for (const auto& [flag, value] :
+       {std::pair("--max-workers", workers_max_), std::pair("--slots-per-host", slots_per_host_)})
+    if (value)
+      return Status::fix_call(
+          format_text("{} is for --host-discovery-script; leave it out, or give both", flag));
+  return {};
+}
+
 Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
                                               const Membership::Options& elastic) const {
   const int first = workers.value_or(elastic.workers_min);
@@ -105,9 +114,6 @@ Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
 Result<std::optional<Membership::Options>> ElasticFlags::options(
     int workers, const FrameworkFlags& frameworks) const {
   FARANDOLE_TRY(check_unused());
-  if (slots_per_host_ && !discovery_)
-    return Status::fix_call(
-        "--slots-per-host is for --host-discovery-script; leave it out, or give both");
   std::optional<Membership::Options> elastic;
   if (!workers_min_) return elastic;
   if (frameworks.any())

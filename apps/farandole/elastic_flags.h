@@ -22,6 +22,8 @@ class ElasticFlags {
 
   // Whether a program lists the hosts: --host-discovery-script was given.
   bool discovers_hosts() const { return discovery_.has_value(); }
+  // Call it if the hosts are fixed, and this launcher has no driver. Errors: kFixCall.
+  Status check_without_discovery() const;
   // What the driver needs for that. `workers` is the value of -n; empty: not given. Errors:
   // kFixCall.
   Result<DiscoveryPlan> discovery(std::optional<int> workers,

@@ -327,6 +327,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.secret.path = nodes_.secret_path();
   // Only node 0 learns how many workers all nodes have.
   const int workers_max = job.nodes ? kWorkersMax : job.workers;
+  if (!overrides.nodes) FARANDOLE_TRY(elastic_.check_without_discovery());
   FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));
   FARANDOLE_TRY_ASSIGN(job.output, output(workers_max));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
@@ -390,6 +391,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   }
   const bool discovers_hosts = elastic_.discovers_hosts();
   if (!discovers_hosts) {
+    FARANDOLE_TRY(elastic_.check_without_discovery());
     FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
   }
   FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());

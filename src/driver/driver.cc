@@ -25,7 +25,6 @@
 #include "base/process_end.h"
 #include "base/try.h"
 #include "base/visible_text.h"
-#include "base/whole_number.h"
 #include "driver/caller_streams.h"
 #include "driver/first_hosts.h"
 #include "driver/host_process.h"
@@ -59,6 +58,8 @@ constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second 
 constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
+// A host of an elastic job that has left has this time to end its launcher.
+constexpr auto kLeaveTime = std::chrono::seconds(5);
 
 enum class Source : std::uint64_t {
   kSignals,
@@ -129,11 +130,12 @@ class Driver {
   void pass_on(int signal);
   void process_ended(std::size_t index);
   void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
+  bool all_take_part() const;
   bool may_have_more_hosts() const;
   bool may_start_again(std::size_t index) const;
   void start_again_later(std::size_t index);
   void start_again_what_is_due();
-  std::optional<std::size_t> node_of(const std::string& line, std::string_view begin) const;
+  bool take_line_about_node(const std::string& line);
   void lost_node(std::size_t index);
   void first_node_ended();
   void look_for_hosts();
@@ -244,14 +246,7 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
     return true;
   }
   if (index != 0 || stream != 0) return false;
-  if (roster_ && line.starts_with(kJoinedNode)) {
-    if (const auto node = node_of(line, kJoinedNode)) roster_->joined(static_cast<int>(*node));
-    return true;
-  }
-  if (plan_.elastic && line.starts_with(kLostNode)) {
-    if (const auto node = node_of(line, kLostNode)) lost_node(*node);
-    return true;
-  }
+  if (plan_.elastic && take_line_about_node(line)) return true;
   if (job_has_begun_) return false;
   if (addresses_.empty() && line.starts_with(kListens)) {
     set_addresses(line);
@@ -452,13 +447,12 @@ void Driver::handle_signal(int signal) {
   last_signal_time_ = now();
   if (is_same) return;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
-  const bool all_have_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
   pass_on(signal == SIGPIPE ? SIGTERM : signal);
   // Without all hosts, the job has not begun, so there is nothing to end gracefully.
   if (!is_first) {
     skips_waits_ = true;
     if (!inputs_closed_) begin_ending(kKillTime);
-  } else if (!all_have_orders) {
+  } else if (!all_take_part()) {
     begin_ending(kEndTime);
   } else {
     // The launchers kill their workers after the grace time.
@@ -486,10 +480,13 @@ void Driver::process_ended(std::size_t index) {
   process.state = HostProcess::State::kEnded;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
   if (index > 0 && may_have_more_hosts()) {
-    // If it was told to leave and is wanted, it is listed again.
-    const bool is_needed = process.remote.end()->failed() || process.told_to_leave;
+    // If it was told to leave and is wanted, it is listed again. If it has left by itself, it does
+    // not come back.
+    const bool has_failed = process.remote.end()->failed() && !process.is_leaving;
+    const bool is_needed = has_failed || process.told_to_leave;
     return is_needed && may_start_again(index) ? start_again_later(index) : void();
   }
+  if (index > 0 && plan_.elastic && job_has_begun_) return;  // node 0 knows how the job ends
   if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
     start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
@@ -510,6 +507,12 @@ bool Driver::may_start_again(std::size_t index) const {
          (!roster_ || roster_->is_wanted(static_cast<int>(index)));
 }
 
+// Whether all hosts take part in the job, apart from those without which an elastic job goes on.
+bool Driver::all_take_part() const {
+  return (plan_.elastic && job_has_begun_) ||
+         std::ranges::all_of(processes_, &HostProcess::had_order);
+}
+
 bool Driver::may_have_more_hosts() const {
   return plan_.elastic && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
          processes_.front().remote.is_running();
@@ -518,6 +521,8 @@ bool Driver::may_have_more_hosts() const {
 // As with a worker that has failed, the time doubles with each failure.
 void Driver::start_again_later(std::size_t index) {
   HostProcess& process = processes_[index];
+  if (process.joined_at && now() > *process.joined_at + plan_.elastic->cooldown_max)
+    process.failures = 0;
   Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, std::chrono::seconds(1));
   for (int i = 0; i < process.failures && pause < plan_.elastic->cooldown_max; ++i) pause *= 2;
   pause = std::min<Duration>(pause, plan_.elastic->cooldown_max);
@@ -534,6 +539,10 @@ void Driver::start_again_later(std::size_t index) {
 void Driver::start_again_what_is_due() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     HostProcess& process = processes_[index];
+    if (process.kill_at && now() >= *process.kill_at) {
+      process.kill_at.reset();
+      process.remote.signal(SIGKILL);
+    }
     if (!process.start_again || now() < *process.start_again) continue;
     process.start_again.reset();
     if (!may_start_again(index)) continue;
@@ -557,7 +566,8 @@ void Driver::replace(std::size_t index, const HostEntry& host, int failures) {
 }
 
 void Driver::look_for_hosts() {
-  if (!discovery_ || !may_have_more_hosts()) return;
+  if (!discovery_ || !job_has_begun_) return;
+  if (!may_have_more_hosts()) return discovery_.reset();
   auto news = discovery_->advance(now());
   if (!news.complaint.empty()) output_.notice(news.complaint + "; the hosts stay as they are");
   if (!news.hosts) return;
@@ -566,8 +576,13 @@ void Driver::look_for_hosts() {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
     process.start_again.reset();
     const char leave = SIGTERM;
-    process.told_to_leave = process.state == HostProcess::State::kOrdered;
-    if (process.told_to_leave) (void)process.remote.send({&leave, 1});
+    process.told_to_leave = process.is_leaving = true;
+    if (process.state == HostProcess::State::kOrdered) {
+      (void)process.remote.send({&leave, 1});
+    } else if (process.remote.is_running()) {
+      process.remote.close_input();
+      process.remote.signal(SIGTERM);
+    }
   }
   for (const int node : changes.back) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
@@ -589,19 +604,28 @@ void Driver::add_host(const HostRoster::Changes::Addition& added) {
   if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
 }
 
-// Returns the number of a node after the begin of a line.
-std::optional<std::size_t> Driver::node_of(const std::string& line, std::string_view begin) const {
-  const int last = static_cast<int>(processes_.size()) - 1;
-  const auto node = whole_number("node", line.substr(begin.size()), 1, std::max(last, 1));
-  const bool is_known = node.ok() && *node <= last;
-  return is_known ? std::optional(static_cast<std::size_t>(*node)) : std::nullopt;
+// Returns whether node 0's launcher has written this line about another node.
+bool Driver::take_line_about_node(const std::string& line) {
+  if (const auto index = node_after(kJoinedNode, line, processes_.size())) {
+    processes_[*index].joined_at = now();
+    if (roster_) roster_->joined(static_cast<int>(*index));
+    return true;
+  }
+  if (const auto index = node_after(kLeavingNode, line, processes_.size())) {
+    processes_[*index].is_leaving = true;
+    return true;
+  }
+  const auto index = node_after(kLostNode, line, processes_.size());
+  if (index) lost_node(*index);
+  return index.has_value();
 }
 
 // The connection to the host may hang until ssh gives up.
 void Driver::lost_node(std::size_t index) {
-  const HostProcess& process = processes_[index];
-  const bool is_expected = process.told_to_leave;  // its launcher is about to end
-  if (process.state == HostProcess::State::kOrdered && !is_expected) process.remote.signal(SIGKILL);
+  HostProcess& process = processes_[index];
+  if (process.state != HostProcess::State::kOrdered) return;
+  process.kill_at = now();
+  if (process.is_leaving) *process.kill_at += kLeaveTime;  // its launcher is about to end
 }
 
 // The job has ended. The other launchers end with it, if their hosts can be reached.
@@ -622,7 +646,9 @@ void Driver::start_failed(std::size_t index, const std::string& why, int exit_co
     process.why_failed = why;
     process.remote.close_input();
     process.remote.signal(SIGTERM);
-    return process.remote.is_running() ? void() : start_again_later(index);
+    if (process.remote.is_running()) return;
+    if (roster_) roster_->launcher_ended(static_cast<int>(index));
+    return start_again_later(index);
   }
   output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   process.has_failed = true;
@@ -673,6 +699,7 @@ std::optional<TimePoint> Driver::next_deadline() const {
   if (discovery_ && may_have_more_hosts()) consider(discovery_->deadline());
   for (const HostProcess& process : processes_) {
     if (process.start_again) consider(*process.start_again);
+    if (process.kill_at) consider(*process.kill_at);
     if (process.state == HostProcess::State::kConnecting && !process.has_failed)
       consider(process.answer_by);
   }
@@ -715,8 +742,7 @@ bool Driver::all_ended() const {
 
 int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
-  const bool all_had_orders = std::ranges::all_of(processes_, &HostProcess::had_order);
-  if (last_signal_ != 0 && !all_had_orders) return 128 + last_signal_;
+  if (last_signal_ != 0 && !all_take_part()) return 128 + last_signal_;
   if (last_signal_ != 0 && is_lost(processes_.front())) return 128 + last_signal_;
   int code = exit_code_of(processes_.front());
   if (plan_.elastic && job_has_begun_) return code;  // the other hosts may have failed

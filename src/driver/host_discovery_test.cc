@@ -109,8 +109,8 @@ TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
   EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
   EXPECT_THAT(lines, IsEmpty());
   const auto missing = find_first_hosts({.program = "echo a:2", .slots_first = 3, .slots_max = 4},
-                                        seconds(1), state_, signals, show);
-  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 1 s"));
+                                        seconds(3), state_, signals, show);
+  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 3 s"));
   EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
 }
 

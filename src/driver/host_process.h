@@ -32,7 +32,10 @@ struct HostProcess {
   std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
   std::string report{};            // the begin of the next line of its launcher's report
   // The rest is for elastic jobs.
-  bool told_to_leave = false;
+  bool told_to_leave = false;  // by the driver
+  bool is_leaving = false;
+  std::optional<TimePoint> kill_at{};
+  std::optional<TimePoint> joined_at{};
   int failures = 0;                        // how often it has failed
   std::optional<TimePoint> start_again{};  // when to start it again
   std::string why_failed{};                // why it must be started again

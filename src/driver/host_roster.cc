@@ -42,6 +42,11 @@ HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
   return changes;
 }
 
+void HostRoster::joined(int node) {
+  at(node).has_joined = true;
+  tries_.erase(key_of(at(node).host));
+}
+
 void HostRoster::launcher_started(int node) {
   at(node).has_ended = false;
   ++tries_[key_of(at(node).host)];
@@ -58,7 +63,7 @@ std::optional<int> HostRoster::number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
     const Node& one = nodes_[static_cast<std::size_t>(node)];
     const bool is_free = one.has_joined ? !one.is_wanted && one.host.slots == host.slots
-                                        : tries_of(host) < tries_of(one.host);
+                                        : !one.is_wanted || tries_of(host) < tries_of(one.host);
     if (one.has_ended && is_free) return node;
   }
   const bool all_have_joined = std::ranges::all_of(nodes_, &Node::has_joined);

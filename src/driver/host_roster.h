@@ -35,7 +35,7 @@ class HostRoster {
 
   void launcher_started(int node);
   void launcher_ended(int node) { at(node).has_ended = true; }
-  void joined(int node) { at(node).has_joined = true; }
+  void joined(int node);
   bool is_wanted(int node) const { return nodes_.at(static_cast<std::size_t>(node)).is_wanted; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
 
@@ -52,7 +52,7 @@ class HostRoster {
   std::optional<int> number_for(const HostEntry& host) const;
 
   std::vector<Node> nodes_;
-  std::map<std::string, int> tries_;  // by host: how often its launcher was started
+  std::map<std::string, int> tries_;  // by host: how often it was started since it last joined
 };
 
 }  // namespace farandole

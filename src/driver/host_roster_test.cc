@@ -84,6 +84,23 @@ TEST(HostRoster, AHostThatNeverComesDoesNotBlockTheOthers) {
   EXPECT_EQ(roster.take(listed).added, std::nullopt);
 }
 
+TEST(HostRoster, ANumberWithWhichNobodyHasJoinedIsFreeWhenItsHostIsNotListed) {
+  HostRoster roster({host("a")});
+  for (int i = 0; i < 3; ++i) {  // b joins, leaves and comes back
+    const auto added = roster.take({host("a"), host("b")}).added;
+    EXPECT_EQ(added.has_value(), i == 0);
+    EXPECT_EQ(added ? added->tries : 0, 0);
+    roster.launcher_started(1);
+    roster.joined(1);
+    (void)roster.take({host("a")});
+    roster.launcher_ended(1);
+  }
+  EXPECT_EQ(roster.take({host("a"), host("x", 3)}).added->node, 2);
+  roster.launcher_started(2);
+  roster.launcher_ended(2);
+  EXPECT_EQ(roster.take({host("a"), host("b", 4)}).added->node, 2);
+}
+
 TEST(HostRoster, HostsThatFailTakeTurns) {
   HostRoster roster({host("a")});
   const std::vector<HostEntry> listed{host("a"), host("x"), host("y")};

@@ -51,7 +51,7 @@ class ElasticNode {
 
   // Whether the job needs this worker: its failure is one of the job, unless others go on.
   virtual bool matters(int local_rank) const = 0;
-  // Whether the worker was ordered to be killed because the job needs no more workers.
+  // Whether the worker was ordered to be killed because it is not a member any more.
   virtual bool is_superfluous(int local_rank) const = 0;
   // Whether no more workers will be started on this node.
   virtual bool is_over() const = 0;

@@ -116,7 +116,7 @@ TEST_F(FirstNodeOfElasticJob, ANodeThatComesBackAfterTheEndStartsNothing) {
 TEST_F(FirstNodeOfElasticJob, AStoppedWorkerOfAnotherNodeIsKilledThere) {
   form_first_group();
   NodeNews news;
-  news.questions.emplace_back(WorkerStop{2, true});
+  news.messages.emplace_back(WorkerStop{2, true});
   node_.take_news(news, now_);
   now_ += seconds(10);
   EXPECT_THAT(node_.advance(now_).notices, ElementsAre("worker 2 is still stopped; killing it"));
@@ -133,6 +133,16 @@ TEST_F(FirstNodeOfElasticJob, NoMoreWorkersComeWhenOneHasSucceeded) {
   EXPECT_TRUE(node_.is_over());
 }
 
+TEST_F(FirstNodeOfElasticJob, AMemberThatIsLostAtTheEndIsAFailure) {
+  form_first_group();
+  exit(1, true);
+  change(false);
+  EXPECT_EQ(orders_.end, "");
+  node_.worker_ended(0, true, "worker 0", now_);
+  EXPECT_EQ(node_.advance(now_).end,
+            "worker 2 is lost with node 1, and no group was formed without it");
+}
+
 TEST_F(FirstNodeOfElasticJob, ANewNodeAddsSlots) {
   form_first_group();
   link_.start = Start{.workers = {1, 2, 1}};
@@ -146,7 +156,7 @@ TEST_F(FirstNodeOfElasticJob, ANewNodeAddsSlots) {
 TEST_F(FirstNodeOfElasticJob, ANodeLeavesAtTheNextChange) {
   form_first_group();
   NodeNews news;
-  news.questions.emplace_back(NodeLeaves{1});
+  news.messages.emplace_back(NodeLeaves{1});
   node_.take_news(news, now_);
   EXPECT_THAT(node_.advance(now_).notices, ElementsAre("node 1 leaves at the next commit"));
   for (const int number : {0, 1, 2}) ask(number, 1);
@@ -165,8 +175,8 @@ TEST_F(FirstNodeOfElasticJob, Node0CannotLeave) {
   form_first_group();
   EXPECT_FALSE(node_.leave(now_));
   NodeNews news;
-  news.questions.emplace_back(NodeLeaves{0});
-  news.questions.emplace_back(NodeLeaves{7});
+  news.messages.emplace_back(NodeLeaves{0});
+  news.messages.emplace_back(NodeLeaves{7});
   node_.take_news(news, now_);
   EXPECT_THAT(node_.advance(now_).notices, IsEmpty());
 }
@@ -202,7 +212,7 @@ class OtherNodeOfElasticJob : public ::testing::Test {
  protected:
   void take(const NodeMessage& message) {
     NodeNews news;
-    news.questions.push_back(message);
+    news.messages.push_back(message);
     node_.take_news(news, kStart);
   }
   std::optional<std::string> result_of_formation(std::int64_t epoch) const {
@@ -292,7 +302,7 @@ TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
   const auto node = make_elastic_node({}, {.node = 1, .workers = {1, 2}}, *store, &link, kStart);
   ASSERT_TRUE(node.ok());
   NodeNews news;
-  news.questions.emplace_back(WorkerStart{1, 3});
+  news.messages.emplace_back(WorkerStart{1, 3});
   (*node)->take_news(news, kStart);
   EXPECT_THAT((*node)->advance(kStart).starts, SizeIs(1));
 }

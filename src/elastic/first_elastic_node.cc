@@ -48,7 +48,7 @@ bool FirstElasticNode::is_superfluous(int local_rank) const {
 
 void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
   for (const WorkerExit& exit : news.exits) take_exit(exit, now);
-  for (const NodeMessage& message : news.questions) {
+  for (const NodeMessage& message : news.messages) {
     if (const auto* leaving = std::get_if<NodeLeaves>(&message))
       node_leaves(static_cast<int>(leaving->node));
     const auto* stop = std::get_if<WorkerStop>(&message);
@@ -79,8 +79,9 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     }
     job_.membership().slot_closed(slot);
     if (!job_.runs(slot)) continue;
-    job_.worker_ended(slot, false, format_text("worker {} is lost with node {}", slot, change.node),
-                      now);
+    const std::string how = format_text("worker {} is lost with node {}", slot, change.node);
+    if (job_.membership().is_member(slot)) loss_ = how;
+    job_.worker_ended(slot, false, how, now);
   }
   const bool was_leaving = leaving_.erase(change.node) > 0;
   if (!change.is_here)
@@ -119,11 +120,14 @@ ElasticOrders FirstElasticNode::advance(TimePoint now) {
   ElasticOrders orders{.notices = std::exchange(notices_, {}), .end = decisions.end};
   if (decisions.epoch) {
     orders.group_formed = true;
+    loss_.clear();
     if (decisions.epoch->number > 1)
       orders.notices.push_back("the job goes on with " +
                                workers_text(decisions.epoch->workers.size()));
     tell_group();
   }
+  if (is_over() && !loss_.empty() && orders.end.empty())
+    orders.end = loss_ + ", and no group was formed without it";
   for (const int slot : decisions.starts) start(slot, orders, now);
   if (!decisions.late.empty()) {
     std::vector<std::string> names;

@@ -53,6 +53,7 @@ class FirstElasticNode final : public ElasticNode {
   std::vector<std::string> notices_;
   bool told_no_more_ = false;
   std::set<int> leaving_;  // nodes that are about to leave
+  std::string loss_;       // of a member since the last epoch was formed, in words
 };
 
 }  // namespace farandole

@@ -54,7 +54,7 @@ void OtherElasticNode::worker_continued(int local_rank) {
 }
 
 void OtherElasticNode::take_news(const NodeNews& news, TimePoint /*now*/) {
-  for (const NodeMessage& message : news.questions) {
+  for (const NodeMessage& message : news.messages) {
     if (const auto* start = std::get_if<WorkerStart>(&message)) take_order(*start);
     if (const auto* kill = std::get_if<WorkerKill>(&message)) take_order(*kill);
     if (const auto* formed = std::get_if<GroupFormed>(&message)) take_order(*formed);
@@ -92,9 +92,12 @@ void OtherElasticNode::take_order(const GroupFormed& formed) {
 }
 
 bool OtherElasticNode::leave(TimePoint limit) {
-  if (leaves_by_) return false;
+  if (leaves_by_ || no_more_workers_) return false;
   link_.tell(NodeLeaves{static_cast<std::uint32_t>(layout_.node)});
   leaves_by_ = limit;
+  orders_.notices.emplace_back(
+      "this node leaves the job at its next commit; if that takes too long, its workers get "
+      "SIGTERM");
   return true;
 }
 

@@ -101,10 +101,11 @@ class Agent {
  private:
   Status watch_own_descriptors();
   Status join_nodes();
-  bool tell_driver();
+  bool tell_addresses();
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
   void nodes_changed(const std::vector<NodeChange>& changes);
+  void tell_driver(std::string_view what, std::uint32_t node);
   void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
   int exit_code_of_first_failure(int exit_code);
@@ -187,7 +188,8 @@ int Agent::run() {
   if (prepared) started = start_all();
   if (!started.ok()) {
     output_.error(started.message());
-    if (nodes_) nodes_->link().report_failing({.why = started.message()});
+    const bool others_go_on = nodes_ && nodes_->link().start_message()->has_begun;
+    if (nodes_ && !others_go_on) nodes_->link().report_failing({.why = started.message()});
     return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
@@ -198,14 +200,15 @@ int Agent::run() {
                  .slots_by_rank =
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
+  advance_elastic_job();  // orders may have come with the start
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stalls_.show_stack(now());
     check_missing_inits();
     check_stalls();
-    advance_elastic_job();
     serve_nodes();
+    advance_elastic_job();
     tell_other_nodes();
     if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
     perform(supervision_->time_passed(now()));
@@ -241,7 +244,7 @@ Status Agent::join_nodes() {
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    if (setup_.options.has_driver && !told_addresses) told_addresses = tell_driver();
+    if (setup_.options.has_driver && !told_addresses) told_addresses = tell_addresses();
     if (nodes_->link().start_message()) break;
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     if (last_signal_ != 0 || output_.closed())
@@ -263,7 +266,7 @@ Status Agent::join_nodes() {
 }
 
 // Tells the driver where node 0 listens. Returns whether it has done so.
-bool Agent::tell_driver() {
+bool Agent::tell_addresses() {
   const auto addresses = nodes_->link().listening_addresses();
   if (addresses.empty()) return false;
   std::string line(kListens);
@@ -288,11 +291,14 @@ void Agent::serve_nodes() {
     if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic();
     if (elastic_) elastic_->take_news(*news, now());
     if (!news->changes.empty()) nodes_changed(news->changes);
+    for (const NodeMessage& message : news->messages)
+      if (const auto* leaving = std::get_if<NodeLeaves>(&message))
+        tell_driver(kLeavingNode, leaving->node);
   } else {
     for (const auto& exit : news->exits)
       report_exit(*store_, static_cast<int>(exit.rank), exit.how);
   }
-  for (const auto& question : news->questions) {
+  for (const auto& question : news->messages) {
     if (supervision_) stalls_.handle(question, now());
     if (timelines_) timelines_->handle(question, now());
   }
@@ -311,15 +317,18 @@ void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
   layout_ = nodes_->layout();
   stalls_.nodes_changed(layout_);
   if (timelines_) timelines_->nodes_changed(layout_);
-  if (!setup_.options.has_driver) return;
   for (const auto& [node, is_here, why] : changes)
-    output_.write_to_driver(format_text("{}{}", is_here ? kJoinedNode : kLostNode, node));
+    tell_driver(is_here ? kJoinedNode : kLostNode, static_cast<std::uint32_t>(node));
+}
+
+void Agent::tell_driver(std::string_view what, std::uint32_t node) {
+  if (setup_.options.has_driver) output_.write_to_driver(format_text("{}{}", what, node));
 }
 
 // Tells the other nodes once that this node's part of the job fails, so that they need not wait for
 // it.
 void Agent::tell_other_nodes() {
-  if (!nodes_ || told_own_failure_ || leaves_elastic_job()) return;
+  if (!nodes_ || told_own_failure_ || (elastic_ && layout_.node > 0)) return;
   const auto failure = supervision_->own_failure();
   if (!failure) return;
   told_own_failure_ = true;
@@ -534,7 +543,8 @@ void Agent::advance_elastic_job() {
   if (!may_change_members()) return;
   const ElasticOrders orders = elastic_->advance(now());
   if (orders.group_formed) supervision_->failures_survived();
-  for (const auto& notice : orders.notices) output_.notice(notice);
+  if (!node_0_reports())
+    for (const auto& notice : orders.notices) output_.notice(notice);
   for (const auto& [local_rank, number] : orders.starts) {
     const int slot = layout_.rank_of(local_rank);
     const Status started = start_one(local_rank, number);
@@ -554,14 +564,7 @@ void Agent::advance_elastic_job() {
 
 // A node of an elastic job that gets SIGTERM leaves at the next commit.
 bool Agent::begins_to_leave(int signal) {
-  const auto grace = setup_.options.grace;
-  if (signal != SIGTERM || !may_change_members() || !elastic_->leave(now() + grace)) return false;
-  if (!node_0_reports())
-    output_.notice(
-        format_text("this node leaves the job at its next commit; workers that are left "
-                    "after {} s get SIGTERM",
-                    grace.count()));
-  return true;
+  return signal == SIGTERM && may_change_members() && elastic_->leave(now() + setup_.options.grace);
 }
 
 // Whether this node ends while the others go on.
@@ -724,6 +727,7 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
     for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
     serve_nodes();
   }
+  if (elastic_ && !other_failure_) other_failure_ = first_failed(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
     if (!node_0_reports() || link.has_lost_node_0())
       output_.error("the workers of this node have succeeded, but the job has failed: " +

@@ -1,6 +1,9 @@
 // The lines that a launcher writes to its standard output for the driver that has started it.
 #pragma once
 
+#include <charconv>
+#include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace farandole {
@@ -11,9 +14,23 @@ inline constexpr std::string_view kListens = "listens";
 inline constexpr std::string_view kBegins = "begins";
 // Node 0 of an elastic job: the connection to this node, whose number follows, has ended.
 inline constexpr std::string_view kLostNode = "farandole agent: lost node ";
+// The same: this node has asked to leave the job.
+inline constexpr std::string_view kLeavingNode = "farandole agent: leaving node ";
 // The same: this node has joined the job, which has begun already.
 inline constexpr std::string_view kJoinedNode = "farandole agent: joined node ";
 // The last line of a launcher with exit code 255, which is also that of ssh if a connection ends.
 inline constexpr std::string_view kExitCodeIs255 = "farandole agent: exit code 255";
+
+// Returns the number of a node below `nodes`, apart from node 0, that follows `begin` in a line;
+// empty if the line is another one.
+inline std::optional<std::size_t> node_after(std::string_view begin, std::string_view line,
+                                             std::size_t nodes) {
+  if (!line.starts_with(begin)) return std::nullopt;
+  std::size_t node = 0;
+  const auto [end, error] =
+      std::from_chars(line.data() + begin.size(), line.data() + line.size(), node);
+  const bool is_number = error == std::errc() && end == line.data() + line.size();
+  return is_number && node > 0 && node < nodes ? std::optional(node) : std::nullopt;
+}
 
 }  // namespace farandole

@@ -56,12 +56,19 @@ void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
     return;
   }
   if (epoch_.number == 0) failed_early_ = true;
-  if (now - ended.started > options_.cooldown_max) slot.failures = 0;
-  Duration cooldown = options_.cooldown_min;
-  for (int i = 0; i < slot.failures && cooldown < options_.cooldown_max; ++i)
-    cooldown = cooldown == Duration() ? std::chrono::seconds(1) : 2 * cooldown;
-  slot.free_from = now + std::min<Duration>(cooldown, options_.cooldown_max);
+  // A worker that has run for long has not failed because it was started again too early.
+  const Duration cooldown = cooldown_after(std::max(slot.failures - 1, 0));
+  const Duration enough = 10 * std::max<Duration>(cooldown, std::chrono::seconds(1));
+  if (now - ended.started > std::min<Duration>(enough, options_.cooldown_max)) slot.failures = 0;
+  slot.free_from = now + cooldown_after(slot.failures);
   ++slot.failures;
+}
+
+Duration Membership::cooldown_after(int failures) const {
+  Duration cooldown = options_.cooldown_min;
+  for (int i = 0; i < failures && cooldown < options_.cooldown_max; ++i)
+    cooldown = cooldown == Duration() ? std::chrono::seconds(1) : 2 * cooldown;
+  return std::min<Duration>(cooldown, options_.cooldown_max);
 }
 
 void Membership::worker_stopped(int worker, TimePoint now) {

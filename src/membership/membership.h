@@ -40,7 +40,8 @@ class Membership {
     // How many epochs there may be after the first one; empty: any number.
     std::optional<int> resets_max{};
     // A slot whose worker has failed stays empty for a time, which begins with the first value,
-    // doubles with each further failure, and is at most the second value.
+    // doubles with each further failure, and is at most the second value. It begins again after a
+    // worker has run ten times as long as it.
     std::chrono::seconds cooldown_min{1};
     std::chrono::seconds cooldown_max{60};
     // How long a stopped worker (SIGSTOP) may delay the others before it is ended.
@@ -134,6 +135,7 @@ class Membership {
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;
   std::optional<TimePoint> notice_time() const;
+  Duration cooldown_after(int failures) const;
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
   void form(Decisions& decisions, TimePoint now);

@@ -305,6 +305,19 @@ TEST_F(MembershipTest, TheCooldownOfASlotDoublesWithEachFailure) {
   EXPECT_EQ(job_->deadline(), now_ + seconds(1));
 }
 
+TEST_F(MembershipTest, TheCooldownBeginsAgainAfterALongRun) {
+  begin({.workers = 2, .workers_min = 1});
+  for (const int run : {1, 9, 21}) {
+    wait(seconds(run));
+    end(1);
+    ask(0);
+    EXPECT_EQ(job_->deadline(), now_ + seconds(run == 9 ? 2 : 1)) << run;
+    wait(seconds(2));
+    start(1);
+    ask(1);
+  }
+}
+
 TEST_F(MembershipTest, ACooldownThatBeginsWithNothingGrows) {
   begin({.workers = 2, .workers_min = 1, .cooldown_min = seconds(0)});
   for (const int expected : {0, 1, 2, 4}) {

@@ -26,6 +26,15 @@ std::string seconds_text(Duration time) {
 
 }  // namespace
 
+std::optional<Failing> first_failed(const std::vector<NodeEnd>& ends) {
+  for (const NodeEnd& end : ends)
+    if (end.exit_code != 0)
+      return Failing{.node = static_cast<std::uint32_t>(end.node),
+                     .failure = {.why = format_text("node {} has ended with exit code {}", end.node,
+                                                    end.exit_code)}};
+  return std::nullopt;
+}
+
 FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events,
                      TimePoint now)
     : context_(context),
@@ -141,6 +150,8 @@ Status FirstNode::serve_guests(TimePoint now, NodeNews& news) {
     const auto current = guest++;
     for (const NodeMessage& message : current->second.channel.advance())
       FARANDOLE_TRY(handle(current->second, message, now, news));
+    Guest& one = current->second;
+    if (one.hello && one.node < 0 && !one.rejected) FARANDOLE_TRY(greet(one, now, news));
     FARANDOLE_TRY(remove_if_gone(current, now, news));
   }
   return {};
@@ -148,31 +159,35 @@ Status FirstNode::serve_guests(TimePoint now, NodeNews& news) {
 
 Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news) {
   if (guest.rejected) return {};
-  if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && guest.node < 0)
-    return greet(guest, *hello, now, news);
+  if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && guest.node < 0) {
+    guest.hello = *hello;
+    return greet(guest, now, news);
+  }
   if (guest.node < 0 || !start_) return {};
   if (const auto* exit = std::get_if<WorkerExit>(&message)) news.exits.push_back(*exit);
   if (std::holds_alternative<WorkerReport>(message) ||
       std::holds_alternative<StackReport>(message) || std::holds_alternative<WorkerStop>(message))
-    news.questions.push_back(message);
+    news.messages.push_back(message);
   if (std::holds_alternative<NodeLeaves>(message))
-    news.questions.push_back(NodeLeaves{static_cast<std::uint32_t>(guest.node)});
+    news.messages.push_back(NodeLeaves{static_cast<std::uint32_t>(guest.node)});
   if (const auto* piece = std::get_if<TimelinePiece>(&message);
       piece != nullptr && piece->node == static_cast<std::uint32_t>(guest.node))
-    news.questions.push_back(message);
+    news.messages.push_back(message);
   if (const auto* end = std::get_if<TimelineEnd>(&message);
       end != nullptr && end->node == static_cast<std::uint32_t>(guest.node))
-    news.questions.push_back(message);
+    news.messages.push_back(message);
   if (const auto* failing = std::get_if<Failing>(&message))
     fail(guest.node, named(guest.node, failing->failure), &news);
   if (const auto* ended = std::get_if<Ended>(&message)) end(guest.node, *ended, news);
   return {};
 }
 
-Status FirstNode::greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news) {
-  const RollCall::Verdict verdict = roll_.arrive(hello, guest.channel.peer().addresses);
+Status FirstNode::greet(Guest& guest, TimePoint now, NodeNews& news) {
+  const RollCall::Verdict verdict = roll_.arrive(*guest.hello, guest.channel.peer().addresses);
+  // The node may have lost its former connection before we notice it.
+  if (verdict.may_change && start_ && now < guest.leave_by) return {};
   if (verdict.rejection.empty()) {
-    guest.node = static_cast<int>(hello.node);
+    guest.node = static_cast<int>(guest.hello->node);
     if (start_) welcome(guest, news);
     return {};
   }
@@ -252,7 +267,8 @@ void FirstNode::end(int node, const Ended& ended, NodeNews& news) {
   roll_.end(node, exit_code);
   NodeEnd& known = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : known.report) line = escape_controls(line);
-  if (exit_code != 0) fail(node, failure_of_end(node, exit_code), &news);
+  // The other nodes of an elastic job finish.
+  if (exit_code != 0 && !options_.is_elastic) fail(node, failure_of_end(node, exit_code), &news);
 }
 
 void FirstNode::begin_if_complete() {

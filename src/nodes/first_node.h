@@ -43,8 +43,9 @@ class FirstNode final : public NodeLink {
   // A launcher that has connected.
   struct Guest {
     NodeChannel channel;
-    TimePoint leave_by;  // applies until it has said who it is, and after a rejection
-    int node = -1;       // −1 until it has said who it is, and after a rejection
+    TimePoint leave_by;            // applies until it is accepted, and after a rejection
+    int node = -1;                 // −1 until it is accepted, and after a rejection
+    std::optional<Hello> hello{};  // who it is
     bool rejected = false;
     bool waits_to_send = false;
   };
@@ -57,7 +58,7 @@ class FirstNode final : public NodeLink {
   Status accept(TimePoint now, NodeNews& news);
   Status serve_guests(TimePoint now, NodeNews& news);
   Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
-  Status greet(Guest& guest, const Hello& hello, TimePoint now, NodeNews& news);
+  Status greet(Guest& guest, TimePoint now, NodeNews& news);
   void welcome(Guest& guest, NodeNews& news);
   void reject(Guest& guest, const std::string& why, TimePoint now);
   Status update_interest(std::uint64_t id, Guest& guest);

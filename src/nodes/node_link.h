@@ -22,7 +22,10 @@ struct NodeEnd {
   std::vector<std::string> report;  // how its part of the job has failed: lines for the user
 };
 
-// A node has left an elastic job, or has come again.
+// The first of these nodes that has failed, as the failure of its job.
+std::optional<Failing> first_failed(const std::vector<NodeEnd>& ends);
+
+// A node has left an elastic job, or has joined it, perhaps again.
 struct NodeChange {
   int node = 0;
   bool is_here = false;
@@ -37,8 +40,8 @@ struct NodeNews {
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  // Questions and orders of other launchers, and answers: WorkersWanted, WorkerStart …
-  std::vector<NodeMessage> questions;
+  // All other messages of the other launchers: WorkersWanted, WorkerStart …
+  std::vector<NodeMessage> messages;
 };
 
 // One thread may use it. No function blocks, except that a look-up of the endpoint's name may
@@ -59,7 +62,7 @@ class NodeLink {
   virtual const std::optional<Start>& start_message() const = 0;
 
   // Tell the other nodes what happens here. Call them when start_message() is set.
-  virtual void report_exit(const WorkerExit& exit) = 0;         // once per worker
+  virtual void report_exit(const WorkerExit& exit) = 0;         // also if it could not start
   virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
   // At most once. If this part of the job has failed, `report` has lines that tell the user how.
   virtual void report_end(int exit_code, const std::vector<std::string>& report) = 0;

@@ -35,7 +35,7 @@ struct Launcher {
   std::vector<NodeChange> changes{};
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
-  std::vector<NodeMessage> questions{};
+  std::vector<NodeMessage> messages{};
   Status error{};
 
   bool started() const { return link->start_message().has_value(); }
@@ -53,7 +53,7 @@ struct Launcher {
     std::ranges::move(news->changes, std::back_inserter(changes));
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
-    std::ranges::move(news->questions, std::back_inserter(questions));
+    std::ranges::move(news->messages, std::back_inserter(messages));
   }
 };
 
@@ -189,16 +189,16 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   zero.link->tell(TimelineWanted{8, "job", "{}"});
   zero.link->tell_node(2, TimelineWanted{1, "", ""});
-  run_until([&] { return one.questions.size() == 1 && two.questions.size() == 2; });
-  EXPECT_EQ(two.questions.back(), (NodeMessage(TimelineWanted{1, "", ""})));
+  run_until([&] { return one.messages.size() == 1 && two.messages.size() == 2; });
+  EXPECT_EQ(two.messages.back(), (NodeMessage(TimelineWanted{1, "", ""})));
   one.link->tell(TimelinePiece{2, "of another node"});
   one.link->tell(TimelineEnd{2, "of another node"});
   one.link->tell(TimelinePiece{1, "text"});
   one.link->tell(TimelineEnd{1, "why"});
-  run_until([&] { return zero.questions.size() == 2; });
-  EXPECT_THAT(zero.questions, ElementsAre(NodeMessage(TimelinePiece{1, "text"}),
-                                          NodeMessage(TimelineEnd{1, "why"})));
-  EXPECT_EQ(one.questions.size(), 1U);
+  run_until([&] { return zero.messages.size() == 2; });
+  EXPECT_THAT(zero.messages, ElementsAre(NodeMessage(TimelinePiece{1, "text"}),
+                                         NodeMessage(TimelineEnd{1, "why"})));
+  EXPECT_EQ(one.messages.size(), 1U);
   EXPECT_TRUE(zero.link->is_connected(1));
   EXPECT_TRUE(two.link->is_connected(0));
   one.link.reset();
@@ -218,9 +218,9 @@ TEST_F(NodeLinks, CarryMoreThanTheKernelKeeps) {
   run_until_started();
   for (std::size_t i = 0; i < kPieces; ++i)
     one.link->tell(TimelinePiece{1, std::string(60'000, static_cast<char>('a' + i % 26))});
-  run_until([&] { return zero.questions.size() == kPieces; });
+  run_until([&] { return zero.messages.size() == kPieces; });
   for (std::size_t i = 0; i < kPieces; ++i)
-    EXPECT_EQ(std::get<TimelinePiece>(zero.questions[i]).text.front(),
+    EXPECT_EQ(std::get<TimelinePiece>(zero.messages[i]).text.front(),
               static_cast<char>('a' + i % 26));
 }
 
@@ -300,15 +300,24 @@ TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
   EXPECT_TRUE(zero.changes[1].is_here);
   zero.link->tell_node(1, WorkerStart{1, 3});
   zero.link->tell(GroupFormed{2, {0, 2}, {0, 2}});
-  run_until([&] { return again.questions.size() == 2 && !two.questions.empty(); });
-  EXPECT_THAT(again.questions, ElementsAre(NodeMessage(WorkerStart{1, 3}),
-                                           NodeMessage(GroupFormed{2, {0, 2}, {0, 2}})));
+  run_until([&] { return again.messages.size() == 2 && !two.messages.empty(); });
+  EXPECT_THAT(again.messages, ElementsAre(NodeMessage(WorkerStart{1, 3}),
+                                          NodeMessage(GroupFormed{2, {0, 2}, {0, 2}})));
   EXPECT_TRUE(zero.failures.empty() && two.failures.empty());
 
   again.link.reset();
   for (Launcher* launcher : {&zero, &two}) launcher->link->report_end(0, {});
   run_until([&] { return zero.link->outcome().has_value(); });
   EXPECT_EQ(zero.link->outcome(), true) << "the job has succeeded without node 1";
+}
+
+TEST(NodeEnds, TheFirstFailureIsThatOfTheJob) {
+  EXPECT_EQ(first_failed({}), std::nullopt);
+  EXPECT_EQ(first_failed({{.node = 1, .exit_code = 0, .report = {}}}), std::nullopt);
+  const auto failed = first_failed(
+      {{.node = 2, .exit_code = 3, .report = {}}, {.node = 1, .exit_code = 4, .report = {}}});
+  EXPECT_EQ(failed->node, 2U);
+  EXPECT_EQ(failed->failure.why, "node 2 has ended with exit code 3");
 }
 
 // As in a job of a driver: node 0 chooses the port, and the driver tells the other node.

@@ -53,7 +53,7 @@ struct Start {
 
 // → 0: a worker of the sender has ended, in words.
 struct WorkerExit {
-  std::uint32_t rank = 0;
+  std::uint32_t rank = 0;  // in an elastic job, its slot
   std::string how;
   bool succeeded = false;  // its exit code was 0
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
@@ -166,7 +166,7 @@ struct WorkerStart {
 // 0 →: kill the worker with this number, if it still runs.
 struct WorkerKill {
   std::uint32_t number = 0;
-  bool is_superfluous = false;  // it never became a member, so its end is not a failure
+  bool is_superfluous = false;  // it is not a member any more, so its end is not a failure
   friend bool operator==(const WorkerKill&, const WorkerKill&) = default;
 };
 

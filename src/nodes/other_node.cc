@@ -50,7 +50,7 @@ bool has_all_ports(const Start& start) {
          ports == std::accumulate(start.workers.begin(), start.workers.end(), std::size_t{0});
 }
 
-bool is_question_or_order(const NodeMessage& message) {
+bool is_for_launcher(const NodeMessage& message) {
   return std::holds_alternative<WorkersWanted>(message) ||
          std::holds_alternative<StacksWanted>(message) ||
          std::holds_alternative<TimelineWanted>(message) ||
@@ -186,7 +186,7 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
     news.failures.push_back(*failing);
     news.failures.back().failure.why = escape_controls(failing->failure.why);
   }
-  if (start_ && is_question_or_order(message)) news.questions.push_back(message);
+  if (start_ && is_for_launcher(message)) news.messages.push_back(message);
   if (const auto* over = std::get_if<Over>(&message)) {
     job_exit_code_ = static_cast<int>(over->exit_code & 0xFFU);
     outcome_ = job_exit_code_ == 0;

@@ -52,7 +52,7 @@ std::string RollCall::other_flags_of(const Hello& hello) const {
 }
 
 std::string RollCall::rejection_of(const Hello& hello) const {
-  // The driver of an elastic job adds nodes one by one.
+  // An elastic job gets new nodes one by one.
   const bool is_new = complete_ && is_elastic_ && hello.node == static_cast<std::uint32_t>(nodes());
   if (!(complete_ && is_elastic_) && hello.nodes != static_cast<std::uint32_t>(nodes()))
     return format_text(
@@ -92,10 +92,12 @@ std::string RollCall::rejection_of_size(const Hello& hello) const {
 RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) {
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
-    return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes())};
-  if (hello.node == nodes_.size()) nodes_.emplace_back();
+    return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes()),
+            is_elastic_ && complete_ && hello.node < nodes_.size() &&
+                at(static_cast<int>(hello.node)).is_here};
   const std::string other_flags = other_flags_of(hello);
   if (!other_flags.empty()) return {other_flags, !complete_};
+  if (hello.node == nodes_.size()) nodes_.emplace_back();
   at(static_cast<int>(hello.node)) = {.is_here = true,
                                       .workers = static_cast<int>(hello.workers),
                                       .host = escape_controls(hello.host),

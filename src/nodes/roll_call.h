@@ -23,8 +23,9 @@ class RollCall {
   explicit RollCall(const Hello& own);
 
   struct Verdict {
-    std::string rejection;  // why the node cannot take part; empty if it can
-    bool ends_job = false;  // the contradiction concerns all nodes
+    std::string rejection;    // why the node cannot take part; empty if it can
+    bool ends_job = false;    // the contradiction concerns all nodes
+    bool may_change = false;  // the node of an elastic job is there, but may be about to leave
   };
   // A launcher has sent its Hello. `from` is its address, for texts.
   Verdict arrive(const Hello& hello, const std::string& from);

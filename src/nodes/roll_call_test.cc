@@ -57,7 +57,9 @@ TEST(RollCall, ANodeOfAnElasticJobMayComeAgainWithTheSameNumberOfWorkers) {
   elastic.is_elastic = true;
   EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
   EXPECT_TRUE(roll.complete());
-  EXPECT_THAT(roll.arrive(elastic, "b").rejection, HasSubstr("node 1 is there already"));
+  const auto second = roll.arrive(elastic, "b");
+  EXPECT_THAT(second.rejection, HasSubstr("node 1 is there already"));
+  EXPECT_TRUE(second.may_change);
   roll.leave(1);
   elastic.workers = 2;
   const auto verdict = roll.arrive(elastic, "b");
@@ -81,6 +83,9 @@ TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
   elastic.is_elastic = true;
   EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("there is no other node 2"));
   elastic.node = 1;
+  elastic.is_elastic = false;
+  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("without it"));
+  elastic.is_elastic = true;
   elastic.workers = 0;
   EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("node 1 has 0 workers"));
   elastic.workers = 4;

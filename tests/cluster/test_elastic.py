@@ -269,7 +269,9 @@ def test_forming_the_group_again_leaks_nothing() -> None:
         (("--min-workers", "1", "--cooldown-range", "5"), 'is "5"; it must be two numbers'),
         (("--min-workers", "1", "--cooldown-range", "5,1"), "--cooldown-range"),
         (("--min-workers", "1", "--tf-config"), "need a fixed number of workers"),
-        (("--min-workers", "3", "-H", "localhost:2"), "--min-workers"),
+        (("--min-workers", "3", "-H", "localhost:2"), "a whole number from 1 to 2"),
+        (("--min-workers", "1", "--max-workers", "2"), "--max-workers is for --host-discovery"),
+        (("--min-workers", "1", "--slots-per-host", "2"), "--slots-per-host is for --host-discov"),
     ],
 )
 def test_wrong_flags(flags: tuple[str, ...], text: str) -> None:
