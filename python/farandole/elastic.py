@@ -93,7 +93,7 @@ class State:
         self._host_updates |= update_res
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt if new workers want to join an elastic job, or if
+        """Raise HostsUpdatedInterrupt if workers want to join or to leave an elastic job, or if
         on_hosts_updated() was called since the last check.
 
         All ranks must call it after the same step. In an elastic job, it is an allreduce of one
@@ -101,6 +101,7 @@ class State:
         """
         updates, self._host_updates = self._host_updates, HostUpdateResult.no_update
         if _is_change_announced():
+            # Workers may also leave. The state is sent again in any case.
             updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
@@ -285,7 +286,8 @@ class Step:
 
     The block swallows only the errors after which `hvd.elastic.run` calls its function again: a
     FarandoleError other than a CallError. After any other error, ready() refuses to go on. A block
-    that ends by `break` or `return` counts as a step.
+    that ends by `break` or `return` on all ranks counts as a step, but only the next ready() saves
+    it.
 
     A program needs one state, and one Step for all its loops. The Step can be used in any thread,
     but in one at a time.
@@ -327,8 +329,8 @@ class Step:
     def ready(self) -> bool:
         """Finish the last step on all ranks, save the state, and return True.
 
-        The first call gives all ranks the state of rank 0. After a failure, and if new workers want
-        to join, the call forms the job again and gives all ranks rank 0's state, as it was after
+        The first call gives all ranks the state of rank 0. After a failure, and if workers want
+        to join or to leave, the call forms the job again and gives all ranks rank 0's state, as it was after
         the last step that is done. The `with` block then begins with this state.
 
         All ranks must call it before each step, and after the last one. It blocks until they have.

@@ -39,9 +39,8 @@ class Supervision {
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
   // `pids` are the process ids by local rank; 0: the worker of an elastic job has not started yet.
-  // `grace` is the time from a forwarded signal to
-  // SIGKILL. `first_rank` is the rank of the first worker. All functions take local ranks; the
-  // texts and failure() have ranks of the job.
+  // `grace` is the time from a forwarded signal to SIGKILL. `first_rank` is the rank of the first
+  // worker. All functions take local ranks; the texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
   // `matters` is false if the job does not need this worker, because it was not a member of its
