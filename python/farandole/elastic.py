@@ -330,8 +330,8 @@ class Step:
         """Finish the last step on all ranks, save the state, and return True.
 
         The first call gives all ranks the state of rank 0. After a failure, and if workers want
-        to join or to leave, the call forms the job again and gives all ranks rank 0's state, as it was after
-        the last step that is done. The `with` block then begins with this state.
+        to join or to leave, the call forms the job again and gives all ranks rank 0's state, as it
+        was after the last step that is done. The `with` block then begins with this state.
 
         All ranks must call it before each step, and after the last one. It blocks until they have.
         A second call before the step only saves the state.

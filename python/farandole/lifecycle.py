@@ -156,6 +156,11 @@ def _check_not_forked() -> None:
         raise CallError("init() was called in a forked child of a member; start a new process")
 
 
+def is_elastic() -> bool:
+    """Return whether the size of the job may change, because its launcher forms its group."""
+    return int(os.environ.get("FARANDOLE_ELASTIC_WORKER") or -1) >= 0
+
+
 def _join(
     groups: Sequence[Group],
     rendezvous_id: str = "",
@@ -163,8 +168,7 @@ def _join(
     comm: Any = None,
     on_one_host: bool = False,
 ) -> None:
-    is_elastic = int(os.environ.get("FARANDOLE_ELASTIC_WORKER") or -1) >= 0
-    if is_elastic and _process.rendezvous_count == 0:
+    if is_elastic() and _process.rendezvous_count == 0:
         for prepare in _process.preparations:
             prepare()
     _process.joining = True

@@ -745,8 +745,8 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
 // If another node has failed first, node 0 shows what that node says about it, and returns that
 // node's exit code.
 int Agent::exit_code_of_first_failure(int exit_code) {
-  if (!other_failure_ || last_signal_ != 0 || (supervision_ && supervision_->own_failure()))
-    return exit_code;
+  const bool has_failed_here = supervision_ && supervision_->has_failed_itself();
+  if (!other_failure_ || last_signal_ != 0 || has_failed_here) return exit_code;
   const auto end =
       std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
   if (end == other_ends_.end() || end->exit_code == 0) return exit_code;

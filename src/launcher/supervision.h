@@ -99,6 +99,10 @@ class Supervision {
   // Why this node's part of the job ends or has ended; empty if it runs, if it has succeeded, or if
   // another node has failed first.
   std::optional<NodeFailure> own_failure() const;
+  // Whether own_failure() is more than the decision to end an elastic job.
+  bool has_failed_itself() const {
+    return is_elastic_ ? failure().has_value() : own_failure().has_value();
+  }
   // Lines about a job that a signal or another node has ended, otherwise empty. Call it when
   // finished().
   std::vector<std::string> closing_lines() const;

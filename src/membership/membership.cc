@@ -164,18 +164,21 @@ Membership::Decisions Membership::decide(TimePoint now) {
   return decisions;
 }
 
-// Whether a worker wants to join, or a member to leave. A member that nobody can replace stays.
+// Whether a worker wants to join, or a member to leave. Members that nobody can replace stay.
 bool Membership::change_is_due() const {
   if (epoch_.number == 0 || finishing_) return false;
   bool somebody_joins = false;
   bool somebody_leaves = false;
-  bool somebody_stays = false;
+  bool a_member_stays = false;
+  int staying = 0;
   for (const Slot& slot : slots_) {
+    const bool stays = slot.runs && !slot.is_leaving && (slot.is_member || slot.waits());
     somebody_joins = somebody_joins || (slot.waits() && !slot.is_member);
     somebody_leaves = somebody_leaves || (slot.is_leaving && slot.is_member && slot.runs);
-    somebody_stays = somebody_stays || (slot.runs && slot.is_member && !slot.is_leaving);
+    a_member_stays = a_member_stays || (stays && slot.is_member);
+    staying += stays ? 1 : 0;
   }
-  return somebody_joins || (somebody_leaves && somebody_stays);
+  return somebody_joins || (somebody_leaves && a_member_stays && staying >= workers_needed());
 }
 
 void Membership::end_workers(Decisions& decisions, TimePoint now) {
@@ -228,9 +231,19 @@ std::vector<int> Membership::next_members() const {
     members.push_back(worker);
     has_rank_0 = has_rank_0 || may_have_rank_0(worker);
   }
-  for (int worker = 0; worker < slots() && !has_rank_0; ++worker) {
-    has_rank_0 = slot(worker).asks() && may_have_rank_0(worker);
-    if (has_rank_0) members.insert(std::ranges::lower_bound(members, worker), worker);
+  // If they cannot go on alone, those that leave stay for now: first one that can have rank 0.
+  for (const bool for_rank_0 : {true, false}) {
+    for (int worker = 0; worker < slots(); ++worker) {
+      const bool is_enough =
+          for_rank_0 ? has_rank_0 : static_cast<int>(members.size()) >= workers_needed();
+      if (is_enough) break;
+      const auto place = std::ranges::lower_bound(members, worker);
+      const bool is_taken = place != members.end() && *place == worker;
+      const bool is_fit = for_rank_0 ? may_have_rank_0(worker) : slot(worker).is_member;
+      if (is_taken || !slot(worker).is_leaving || !slot(worker).asks() || !is_fit) continue;
+      members.insert(place, worker);
+      has_rank_0 = has_rank_0 || for_rank_0;
+    }
   }
   return members;
 }
@@ -276,7 +289,9 @@ std::string Membership::reason_to_end(TimePoint now) const {
     return cannot_form ? "a worker has ended before all workers had come together in init()" : "";
   }
   if ((running_members() == 0 || state_is_lost()) && !finishing_)
-    return "no worker is left that has the state of the training";
+    return somebody_had_state_ ? "no worker is left that has the state of the training"
+                               : "no worker is left that has the state of the training; only "
+                                 "programs that use hvd.elastic have one";
   if (short_since_ && now >= *short_since_ + options_.shortage_max)
     return format_text("fewer than {} workers could be found within {} s", options_.workers_min,
                        options_.shortage_max.count());

@@ -69,7 +69,8 @@ class Membership {
   // From now on, no worker can be started in this slot, because its host is lost.
   void slot_closed(int worker) { slot(worker).is_closed = true; }
   // The host is about to leave: the same, and the worker of the slot shall end at the next change
-  // of the members. It stays a member as long as no other worker has the state of the training.
+  // of the members. It stays a member as long as no other worker has the state of the training, or
+  // too few would be left.
   void slot_leaves(int worker);
   // Workers can be started in this slot again.
   void slot_opened(int worker);

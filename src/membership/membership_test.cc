@@ -106,19 +106,25 @@ TEST_F(MembershipTest, TheOnlyWorkerWithTheStateStaysUntilAnotherHasIt) {
   EXPECT_THAT(last_.superfluous, ElementsAre(0));
 }
 
-TEST_F(MembershipTest, TooFewWorkersKeepThoseThatLeaveWaiting) {
-  begin({.workers = 2, .workers_min = 2});
-  job_->slot_leaves(1);
+TEST_F(MembershipTest, IfTooFewWouldBeLeftThoseThatLeaveStayUntilOthersCome) {
+  begin({.workers = 3, .workers_min = 2});
+  for (const int worker : {1, 2}) job_->slot_leaves(worker);
   decide();
+  EXPECT_FALSE(last_.announces_change) << "one worker would be too few";
+  end(2);
   ask(0, true);
   ask(1, true);
-  EXPECT_THAT(formed(), IsEmpty());
+  EXPECT_THAT(formed(), ElementsAre(0, 1)) << "worker 1 stays for now";
   job_->add_slots(1);
   decide();
-  EXPECT_THAT(last_.starts, ElementsAre(2));
-  start(2);
-  ask(2);
-  EXPECT_THAT(formed(), ElementsAre(0, 2));
+  EXPECT_THAT(last_.starts, ElementsAre(3));
+  start(3);
+  ask(3);
+  EXPECT_TRUE(last_.announces_change);
+  ask(0, true);
+  ask(1, true);
+  EXPECT_THAT(formed(), ElementsAre(0, 3));
+  EXPECT_THAT(last_.superfluous, ElementsAre(1));
 }
 
 TEST_F(MembershipTest, NewSlotsGetWorkersUpToTheMaximum) {

@@ -174,10 +174,11 @@ Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   }
   if (const auto* start = std::get_if<Start>(&message); start != nullptr && !start_) {
     const auto node = static_cast<std::size_t>(options_.node);
-    // An elastic job may have got more nodes meanwhile.
-    const auto nodes = static_cast<std::size_t>(options_.nodes);
-    if (start->workers.size() < nodes || (!start->has_begun && start->workers.size() > nodes) ||
-        start->workers.at(node) != static_cast<std::uint32_t>(options_.workers) ||
+    // The nodes of an elastic job that runs are those that have joined, and this one.
+    const bool fits = start->has_begun
+                          ? node < start->workers.size()
+                          : start->workers.size() == static_cast<std::size_t>(options_.nodes);
+    if (!fits || start->workers.at(node) != static_cast<std::uint32_t>(options_.workers) ||
         !has_all_ports(*start))
       return Status::stop("node 0 has started another job than this one");
     start_ = *start;

@@ -285,3 +285,53 @@ def test_a_node_whose_launcher_gets_sigterm_does_not_come_back(
         assert job.end() == 0, job.errors
     assert set(pids(job)) == {0}
     assert "again" not in job.errors
+
+
+GROWING = """
+import torch, farandole.torch as hvd
+hvd.init()
+model = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.zeros_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=hvd.Sum)
+state = hvd.elastic.TorchState(model, optimizer, batch=0)
+@hvd.elastic.run
+def train(state):
+    print(f"size {hvd.size()} at batch {state.batch}", flush=True)
+    while state.batch < 40:
+        while state.batch >= 20 and hvd.size() == 1:
+            state.commit()
+        model(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        state.batch += hvd.size()
+        state.commit()
+train(state)
+assert model.weight.item() == -state.batch, (model.weight, state.batch)
+"""
+
+
+def test_the_optimizer_of_a_worker_that_began_alone_combines_gradients(listed: Listed) -> None:
+    listed.set("127.0.0.1:1")
+    with Launched("run", *listed.flags(2), sys.executable, "-c", GROWING) as job:
+        job.read_until("size 1 at batch 0")
+        listed.set("127.0.0.1:1", "127.0.0.2:1")
+        assert job.end() == 0, job.output + job.errors
+    assert job.output.count("size 2 at batch 20") == 2
+
+
+def test_an_unreachable_host_does_not_keep_others_from_coming_back(listed: Listed) -> None:
+    listed.set("127.0.0.1:1", "127.0.0.2:1")
+    with Launched(
+        "run", "-n", "2", *listed.flags(2), *WORKER, environment=listed.environment()
+    ) as job:
+        read_start(job, 2)
+        listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
+        read_errors_until(job, "no-such-host: ")
+        listed.set("127.0.0.1:1", "no-such-host:1")
+        read_errors_until(job, "node 1 has left")
+        listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
+        job.read_until("of 2 at batch", times=4)
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+    assert "another job" not in job.errors

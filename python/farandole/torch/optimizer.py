@@ -112,7 +112,9 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
     distributed._combination, distributed._passes, distributed._names = combination, passes, names
-    if process_set.size() == 1 or not process_set.included():
+    # A group of one may grow in an elastic job.
+    is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
+    if is_alone or not process_set.included():
         return distributed
     distributed._name = name = OptimizerName(process_set)
     if op is Adasum:
