@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Train a small residual network on Fashion-MNIST while workers come and go, and compare its
+accuracy with that of a fixed number of workers.
+
+Each schedule is a list of numbers of workers. The training has each number for as many steps. A
+batch has 128 images of all workers together, so a step computes the same for any number of workers,
+up to rounding. For each seed, all schedules are run one after another. More seeds of the fixed
+schedule show how much the accuracy varies by chance.
+
+The script checks in each run that the workers were as many as planned, that they used each image
+once in each epoch, and that they end with the same bits. It repeats one run, which must end with
+the same bits, too. It fails if the mean accuracy of a schedule differs from that of the fixed one
+by more than 3 standard errors.
+
+Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
+this machine, and writes docs/elastic_accuracy.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+for folder in ("bench", "tools", "examples/torch"):
+    sys.path.insert(0, str(ROOT / folder))
+from fashion_mnist import load  # noqa: E402
+
+from compare import machine_facts  # noqa: E402
+from elastic_experiment_plot import Run, Runs, draw  # noqa: E402
+from elastic_experiment_worker import Plan, list_hosts  # noqa: E402
+from progress import say  # noqa: E402
+from report import aligned  # noqa: E402
+
+FIXED = "fixed"
+SCHEDULES = {
+    FIXED: [4],
+    "±1": [4, 5, 4, 3, 4],
+    "±3": [4, 7, 4, 1, 4],
+    "doubling": [2, 4, 8],
+    "halving": [8, 4, 2, 1],
+}
+BATCH_IMAGES = 128
+POINTS = 8  # of a curve
+STANDARD_ERRORS_MAX = 3
+RUN_SECONDS_MAX = 600
+
+
+def schedule(text: str) -> tuple[str, list[int]]:
+    name, _, sizes = text.partition("=")
+    try:
+        return name, [int(size) for size in sizes.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like up=1,2,3") from None
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="of each schedule")
+    parser.add_argument("--fixed-seeds", type=int, default=5, help="of the fixed schedule")
+    parser.add_argument("--images", type=int, default=4096, help="the first ones of the data set")
+    parser.add_argument("--test-images", type=int, default=10000)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument(
+        "--schedules",
+        type=schedule,
+        nargs="+",
+        default=list(SCHEDULES.items()),
+        metavar="NAME=SIZES",
+        help=f"instead of the usual ones, such as up=1,2,3; the first one must be {FIXED}=SIZE",
+    )
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--json", type=Path, default=ROOT / "build/bench/elastic_experiment.json")
+    parser.add_argument("--plot", type=Path, default=ROOT / "docs/elastic_accuracy.svg")
+    arguments = parser.parse_args()
+    arguments.schedules = dict(arguments.schedules)
+    if next(iter(arguments.schedules)) != FIXED:
+        parser.error(f"the first schedule must be {FIXED}=SIZE")
+    if arguments.images % BATCH_IMAGES != 0:
+        parser.error(f"--images must be a multiple of {BATCH_IMAGES}")
+    return arguments
+
+
+class Experiment:
+    """Runs jobs. Their files are in the folder."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self.folder = folder
+        self.epochs = arguments.epochs
+        self.steps = arguments.epochs * arguments.images // BATCH_IMAGES
+        self.schedules: dict[str, list[int]] = arguments.schedules
+        images, classes = load(arguments.data, "train", arguments.images).tensors
+        test_images, test_classes = load(arguments.data, "t10k", arguments.test_images).tensors
+        data = {
+            "images": images,
+            "classes": classes,
+            "test_images": test_images,
+            "test_classes": test_classes,
+        }
+        torch.save({name: tensor.clone() for name, tensor in data.items()}, folder / "data")
+
+    def run(self, name: str, seed: int) -> Run:
+        plan = Plan(
+            sizes=self.schedules[name],
+            steps=self.steps,
+            batch_images=BATCH_IMAGES,
+            steps_between_points=max(1, self.steps // POINTS),
+            seed=seed,
+            data=str(self.folder / "data"),
+            hosts=str(self.folder / "hosts"),
+            result=str(self.folder / "result"),
+        )
+        began = time.monotonic()
+        result = result_of(plan, self.folder / "plan")
+        if result["sizes"] != [plan.size_at(step) for step in range(plan.steps)]:
+            raise SystemExit(f"{name}, seed {seed}: the numbers of workers were {result['sizes']}")
+        if result["epochs_checked"] != self.epochs:
+            raise SystemExit(f"{name}, seed {seed}: {result['epochs_checked']} epochs were checked")
+        seconds = time.monotonic() - began
+        run = Run(seed, result["accuracy"], dict(result["curve"]), result["digest"], seconds)
+        say(f"{name}, seed {seed}: accuracy {run.accuracy:.4f}, {run.seconds:.0f} s")
+        return run
+
+
+def result_of(plan: Plan, plan_file: Path) -> dict[str, Any]:
+    """Run a job, and return what its rank 0 has written."""
+    hosts, result = Path(plan.hosts), Path(plan.result)
+    plan_file.write_text(json.dumps(vars(plan)))
+    list_hosts(hosts, plan.sizes[0])
+    result.unlink(missing_ok=True)
+    words = [str(Path(sys.executable).with_name("farandole")), "run", "-n", str(plan.sizes[0])]
+    words += ["--min-workers", "1", "--max-workers", str(max(plan.sizes))]
+    words += ["--host-discovery-script", f"cat {hosts}", sys.executable]
+    done = subprocess.run(
+        [
+            *("timeout", str(RUN_SECONDS_MAX)),
+            *words,
+            str(Path(__file__).with_name("elastic_experiment_worker.py")),
+            str(plan_file),
+        ],
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    if done.returncode != 0 or not result.exists():
+        raise SystemExit(f"a job has failed (exit code {done.returncode}):\n{done.stdout}")
+    return dict(json.loads(result.read_text()))
+
+
+def run_all(experiment: Experiment, arguments: argparse.Namespace) -> Runs:
+    """Run all schedules in turn, and repeat the first run of the last schedule. After each run,
+    write the results to the JSON file."""
+    runs: Runs = {name: [] for name in experiment.schedules}
+    content = {"machine": machine_facts(), "schedules": experiment.schedules, "runs": runs}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    for seed in range(max(arguments.seeds, arguments.fixed_seeds)):
+        for name, done in runs.items():
+            if seed < (arguments.fixed_seeds if name == FIXED else arguments.seeds):
+                done.append(experiment.run(name, seed))
+                arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
+    last = list(runs)[-1]
+    again = experiment.run(last, 0)
+    if again.digest != runs[last][0].digest:
+        raise SystemExit(f"{last}, seed 0: a second run has ended with other bits")
+    return runs
+
+
+@dataclass
+class Comparison:
+    """A schedule compared with the fixed one."""
+
+    mean: float
+    lowest: float
+    highest: float
+    difference: float  # of the means
+    standard_error: float  # of this difference, from the spread of the fixed runs
+
+    @property
+    def is_within_noise(self) -> bool:
+        return abs(self.difference) <= STANDARD_ERRORS_MAX * self.standard_error
+
+
+def compare(runs: Runs) -> dict[str, Comparison]:
+    fixed = [run.accuracy for run in runs[FIXED]]
+    spread = statistics.stdev(fixed)
+    compared = {}
+    for name, done in runs.items():
+        values = [run.accuracy for run in done]
+        mean = statistics.fmean(values)
+        compared[name] = Comparison(
+            mean,
+            min(values),
+            max(values),
+            difference=mean - statistics.fmean(fixed),
+            standard_error=spread * (1 / len(values) + 1 / len(fixed)) ** 0.5,
+        )
+    return compared
+
+
+def rows(runs: Runs, schedules: dict[str, list[int]]) -> list[list[str]]:
+    head = ["schedule", "workers", "runs", "mean accuracy", "lowest to highest"]
+    table = [[*head, "difference from fixed", "within noise"]]
+    for name, one in compare(runs).items():
+        sizes = ", ".join(map(str, schedules[name]))
+        spread = f"{100 * one.lowest:.2f} to {100 * one.highest:.2f} %"
+        cells = [name, sizes, str(len(runs[name])), f"{100 * one.mean:.2f} %", spread]
+        if name == FIXED:
+            table.append([*cells, "", ""])
+        else:
+            difference = f"{100 * one.difference:+.2f} ± {100 * one.standard_error:.2f}"
+            table.append([*cells, difference, "yes" if one.is_within_noise else "no"])
+    return table
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = Experiment(arguments, Path(folder))
+        runs = run_all(experiment, arguments)
+    print(*aligned(rows(runs, arguments.schedules)), sep="\n")
+    print(f"± is one standard error; within noise: at most {STANDARD_ERRORS_MAX} of them.")
+    print(
+        f"In all {sum(map(len, runs.values()))} runs, each image was used once in each epoch, and"
+    )
+    print("the workers ended with the same bits. A repeated run ended with the same bits, too.")
+    print(f"Everything as JSON: {arguments.json}")
+    arguments.plot.write_text(draw(runs, arguments.schedules, experiment.steps))
+    if not all(one.is_within_noise for one in compare(runs).values()):
+        raise SystemExit("the accuracy of a schedule is not within noise of the fixed one")
+
+
+if __name__ == "__main__":
+    main()
