@@ -9,8 +9,8 @@ schedule show how much the accuracy varies by chance.
 
 The script checks in each run that the workers were as many as planned, that they used each image
 once in each epoch, and that they end with the same bits. It repeats one run, which must end with
-the same bits, too. It fails if the mean accuracy of a schedule differs from that of the fixed one
-by more than 3 standard errors.
+the same bits, too. It fails if the accuracy of a schedule differs on average from that of the fixed
+run of the same seed by more than the noise: the standard deviation of the fixed runs.
 
 Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
 this machine, and writes docs/elastic_accuracy.svg.
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ for folder in ("bench", "tools", "examples/torch"):
 from fashion_mnist import load  # noqa: E402
 
 from compare import machine_facts  # noqa: E402
-from elastic_experiment_plot import Run, Runs, draw  # noqa: E402
+from elastic_experiment_plot import Run, Runs, Schedules, draw  # noqa: E402
 from elastic_experiment_worker import Plan, list_hosts  # noqa: E402
 from progress import say  # noqa: E402
 from report import aligned  # noqa: E402
@@ -53,7 +54,6 @@ SCHEDULES = {
 }
 BATCH_IMAGES = 128
 POINTS = 8  # of a curve
-STANDARD_ERRORS_MAX = 3
 RUN_SECONDS_MAX = 600
 
 
@@ -84,11 +84,16 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/elastic_experiment.json")
+    parser.add_argument(
+        "--redraw", action="store_true", help="run nothing: show and draw what the JSON file has"
+    )
     parser.add_argument("--plot", type=Path, default=ROOT / "docs/elastic_accuracy.svg")
     arguments = parser.parse_args()
     arguments.schedules = dict(arguments.schedules)
     if next(iter(arguments.schedules)) != FIXED:
         parser.error(f"the first schedule must be {FIXED}=SIZE")
+    if arguments.fixed_seeds < max(2, arguments.seeds):
+        parser.error("--fixed-seeds must be at least 2 and --seeds")
     if arguments.images % BATCH_IMAGES != 0:
         parser.error(f"--images must be a multiple of {BATCH_IMAGES}")
     return arguments
@@ -101,7 +106,7 @@ class Experiment:
         self.folder = folder
         self.epochs = arguments.epochs
         self.steps = arguments.epochs * arguments.images // BATCH_IMAGES
-        self.schedules: dict[str, list[int]] = arguments.schedules
+        self.schedules: Schedules = arguments.schedules
         images, classes = load(arguments.data, "train", arguments.images).tensors
         test_images, test_classes = load(arguments.data, "t10k", arguments.test_images).tensors
         data = {
@@ -162,7 +167,7 @@ def result_of(plan: Plan, plan_file: Path) -> dict[str, Any]:
     return dict(json.loads(result.read_text()))
 
 
-def run_all(experiment: Experiment, arguments: argparse.Namespace) -> Runs:
+def run_all(experiment: Experiment, arguments: argparse.Namespace) -> None:
     """Run all schedules in turn, and repeat the first run of the last schedule. After each run,
     write the results to the JSON file."""
     runs: Runs = {name: [] for name in experiment.schedules}
@@ -177,69 +182,81 @@ def run_all(experiment: Experiment, arguments: argparse.Namespace) -> Runs:
     again = experiment.run(last, 0)
     if again.digest != runs[last][0].digest:
         raise SystemExit(f"{last}, seed 0: a second run has ended with other bits")
-    return runs
+    print(
+        f"In all {sum(map(len, runs.values()))} runs, each image was used once in each epoch, and"
+    )
+    print("the workers ended with the same bits. A repeated run ended with the same bits, too.")
 
 
 @dataclass
 class Comparison:
     """A schedule compared with the fixed one."""
 
-    mean: float
-    lowest: float
-    highest: float
-    difference: float  # of the means
-    standard_error: float  # of this difference, from the spread of the fixed runs
+    accuracies: list[float]
+    differences: list[float]  # from the fixed run of the same seed
+    noise: float  # the standard deviation of the fixed runs
 
     @property
     def is_within_noise(self) -> bool:
-        return abs(self.difference) <= STANDARD_ERRORS_MAX * self.standard_error
+        return abs(statistics.fmean(self.differences)) <= self.noise
+
+    def cells(self) -> list[str]:
+        accuracies, differences = self.accuracies, self.differences
+        mean = 100 * statistics.fmean(differences)
+        return [
+            str(len(accuracies)),
+            f"{100 * statistics.fmean(accuracies):.2f} %",
+            f"{100 * min(accuracies):.2f} to {100 * max(accuracies):.2f} %",
+            f"{mean:+.2f} ({100 * min(differences):+.2f} to {100 * max(differences):+.2f})",
+            "yes" if self.is_within_noise else "no",
+        ]
 
 
 def compare(runs: Runs) -> dict[str, Comparison]:
-    fixed = [run.accuracy for run in runs[FIXED]]
-    spread = statistics.stdev(fixed)
-    compared = {}
-    for name, done in runs.items():
-        values = [run.accuracy for run in done]
-        mean = statistics.fmean(values)
-        compared[name] = Comparison(
-            mean,
-            min(values),
-            max(values),
-            difference=mean - statistics.fmean(fixed),
-            standard_error=spread * (1 / len(values) + 1 / len(fixed)) ** 0.5,
+    fixed = {run.seed: run.accuracy for run in runs[FIXED]}
+    noise = statistics.stdev(fixed.values())
+    return {
+        name: Comparison(
+            [run.accuracy for run in done],
+            [run.accuracy - fixed[run.seed] for run in done],
+            noise,
         )
-    return compared
+        for name, done in runs.items()
+    }
 
 
-def rows(runs: Runs, schedules: dict[str, list[int]]) -> list[list[str]]:
+def lines_of(runs: Runs, schedules: Schedules) -> Iterator[str]:
+    compared = compare(runs)
     head = ["schedule", "workers", "runs", "mean accuracy", "lowest to highest"]
-    table = [[*head, "difference from fixed", "within noise"]]
-    for name, one in compare(runs).items():
-        sizes = ", ".join(map(str, schedules[name]))
-        spread = f"{100 * one.lowest:.2f} to {100 * one.highest:.2f} %"
-        cells = [name, sizes, str(len(runs[name])), f"{100 * one.mean:.2f} %", spread]
-        if name == FIXED:
-            table.append([*cells, "", ""])
-        else:
-            difference = f"{100 * one.difference:+.2f} ± {100 * one.standard_error:.2f}"
-            table.append([*cells, difference, "yes" if one.is_within_noise else "no"])
-    return table
+    table = [[*head, "difference from the fixed run of the same seed", "within noise"]]
+    for name, one in compared.items():
+        cells = [name, ", ".join(map(str, schedules[name])), *one.cells()]
+        table.append([*cells[:-2], "", ""] if name == FIXED else cells)
+    yield from aligned(table)
+    noise = 100 * compared[FIXED].noise
+    yield f"The noise, which is the standard deviation of the fixed runs, is {noise:.2f} points."
+
+
+def saved_runs(content: dict[str, Any]) -> Runs:
+    """Return the runs in the JSON file."""
+    runs: Runs = {}
+    for name, done in content["runs"].items():
+        curves = [{int(step): value for step, value in run["curve"].items()} for run in done]
+        pairs = zip(done, curves, strict=True)
+        runs[name] = [Run(**{**run, "curve": curve}) for run, curve in pairs]
+    return runs
 
 
 def main() -> None:
     arguments = parse_arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = Experiment(arguments, Path(folder))
-        runs = run_all(experiment, arguments)
-    print(*aligned(rows(runs, arguments.schedules)), sep="\n")
-    print(f"± is one standard error; within noise: at most {STANDARD_ERRORS_MAX} of them.")
-    print(
-        f"In all {sum(map(len, runs.values()))} runs, each image was used once in each epoch, and"
-    )
-    print("the workers ended with the same bits. A repeated run ended with the same bits, too.")
+    if not arguments.redraw:
+        with tempfile.TemporaryDirectory() as folder:
+            run_all(Experiment(arguments, Path(folder)), arguments)
+    content = json.loads(arguments.json.read_text())
+    runs, schedules = saved_runs(content), content["schedules"]
+    print(*lines_of(runs, schedules), sep="\n")
+    arguments.plot.write_text(draw(runs, schedules))
     print(f"Everything as JSON: {arguments.json}")
-    arguments.plot.write_text(draw(runs, arguments.schedules, experiment.steps))
     if not all(one.is_within_noise for one in compare(runs).values()):
         raise SystemExit("the accuracy of a schedule is not within noise of the fixed one")
 

@@ -12,7 +12,7 @@ from panel_plot import Axis, Panel, Point, document
 from svg_plot import COLOURS, text
 
 WIDTH, HEIGHT, LEFT, PANEL_WIDTH = 860, 700, 60, 660
-SHIFT = 2.5  # between the curves of the numbers of workers, which often are equal
+SHIFT = 2  # between the curves of the numbers of workers, which often are equal
 
 
 @dataclass
@@ -97,8 +97,9 @@ def legend(runs: Runs) -> Iterator[str]:
         yield text(LEFT + PANEL_WIDTH + 30, 60 + 22 * number, name, "start", COLOURS[number])
 
 
-def draw(runs: Runs, schedules: Schedules, steps: int) -> str:
+def draw(runs: Runs, schedules: Schedules) -> str:
     """Return the SVG."""
+    steps = max(step for done in runs.values() for run in done for step in run.curve)
     axis = Axis(0, steps, [steps * quarter // 4 for quarter in range(5)])
     parts = [*accuracy_panel(runs, axis), *workers_panel(schedules, axis)]
     return document(WIDTH, HEIGHT, [*parts, *ends_panel(runs), *legend(runs)])

@@ -158,7 +158,7 @@ def train(state: hvd.elastic.TorchState, plan: Plan, data: Data) -> None:
         while state.step < plan.steps:
             wait_for_members(state, plan)
             train_step(state, plan, data)
-            if state.step % plan.steps_between_points == 0:
+            if state.step % plan.steps_between_points == 0 or state.step == plan.steps:
                 state.curve[state.step] = accuracy(state.model, data, CURVE_IMAGES)
             state.commit()
 
