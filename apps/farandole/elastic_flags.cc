@@ -16,45 +16,35 @@ constexpr int kSecondsMax = 24 * 3600;
 
 ElasticFlags::ElasticFlags(CLI::App& command) {
   const Membership::Options defaults;
-  command
-      .add_option(
-          "--min-workers", workers_min_,
-          "Makes the job elastic: if a worker fails, the others go on as long as at least N "
-          "are left, and a new worker takes its place (see below)")
-      ->type_name("N");
-  command
-      .add_option("--max-workers", workers_max_,
-                  "Elastic jobs: how many workers the job has at most, if hosts come and go")
-      ->type_name("N");
-  command
-      .add_option(
-          "--host-discovery-script", discovery_,
-          "Elastic jobs: a command that writes the hosts that the job may use, one per line, "
-          "such as `hen:4`. It runs every second; hosts that it adds join the job, and hosts "
-          "that it leaves out leave it. The job starts when there are -n slots")
-      ->type_name("COMMAND");
-  command
-      .add_option("--slots-per-host", slots_per_host_,
-                  "Elastic jobs: the slots of hosts that are listed without a number; default 1")
-      ->type_name("N");
-  command
-      .add_option("--reset-limit", reset_limit_,
-                  "Elastic jobs: how often the group of the workers may be formed again before the "
-                  "job ends; default: any number of times")
-      ->type_name("N");
-  command
-      .add_option("--cooldown-range", cooldown_,
-                  format_text("Elastic jobs: seconds until a failed worker is replaced. The time "
-                              "begins with LOW and doubles with each failure up to HIGH; default "
-                              "{},{}",
-                              defaults.cooldown_min.count(), defaults.cooldown_max.count()))
-      ->type_name("LOW,HIGH");
-  command
-      .add_option("--elastic-timeout", timeout_,
-                  format_text("Elastic jobs: seconds that the workers wait until there are "
-                              "--min-workers of them; default {}",
-                              defaults.shortage_max.count()))
-      ->type_name("S");
+  const auto add = [&](const char* flag, const char* type, std::optional<std::string>& value,
+                       const std::string& help) {
+    command.add_option(flag, value, help)
+        ->type_name(type)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  };
+  add("--min-workers", "N", workers_min_,
+      "Makes the job elastic: if a worker fails, the others go on as long as at least N are left, "
+      "and a new worker takes its place (see below)");
+  add("--max-workers", "N", workers_max_,
+      "Elastic jobs: how many workers the job has at most, if hosts come and go");
+  add("--host-discovery-script", "COMMAND", discovery_,
+      "Elastic jobs: a command that writes the hosts that the job may use, one per line, such as "
+      "`hen:4`. It runs every second; hosts that it adds join the job, and hosts that it leaves "
+      "out "
+      "leave it. The job starts when there are -n slots");
+  add("--slots-per-host", "N", slots_per_host_,
+      "Elastic jobs: the slots of hosts that are listed without a number; default 1");
+  add("--reset-limit", "N", reset_limit_,
+      "Elastic jobs: how often the group of the workers may be formed again before the job ends; "
+      "default: any number of times");
+  add("--cooldown-range", "LOW,HIGH", cooldown_,
+      format_text("Elastic jobs: seconds until a failed worker is replaced. The time begins with "
+                  "LOW and doubles with each failure up to HIGH; default {},{}",
+                  defaults.cooldown_min.count(), defaults.cooldown_max.count()));
+  add("--elastic-timeout", "S", timeout_,
+      format_text("Elastic jobs: seconds that the workers wait until there are --min-workers of "
+                  "them; default {}",
+                  defaults.shortage_max.count()));
 }
 
 Status ElasticFlags::check_unused() const {

@@ -395,9 +395,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
     FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
   }
   FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
-  int size = 0;
-  for (const HostEntry& host : plan.hosts) size += host.slots;
-  if (discovers_hosts) size = kWorkersMax;
+  const int size = discovers_hosts ? kWorkersMax : slots_of(plan.hosts);
   FARANDOLE_TRY_ASSIGN(plan.elastic, elastic_.options(size, frameworks_));
   if (discovers_hosts) {
     FARANDOLE_TRY(check_discovery());

@@ -771,9 +771,7 @@ int run_driver(const DriverPlan& plan) {
   if (!secret.ok()) return report(secret.status().message());
   Result<RankFiles> files = RankFiles();
   if (!plan.output_folder.empty()) {
-    int size = 0;
-    for (const HostEntry& host : plan.hosts) size += host.slots;
-    files = RankFiles::create(plan.output_folder, size);
+    files = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
     if (!files.ok()) return report(files.status().message());
   }
   DriverPlan with_hosts = plan;

@@ -19,12 +19,6 @@ namespace {
 constexpr std::uint64_t kProgramTag = 0;
 constexpr std::uint64_t kSignalTag = 1;
 
-int slots_of(const std::vector<HostEntry>& hosts) {
-  int slots = 0;
-  for (const HostEntry& host : hosts) slots += host.slots;
-  return slots;
-}
-
 // Returns a signal that asks the job to end; 0 if there is none.
 int read_ending_signal(const Descriptor& signals) {
   signalfd_siginfo info{};

@@ -93,10 +93,10 @@ int Membership::running_members() const {
 bool Membership::may_form() const {
   if (epoch_.number == 0)
     return anybody_runs() && std::ranges::all_of(slots_, [](const Slot& slot) {
-             return slot.waits() || (!slot.runs && !slot.has_succeeded);
+             return slot.joins() || (!slot.runs && !slot.has_succeeded);
            });
   return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
-           return slot.runs && slot.is_member && !slot.asks();
+           return slot.runs && slot.is_member && !slot.is_ready();
          });
 }
 
@@ -172,8 +172,8 @@ bool Membership::change_is_due() const {
   bool a_member_stays = false;
   int staying = 0;
   for (const Slot& slot : slots_) {
-    const bool stays = slot.runs && !slot.is_leaving && (slot.is_member || slot.waits());
-    somebody_joins = somebody_joins || (slot.waits() && !slot.is_member);
+    const bool stays = slot.runs && !slot.is_leaving && (slot.is_member || slot.joins());
+    somebody_joins = somebody_joins || (slot.joins() && !slot.is_member);
     somebody_leaves = somebody_leaves || (slot.is_leaving && slot.is_member && slot.runs);
     a_member_stays = a_member_stays || (stays && slot.is_member);
     staying += stays ? 1 : 0;
@@ -227,7 +227,7 @@ std::vector<int> Membership::next_members() const {
   std::vector<int> members;
   bool has_rank_0 = false;
   for (int worker = 0; worker < slots(); ++worker) {
-    if (!slot(worker).waits()) continue;
+    if (!slot(worker).joins()) continue;
     members.push_back(worker);
     has_rank_0 = has_rank_0 || may_have_rank_0(worker);
   }
@@ -240,7 +240,7 @@ std::vector<int> Membership::next_members() const {
       const auto place = std::ranges::lower_bound(members, worker);
       const bool is_taken = place != members.end() && *place == worker;
       const bool is_fit = for_rank_0 ? may_have_rank_0(worker) : slot(worker).is_member;
-      if (is_taken || !slot(worker).is_leaving || !slot(worker).asks() || !is_fit) continue;
+      if (is_taken || !slot(worker).is_leaving || !slot(worker).is_ready() || !is_fit) continue;
       members.insert(place, worker);
       has_rank_0 = has_rank_0 || for_rank_0;
     }

@@ -124,8 +124,8 @@ class Membership {
       return !runs && !is_closed && free_from && now >= *free_from;
     }
     // A worker that is stopped could not use its rank.
-    bool asks() const { return wants_rank && !stopped_at && !is_ending; }
-    bool waits() const { return asks() && !is_leaving; }
+    bool is_ready() const { return wants_rank && !stopped_at && !is_ending; }
+    bool joins() const { return is_ready() && !is_leaving; }
   };
 
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }

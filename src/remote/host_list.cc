@@ -272,4 +272,10 @@ Result<std::vector<HostEntry>> assign_workers(const std::vector<HostEntry>& host
   return chosen;
 }
 
+int slots_of(const std::vector<HostEntry>& hosts) {
+  int slots = 0;
+  for (const HostEntry& host : hosts) slots += host.slots;
+  return slots;
+}
+
 }  // namespace farandole

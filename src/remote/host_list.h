@@ -42,4 +42,7 @@ Result<std::vector<HostEntry>> parse_hostfile(std::string_view text, const std::
 Result<std::vector<HostEntry>> assign_workers(const std::vector<HostEntry>& hosts,
                                               std::optional<int> workers);
 
+// How many slots the hosts have together.
+int slots_of(const std::vector<HostEntry>& hosts);
+
 }  // namespace farandole
