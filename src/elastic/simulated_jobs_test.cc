@@ -91,7 +91,12 @@ class SimulatedJob {
   }
   // Without further faults, everybody comes together.
   void calm_down() {
-    for (int node = 1; node < count(); ++node) leaving_.erase(node);
+    // A node that leaves may have to stay, because too few workers would be left. Without its old
+    // launcher, it can take part again.
+    for (const int node : leaving_) {
+      lose(node);
+      end_node(node);
+    }
     for (int i = 0; i < 6000 && !is_over_ && !everybody_runs(); ++i) {
       for (int node = 1; node < count(); ++node) {
         if (!nodes_[index(node)].is_connected) come_back(node);
