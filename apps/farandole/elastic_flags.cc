@@ -29,9 +29,8 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
       "Elastic jobs: how many workers the job has at most, if hosts come and go");
   add("--host-discovery-script", "COMMAND", discovery_,
       "Elastic jobs: a command that writes the hosts that the job may use, one per line, such as "
-      "`hen:4`. It runs every second; hosts that it adds join the job, and hosts that it leaves "
-      "out "
-      "leave it. The job starts when there are -n slots");
+      "`hen:4`. It runs every second; hosts that it adds join the job, and hosts that it "
+      "leaves out leave it. The job starts when there are -n slots");
   add("--slots-per-host", "N", slots_per_host_,
       "Elastic jobs: the slots of hosts that are listed without a number; default 1");
   add("--reset-limit", "N", reset_limit_,
@@ -89,9 +88,8 @@ Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
   const int first = workers.value_or(elastic.workers_min);
   if (first < elastic.workers_min || first > elastic.workers_max)
     return Status::fix_call(
-        format_text("-n is {}, but it must be between --min-workers {} and "
-                    "--max-workers {}",
-                    first, elastic.workers_min, elastic.workers_max));
+        format_text("-n is {}, but it must be between --min-workers {} and --max-workers {}", first,
+                    elastic.workers_min, elastic.workers_max));
   DiscoveryPlan plan{
       .program = *discovery_, .slots_first = first, .slots_max = elastic.workers_max};
   if (slots_per_host_) {

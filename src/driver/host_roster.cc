@@ -31,7 +31,7 @@ HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
   }
   for (const HostEntry& host : listed) {
     const bool is_known = std::ranges::any_of(
-        nodes_, [&](const Node& node) { return (node.is_wanted && is_same(node.host, host)); });
+        nodes_, [&](const Node& node) { return node.is_wanted && is_same(node.host, host); });
     const auto number = is_known ? std::nullopt : number_for(host);
     if (!number) continue;
     if (*number == nodes()) nodes_.emplace_back();

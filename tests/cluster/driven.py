@@ -51,7 +51,8 @@ class SshHosts:
     def words(self, *words: str, driver: int = 0, folder: Path | None = None) -> list[str]:
         """Return the command that runs `farandole run` with these words on the driver's host."""
         place = ["env", "-C", str(folder)] if folder else []
-        key = ["-i", str(self.servers.identity)] if {"-H", "--hostfile"} & set(words) else []
+        host_flags = {"-H", "--hostfile", "--host-discovery-script"}
+        key = ["-i", str(self.servers.identity)] if host_flags & set(words) else []
         run_words = ("run", *key, *words)
         return self.hosts[driver].command(*place, command(), *run_words)
 

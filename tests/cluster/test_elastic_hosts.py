@@ -152,8 +152,7 @@ def listed(tmp_path: Path) -> Listed:
 
 def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed: Listed) -> None:
     listed.set("host0:1")
-    key = ["-i", str(ssh_hosts.servers.identity)]
-    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
         listed.set("host0:1", "host1:2", "host2:1")
         job.read_until("of 4 at batch", times=4)
@@ -172,8 +171,7 @@ def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed
 
 def test_there_are_never_more_workers_than_allowed(ssh_hosts: SshHosts, listed: Listed) -> None:
     listed.set("host0:1", "host1:2")
-    key = ["-i", str(ssh_hosts.servers.identity)]
-    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
         read_start(job, 3)
         listed.set("host0:1", "host1:2", "host2:5")
         job.read_until("of 4 at batch", times=4)
@@ -186,8 +184,7 @@ def test_there_are_never_more_workers_than_allowed(ssh_hosts: SshHosts, listed: 
 
 def test_a_host_that_cannot_be_reached_stops_nobody(ssh_hosts: SshHosts, listed: Listed) -> None:
     listed.set("host0:1")
-    key = ["-i", str(ssh_hosts.servers.identity)]
-    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
         listed.set("host0:1", "no-such-host:1", "host1:2")
         job.read_until("of 3 at batch", times=3)
@@ -198,8 +195,7 @@ def test_a_host_that_cannot_be_reached_stops_nobody(ssh_hosts: SshHosts, listed:
 
 def test_a_list_that_cannot_be_read_changes_nothing(ssh_hosts: SshHosts, listed: Listed) -> None:
     listed.set("host0:1", "host1:1")
-    key = ["-i", str(ssh_hosts.servers.identity)]
-    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
         read_start(job, 2)
         listed.set("host0:many")
         read_errors_until(job, "the hosts stay as they are")
@@ -243,8 +239,7 @@ def test_a_host_that_is_being_started_at_the_end_changes_nothing(
     ssh_hosts: SshHosts, listed: Listed
 ) -> None:
     listed.set("host0:1")
-    key = ["-i", str(ssh_hosts.servers.identity)]
-    with ssh_hosts.start(*key, *listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
         ssh_hosts.hosts[2].unplug()  # so ssh waits
         try:

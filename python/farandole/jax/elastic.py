@@ -41,10 +41,7 @@ def run(func: Function) -> Function:
 
 class Step(elastic.Step):
     __doc__ = elastic.Step.__doc__
-
-    @staticmethod
-    def _our_error(error: Exception) -> Exception:
-        return our_error(error)
+    _our_error = staticmethod(our_error)
 
 
 class JaxState(State):

@@ -34,18 +34,15 @@ def run(func: Function) -> Function:
     return run_fn(func, reset_job, our_error)
 
 
-class Step(elastic.Step):
-    __doc__ = elastic.Step.__doc__
-
-    @staticmethod
-    def _our_error(error: Exception) -> Exception:
-        return our_error(error)
-
-
 def our_error(error: Exception) -> Exception:
     """Return the error of the call inside tf.function that has caused this error of TensorFlow.
     Return any other error as it is."""
     return (converted(error) if isinstance(error, FAILURES) else None) or error
+
+
+class Step(elastic.Step):
+    __doc__ = elastic.Step.__doc__
+    _our_error = staticmethod(our_error)
 
 
 class TensorFlowState(ObjectState):

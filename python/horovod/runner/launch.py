@@ -199,12 +199,13 @@ def ignored_settings(
 
 def elastic_settings_of(host_flags: Sequence[str], elastic_flags: Sequence[str]) -> list[str]:
     """Return the names of the settings that have an effect because the job is elastic."""
+    if not elastic_flags:
+        return []
+    lists_hosts = "--host-discovery-script" in host_flags
     return [
         flag.name
         for flag in FLAGS
-        if flag.to_elastic_flags
-        and elastic_flags
-        and (flag.name != "slots_per_host" or "--host-discovery-script" in host_flags)
+        if flag.to_elastic_flags and (flag.name != "slots_per_host" or lists_hosts)
     ]
 
 
@@ -222,9 +223,10 @@ def run_arguments(
     for name, value in worker_variables(over_hosts=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
     words += elastic_flags
+    elastic_settings = elastic_settings_of(host_flags, elastic_flags)
     for flag in FLAGS:
-        if flag.to_elastic_flags and flag.name in elastic_settings_of(host_flags, elastic_flags):
-            words += flag.to_elastic_flags(values[flag.name]) if flag.name in values else []
+        if flag.to_elastic_flags and flag.name in elastic_settings and flag.name in values:
+            words += flag.to_elastic_flags(values[flag.name])
     for flag in FLAGS:
         if flag.to_run_flags is None or flag.name not in values:
             continue
