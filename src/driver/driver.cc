@@ -25,12 +25,10 @@
 #include "base/process_end.h"
 #include "base/try.h"
 #include "base/visible_text.h"
-#include "driver/caller_streams.h"
 #include "driver/first_hosts.h"
 #include "driver/host_process.h"
+#include "driver/host_relays.h"
 #include "driver/host_roster.h"
-#include "driver/relay.h"
-#include "launcher/caller_report.h"
 #include "launcher/driver_lines.h"
 #include "launcher/job_output.h"
 #include "launcher/signal_setup.h"
@@ -41,7 +39,6 @@
 #include "output/line_splitter.h"
 #include "output/rank_files.h"
 #include "output/worker_stream.h"
-#include "remote/pipe.h"
 #include "remote/remote_process.h"
 #include "workers/worker_process.h"
 
@@ -84,7 +81,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 class Driver {
  public:
-  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, RankFiles files,
+  Driver(const DriverPlan& plan, Poller poller, JobSecret secret, std::optional<RankFiles> files,
          const OriginalState& state, const Descriptor& signals)
       : plan_(plan),
         poller_(std::move(poller)),
@@ -97,8 +94,7 @@ class Driver {
                         .line_bytes_max = kLineWithPrefixBytesMax,
                         .uses_terminals = false},
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_),
-        report_(poller_, tag(Source::kReport), plan.caller.report),
-        files_(std::move(files)) {
+        relays_(plan.caller, std::move(files), poller_, tag(Source::kReport), output_) {
     int first_rank = 0;
     for (const HostEntry& host : plan.hosts) {
       processes_.emplace_back(host, poller_, tags_of(processes_.size()), first_rank);
@@ -119,11 +115,6 @@ class Driver {
   void set_addresses(const std::string& line);
   void give_orders();
   Status give_order(std::size_t index);
-  std::optional<RelayedParts> relayed_parts() const;
-  Status begin_relay(std::size_t index);
-  void add_copies(std::size_t index, std::vector<RelayStream>& streams);
-  void serve_relay(std::size_t index);
-  void take_report(std::size_t index, std::string_view bytes);
   void serve(std::uint64_t ready);
   void handle_signals();
   void handle_signal(int signal);
@@ -157,8 +148,7 @@ class Driver {
   const Descriptor& signals_;
   OutputOptions output_options_;
   JobOutput output_;
-  CallerReport report_;
-  RankFiles files_;
+  HostRelays relays_;
   std::deque<HostProcess> processes_;
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
@@ -168,7 +158,6 @@ class Driver {
   TimePoint last_signal_time_{};
   bool skips_waits_ = false;  // a second signal has come, so do not wait for a reader of our output
   bool inputs_closed_ = false;
-  bool has_told_cause_ = false;  // which rank has failed first
   std::optional<TimePoint> deadline_;
   std::optional<HostRoster> roster_;  // like discovery_, empty if the hosts are fixed
   std::optional<HostDiscovery> discovery_;
@@ -193,7 +182,7 @@ int Driver::run() {
   output_.read_remaining();
   output_.close();
   const auto all_written = [this] {
-    return output_.everything_is_written() && report_.everything_is_written();
+    return output_.everything_is_written() && relays_.report_is_written();
   };
   while (!all_written() && !skips_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
@@ -305,7 +294,7 @@ Status Driver::give_order(std::size_t index) {
   order.first_host = processes_.front().name();
   order.environment = process.remote.variables();
   if (index > 0) order.addresses = addresses_;
-  order.relayed = relayed_parts();
+  order.relayed = relays_.parts();
   const Bytes bytes = encode(order);
   if (bytes.size() > kOrderBytesMax)
     return Status::fix_call(
@@ -315,81 +304,7 @@ Status Driver::give_order(std::size_t index) {
   FARANDOLE_TRY(process.remote.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   process.state = HostProcess::State::kOrdered;
   process.had_order = true;
-  return order.relayed ? begin_relay(index) : Status();
-}
-
-// What the launchers have to relay; empty if the output that they show is all that we need.
-std::optional<RelayedParts> Driver::relayed_parts() const {
-  const CallerDescriptors& caller = plan_.caller;
-  const RelayedParts parts{.has_channels = !caller.channels.empty(),
-                           .has_streams = !caller.streams.empty(),
-                           .has_copies = !plan_.output_folder.empty()};
-  const bool has_any = caller.report >= 0 || parts != RelayedParts();
-  return has_any ? std::optional(parts) : std::nullopt;
-}
-
-// From now on, the launcher's standard input and output are two of the streams that are relayed.
-// The launcher sends nothing between its greeting and the order.
-Status Driver::begin_relay(std::size_t index) {
-  HostProcess& process = processes_[index];
-  FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
-  FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
-  RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
-  Descriptor from_launcher = output_.replace_stream(2 * index, std::move(output.reading));
-  FARANDOLE_TRY_ASSIGN(
-      std::vector<RelayStream> streams,
-      streams_of_host(plan_.caller, process.first_rank, process.remote.host().slots,
-                      [this, index](std::string_view bytes) { take_report(index, bytes); }));
-  if (!plan_.output_folder.empty()) add_copies(index, streams);
-  streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
-  streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
-  FARANDOLE_TRY_ASSIGN(Relay relay,
-                       Relay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
-                                     std::move(streams), to_launcher.unsent));
-  process.relay = std::make_unique<Relay>(std::move(relay));
-  if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading,
-                  tag(Source::kRelay, index)))
-    return {};
-  process.relay.reset();  // closes the launcher's input, so that it ends
-  return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
-}
-
-// Writes the copies of the output of a host's workers to the files of these ranks.
-void Driver::add_copies(std::size_t index, std::vector<RelayStream>& streams) {
-  const HostProcess& process = processes_[index];
-  for (int worker = 0; worker < process.remote.host().slots; ++worker) {
-    for (const std::uint32_t stream : {0U, 1U}) {
-      const int rank = process.first_rank + worker;
-      const auto write = [this, rank, stream](std::string_view bytes) {
-        if (const auto complaint = files_.write(rank, stream, bytes)) output_.error(*complaint);
-      };
-      streams.push_back({.id = copy_stream(worker, stream), .taker = write});
-    }
-  }
-}
-
-void Driver::serve_relay(std::size_t index) {
-  HostProcess& process = processes_[index];
-  const bool was_ok = process.relay->failure().ok();
-  process.relay->serve();
-  if (was_ok && !process.relay->failure().ok())
-    output_.error(process.name() + ": " + process.relay->failure().message());
-  if (!process.relay->has_written_everything()) return;
-  poller_.remove(process.relay->descriptor());
-  process_ended(index);
-}
-
-// The lines of all launchers go to one descriptor, so each is passed on as a whole.
-void Driver::take_report(std::size_t index, std::string_view bytes) {
-  std::string& rest = processes_[index].report;
-  rest += bytes;
-  for (auto end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
-    const std::string_view line = std::string_view(rest).substr(0, end + 1);
-    // Several launchers may name a cause of their own. The first one to know it has seen it first.
-    const bool is_cause = line.starts_with(kCauseLine);
-    if (!is_cause || !std::exchange(has_told_cause_, true)) report_.pass_on(line);
-    rest.erase(0, end + 1);
-  }
+  return order.relayed ? relays_.begin(process, index, tag(Source::kRelay, index)) : Status();
 }
 
 void Driver::serve(std::uint64_t ready) {
@@ -402,7 +317,7 @@ void Driver::serve(std::uint64_t ready) {
       // Not SIGHUP, which the launchers ignore under nohup.
       return handle_signal(SIGTERM);
     case Source::kReport:
-      return report_.sink_writable();
+      return relays_.report_writable();
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kProcess:
@@ -412,7 +327,8 @@ void Driver::serve(std::uint64_t ready) {
     case Source::kStream:
       return output_.stream_readable(index);
     case Source::kRelay:
-      return serve_relay(index);
+      if (relays_.serve(processes_[index])) process_ended(index);
+      return;
     case Source::kDiscovery:
       return;  // it only wakes the loop, which then calls look_for_hosts()
   }
@@ -473,7 +389,7 @@ void Driver::process_ended(std::size_t index) {
   HostProcess& process = processes_[index];
   if (!process.remote.has_ended()) return;
   if (process.relay) process.relay->peer_process_ended();
-  // Otherwise serve_relay() continues when everything is written.
+  // Otherwise serve() calls this again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
@@ -769,10 +685,11 @@ int run_driver(const DriverPlan& plan) {
   if (!poller.ok()) return report(poller.status().message());
   auto secret = JobSecret::generate();
   if (!secret.ok()) return report(secret.status().message());
-  Result<RankFiles> files = RankFiles();
+  std::optional<RankFiles> files;
   if (!plan.output_folder.empty()) {
-    files = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
-    if (!files.ok()) return report(files.status().message());
+    auto created = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
+    if (!created.ok()) return report(created.status().message());
+    files = std::move(created).value();
   }
   DriverPlan with_hosts = plan;
   if (plan.discovery) {
@@ -782,8 +699,8 @@ int run_driver(const DriverPlan& plan) {
     if (found->signal != 0) return 128 + found->signal;
     with_hosts.hosts = found->hosts;
   }
-  Driver driver(with_hosts, std::move(poller).value(), std::move(secret).value(),
-                std::move(files).value(), state, signals);
+  Driver driver(with_hosts, std::move(poller).value(), std::move(secret).value(), std::move(files),
+                state, signals);
   return driver.run();
 }
 

@@ -1,0 +1,80 @@
+#include "driver/host_relays.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/try.h"
+#include "driver/caller_streams.h"
+#include "driver/relay.h"
+#include "remote/pipe.h"
+
+namespace farandole {
+
+std::optional<RelayedParts> HostRelays::parts() const {
+  const RelayedParts parts{.has_channels = !caller_.channels.empty(),
+                           .has_streams = !caller_.streams.empty(),
+                           .has_copies = files_.has_value()};
+  const bool has_any = caller_.report >= 0 || parts != RelayedParts();
+  return has_any ? std::optional(parts) : std::nullopt;
+}
+
+Status HostRelays::begin(HostProcess& process, std::size_t index, std::uint64_t tag) {
+  FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
+  FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
+  RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
+  Descriptor from_launcher = output_.replace_stream(2 * index, std::move(output.reading));
+  FARANDOLE_TRY_ASSIGN(
+      std::vector<RelayStream> streams,
+      streams_of_host(caller_, process.first_rank, process.remote.host().slots,
+                      [this, &process](std::string_view bytes) { take_report(process, bytes); }));
+  if (files_) add_copies(process, streams);
+  streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
+  streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
+  FARANDOLE_TRY_ASSIGN(Relay relay,
+                       Relay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
+                                     std::move(streams), to_launcher.unsent));
+  process.relay = std::make_unique<Relay>(std::move(relay));
+  if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading, tag)) return {};
+  process.relay.reset();  // closes the launcher's input, so that it ends
+  return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
+}
+
+// Writes the copies of the output of a host's workers to the files of these ranks.
+void HostRelays::add_copies(const HostProcess& process, std::vector<RelayStream>& streams) {
+  for (int worker = 0; worker < process.remote.host().slots; ++worker) {
+    for (const std::uint32_t stream : {0U, 1U}) {
+      const int rank = process.first_rank + worker;
+      const auto write = [this, rank, stream](std::string_view bytes) {
+        if (const auto complaint = files_->write(rank, stream, bytes)) output_.error(*complaint);
+      };
+      streams.push_back({.id = copy_stream(worker, stream), .taker = write});
+    }
+  }
+}
+
+bool HostRelays::serve(HostProcess& process) {
+  const bool was_ok = process.relay->failure().ok();
+  process.relay->serve();
+  if (was_ok && !process.relay->failure().ok())
+    output_.error(process.name() + ": " + process.relay->failure().message());
+  if (!process.relay->has_written_everything()) return false;
+  poller_.remove(process.relay->descriptor());
+  return true;
+}
+
+// The lines of all launchers go to one descriptor, so each is passed on as a whole.
+void HostRelays::take_report(HostProcess& process, std::string_view bytes) {
+  std::string& rest = process.report;
+  rest += bytes;
+  for (auto end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+    const std::string_view line = std::string_view(rest).substr(0, end + 1);
+    // Several launchers may name a cause of their own. The first one to know it has seen it first.
+    const bool is_cause = line.starts_with(kCauseLine);
+    if (!is_cause || !std::exchange(has_told_cause_, true)) report_.pass_on(line);
+    rest.erase(0, end + 1);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,61 @@
+// HostRelays: what the driver relays between the program that has started the job and the launchers
+// on the hosts: the channels and the output of the workers, the reports of the launchers, and
+// copies of the output for files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/poller.h"
+#include "driver/host_process.h"
+#include "driver/launcher_order.h"
+#include "launcher/caller_report.h"
+#include "launcher/job_options.h"
+#include "launcher/job_output.h"
+#include "output/rank_files.h"
+
+namespace farandole {
+
+// Only one thread may use it. No function blocks.
+class HostRelays {
+ public:
+  // `files` is empty, or for all ranks. The poller reports `report_tag` when the program that has
+  // started the job can read more of the report. The references must outlive this object.
+  HostRelays(const CallerDescriptors& caller, std::optional<RankFiles> files, Poller& poller,
+             std::uint64_t report_tag, JobOutput& output)
+      : caller_(caller),
+        files_(std::move(files)),
+        poller_(poller),
+        output_(output),
+        report_(poller, report_tag, caller.report) {}
+
+  // What the launchers have to relay; empty if the output that they show is all that we need.
+  std::optional<RelayedParts> parts() const;
+  // From now on, the launcher's standard input and output are two of the streams that are relayed.
+  // The launcher sends nothing between its greeting and its order. The poller reports `tag` when
+  // the relay has something to do. Errors: kStop.
+  Status begin(HostProcess& process, std::size_t index, std::uint64_t tag);
+  // Call it when the poller reports the relay of the process. Returns whether everything is
+  // written; then the poller does not report the relay again.
+  bool serve(HostProcess& process);
+
+  void report_writable() { report_.sink_writable(); }
+  bool report_is_written() const { return report_.everything_is_written(); }
+
+ private:
+  void add_copies(const HostProcess& process, std::vector<RelayStream>& streams);
+  void take_report(HostProcess& process, std::string_view bytes);
+
+  const CallerDescriptors& caller_;
+  std::optional<RankFiles> files_;
+  Poller& poller_;
+  JobOutput& output_;
+  CallerReport report_;
+  bool has_told_cause_ = false;  // which rank has failed first
+};
+
+}  // namespace farandole
