@@ -89,6 +89,7 @@ int code_after_printing(int code) {
 int reject_run(const std::string& why) { return reject("farandole run", why, kRunHelp); }
 
 int run_here(farandole::JobOptions job) {
+  if (job.workers == 0) return farandole::run_job(job);  // the program is for other hosts
   const auto python = farandole::choose_python(job.command.front());
   job.command.front() = python.program;
   if (!python.other_path.empty() && !(job.has_driver && job.nodes->node != 0))

@@ -312,7 +312,9 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   } else if (command_->count("-n") == 0) {
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
   } else {
-    FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
+    const bool may_have_none = overrides.nodes && overrides.nodes->node == 0;
+    FARANDOLE_TRY_ASSIGN(job.workers,
+                         whole_number("-n", workers_, may_have_none ? 0 : 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
   FARANDOLE_TRY_ASSIGN(job.bind_to, parse_bind_to(bind_to_));
@@ -341,13 +343,15 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   if (job.nodes) {
     job.nodes->workers = job.workers;
     job.nodes->is_elastic = job.elastic.has_value();
+    // Node 0 of an elastic job with a driver has no workers.
+    job.nodes->has_master_port = job.nodes->node == (overrides.nodes && job.elastic ? 1 : 0);
     job.nodes->start_timeout = knobs.start_timeout;
     FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
     FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
     if (overrides.nodes && job.nodes->node == 0)
       job.nodes->listens_at = ListenChoice{parse_interfaces(knobs.network_interfaces), ports};
   }
-  job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / job.workers);
+  job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / std::max(1, job.workers));
   return job;
 }
 

@@ -97,10 +97,13 @@ void add_waits(const JobStatus& job, TableLines& lines) {
   }
 }
 
-// Returns "4 ranks", or "ranks 2-3 of 8" if the others are unknown.
+// Returns "4 ranks", or "ranks 2-3 of 8" if the others are unknown, or "4 ranks on other hosts" if
+// all are.
 std::string ranks_text(const JobStatus& job) {
   const auto shown = static_cast<int>(job.ranks.size());
   if (shown == job.size) return format_text("{} {}", shown, shown == 1 ? "rank" : "ranks");
+  if (shown == 0)
+    return format_text("{} {} on other hosts", job.size, job.size == 1 ? "rank" : "ranks");
   std::vector<int> ranks;
   for (int i = 0; i < shown; ++i) ranks.push_back(job.first_rank + i);
   return format_text("{} of {}", name_ranks(ranks), job.size);

@@ -101,6 +101,8 @@ TEST(JobStatus, ThePartOfAJobSaysOfHowMany) {
   job.size = 8;
   job.first_rank = 2;
   EXPECT_EQ(job_table(job, {}).front(), "job 4711 on node7: ranks 2, 3 of 8, for 2 min 3 s");
+  job.ranks.clear();
+  EXPECT_EQ(job_table(job, {}).front(), "job 4711 on node7: 8 ranks on other hosts, for 2 min 3 s");
 }
 
 TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {

@@ -39,6 +39,7 @@
 #include "output/line_splitter.h"
 #include "output/rank_files.h"
 #include "output/worker_stream.h"
+#include "remote/own_host.h"
 #include "remote/remote_process.h"
 #include "workers/worker_process.h"
 
@@ -699,6 +700,8 @@ int run_driver(const DriverPlan& plan) {
     if (found->signal != 0) return 128 + found->signal;
     with_hosts.hosts = found->hosts;
   }
+  // The launcher that decides who is in the group is beside the driver, so any host may be lost.
+  if (plan.elastic) with_hosts.hosts.insert(with_hosts.hosts.begin(), own_host());
   Driver driver(with_hosts, std::move(poller).value(), std::move(secret).value(), std::move(files),
                 state, signals);
   return driver.run();

@@ -17,7 +17,9 @@
 namespace farandole {
 
 struct DriverPlan {
-  std::vector<HostEntry> hosts;              // `slots` is the number of workers of each
+  // `slots` is the number of workers of each. In an elastic job, the driver also starts a launcher
+  // without workers on its own host, which becomes node 0.
+  std::vector<HostEntry> hosts;
   std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then `hosts` is empty at first
   SshOptions ssh;
   // The program, its flags and the working directory; the driver adds the rest for each host.

@@ -143,7 +143,7 @@ std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t byte
       header.record_bytes != FlightRecorder::bytes_needed())
     return std::nullopt;
   const std::int32_t workers = header.workers;
-  if (workers < 1 || header.size < workers || header.size > kWorkersMax ||
+  if (workers < 0 || header.size < std::max(1, workers) || header.size > kWorkersMax ||
       bytes < bytes_for(workers))
     return std::nullopt;
   SheetJob job{.foreground = header.foreground,

@@ -58,6 +58,15 @@ TEST(JobSheet, DescribesTheJobAndItsWorkers) {
   EXPECT_EQ(job->workers[0].stopped_by, 0);
 }
 
+TEST(JobSheet, ALauncherMayHaveNoWorkers) {
+  const auto sheet = JobSheet::create({.size = 3, .workers = {}}, 0);
+  ASSERT_TRUE(sheet.ok());
+  const auto job = read_job_sheet((*sheet)->memory().data(), (*sheet)->memory().size());
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->size, 3);
+  EXPECT_TRUE(job->workers.empty());
+}
+
 TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
   const auto sheet = new_job_sheet(1, std::string(10'000, 'x'));
   const auto job = read_job_sheet(sheet->memory().data(), sheet->memory().size());

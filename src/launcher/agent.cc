@@ -364,6 +364,7 @@ Status Agent::start_all() {
   }
   if (setup_.options.elastic && !elastic_) FARANDOLE_TRY(begin_elastic());
   if (!nodes_) FARANDOLE_TRY(reserve_ports());
+  if (workers == 0) return {};
   const auto notice = worker_setup_.choose_defaults();
   if (notice && !node_0_reports()) output_.notice(*notice);
   if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // node 0 will order workers
@@ -387,7 +388,7 @@ Status Agent::reserve_ports() {
                           descriptors_needed(options.workers, layout_) + options.workers));
   }
   FARANDOLE_TRY_ASSIGN(const auto notice,
-                       worker_setup_.reserve_ports(!options.nodes || options.nodes->node == 0));
+                       worker_setup_.reserve_ports(!options.nodes || options.nodes->has_master_port));
   if (notice) output_.notice(*notice);
   return {};
 }

@@ -102,7 +102,9 @@ int run_as_agent(const JobOptions& options, const OriginalState& state,
 
 int run_job(const JobOptions& options) {
   const char* path = std::getenv("PATH");
-  const auto problem = check_program(options.command.front(), path != nullptr ? path : "");
+  const auto problem = options.workers > 0
+                           ? check_program(options.command.front(), path != nullptr ? path : "")
+                           : std::nullopt;
   if (problem) {
     const bool names_host = options.has_driver && options.nodes;
     print_error(names_host ? options.nodes->host + ": " + problem->message : problem->message);

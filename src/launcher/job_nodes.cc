@@ -35,9 +35,10 @@ NodeLayout JobNodes::layout() const {
 
 MeetingPlaces JobNodes::meeting_places() const {
   const Endpoint endpoint = link_->endpoint();
+  const Start& start = *link_->start_message();
   return {.job_store = endpoint.text(),
-          .master_address = endpoint.host,
-          .master_port = static_cast<int>(link_->start_message()->master_port)};
+          .master_address = start.master_address.empty() ? endpoint.host : start.master_address,
+          .master_port = static_cast<int>(start.master_port)};
 }
 
 // Every node reaches node 0 in its own way.

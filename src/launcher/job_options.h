@@ -49,7 +49,7 @@ struct SecretSource {
 };
 
 struct JobOptions {
-  int workers = 1;                   // on this node
+  int workers = 1;                   // on this node; 0: see NodeOptions
   std::vector<std::string> command;  // the program and its arguments
   // Environment variables that every worker gets. They override inherited variables.
   std::vector<std::pair<std::string, std::string>> settings;

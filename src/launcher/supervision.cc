@@ -374,13 +374,18 @@ std::optional<NodeFailure> Supervision::own_failure() const {
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
-  if (other_failure_) return {"the job has ended: " + other_failure_->why, others_text(-1)};
+  const auto with_others = [this](std::string line) {
+    std::vector<std::string> lines{std::move(line)};
+    if (std::string others = others_text(-1); !others.empty()) lines.push_back(std::move(others));
+    return lines;
+  };
+  if (other_failure_) return with_others("the job has ended: " + other_failure_->why);
   if (first_failed_rank_ || unsurvived_ || exit_code() == 0) return {};
   if (!why_it_ends_.empty() && ending_signal_ == 0)
-    return {"the job has ended: " + why_it_ends_, others_text(-1)};
-  return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
-                                    : "the job has ended after " + signal_name(ending_signal_),
-          others_text(-1)};
+    return with_others("the job has ended: " + why_it_ends_);
+  return with_others(ending_signal_ == SIGPIPE
+                         ? "the job has ended because nobody reads its output"
+                         : "the job has ended after " + signal_name(ending_signal_));
 }
 
 }  // namespace farandole

@@ -275,11 +275,23 @@ void FirstNode::begin_if_complete() {
   if (start_ || !roll_.complete() || listener_ == nullptr) return;
   start_.emplace();
   for (const int count : roll_.workers()) start_->workers.push_back(static_cast<unsigned>(count));
-  start_->master_port = options_.master_port;
+  set_master_port();
   start_->jax_port = options_.jax_port;
   start_->tensorflow_ports = roll_.tensorflow_ports();
   if (!start_->tensorflow_ports.empty()) start_->addresses = addresses_of_nodes();
   send_to_nodes(*start_);
+}
+
+// If this node has no workers, MASTER_PORT is that of the next one, as the workers see it.
+void FirstNode::set_master_port() {
+  start_->master_port = options_.master_port;
+  for (const auto& [id, guest] : guests_) {
+    if (options_.workers > 0 || guest.node != 1) continue;
+    start_->master_port = guest.hello->master_port;
+    // There is no address if the connection has just ended. Then node 1 has left.
+    const auto address = peer_address_of(guest.channel.descriptor());
+    if (address.ok()) start_->master_address = address->ip_text();
+  }
 }
 
 // The workers of all nodes connect to each other. The address from which a launcher has reached us

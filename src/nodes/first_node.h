@@ -70,6 +70,7 @@ class FirstNode final : public NodeLink {
   NodeFailure failure_of_end(int node, int exit_code) const;
   void end(int node, const Ended& ended, NodeNews& news);
   void begin_if_complete();
+  void set_master_port();
   std::vector<std::string> addresses_of_nodes() const;
   void tell_who_is_missing(NodeNews& news);
   void send_to_nodes(const NodeMessage& message, int except = -1);

@@ -71,7 +71,7 @@ class NodeLinks : public ::testing::Test {
             .node = node,
             .workers = workers,
             .host = "host" + std::to_string(node),
-            .master_port = 99,
+            .master_port = 99U + static_cast<std::uint32_t>(node),
             .start_timeout = std::chrono::seconds(60)};
   }
   std::string endpoint_text() const { return Endpoint{endpoint_host_, port_}.text(); }
@@ -125,6 +125,17 @@ TEST_F(NodeLinks, StartWhenAllNodesHaveCome) {
   }
   EXPECT_THAT(second.notices.front(), HasSubstr("waiting for node 0 of 3 at 127.0.0.1:"));
   EXPECT_THAT(second.notices, ::testing::Contains("waiting for node 2 of 3"));
+}
+
+TEST_F(NodeLinks, TheMasterPortIsOnTheFirstNodeThatHasWorkers) {
+  const Launcher& zero = first(2, 0);
+  const Launcher& one = other(1, 2);
+  run_until_started();
+  for (const Launcher* launcher : {&zero, &one}) {
+    EXPECT_THAT(launcher->link->start_message()->workers, ElementsAre(0, 1));
+    EXPECT_EQ(launcher->link->start_message()->master_port, 100U);
+    EXPECT_EQ(launcher->link->start_message()->master_address, "127.0.0.1");
+  }
 }
 
 TEST_F(NodeLinks, TellWhereTheServersOfFrameworksListen) {

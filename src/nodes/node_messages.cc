@@ -15,14 +15,16 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
-        visit(message.tensorflow_ports), visit(message.uses_jax), visit(message.is_elastic);
+        visit(message.tensorflow_ports), visit(message.uses_jax), visit(message.is_elastic),
+        visit(message.master_port);
   else if constexpr (std::is_same_v<Message, Rejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)
     visit(message.missing);
   else if constexpr (std::is_same_v<Message, Start>)
-    visit(message.workers), visit(message.master_port), visit(message.jax_port),
-        visit(message.tensorflow_ports), visit(message.addresses), visit(message.has_begun);
+    visit(message.workers), visit(message.master_port), visit(message.master_address),
+        visit(message.jax_port), visit(message.tensorflow_ports), visit(message.addresses),
+        visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, WorkerExit>)
     visit(message.rank), visit(message.how), visit(message.succeeded);
   else if constexpr (std::is_same_v<Message, Failing>)

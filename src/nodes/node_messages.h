@@ -21,8 +21,9 @@ struct Hello {
   std::string host;
   // The ports of the sender's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
-  bool uses_jax = false;    // --jax
-  bool is_elastic = false;  // --min-workers
+  bool uses_jax = false;          // --jax
+  bool is_elastic = false;        // --min-workers
+  std::uint32_t master_port = 0;  // MASTER_PORT, reserved by the sender; 0: none
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -41,8 +42,10 @@ struct Waiting {
 // 0 →: all nodes are there, so start the workers.
 struct Start {
   std::vector<std::uint32_t> workers;  // by node
-  std::uint32_t master_port = 0;       // MASTER_PORT, reserved on node 0; 0: none
-  std::uint32_t jax_port = 0;          // of JAX's coordinator on node 0; 0: without --jax
+  // MASTER_PORT, reserved on the first node that has workers; 0: none.
+  std::uint32_t master_port = 0;
+  std::string master_address{};  // of that node; empty: it is node 0
+  std::uint32_t jax_port = 0;    // of JAX's coordinator on node 0; 0: without --jax
   // By rank: where TensorFlow's servers listen. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty

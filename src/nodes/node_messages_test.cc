@@ -13,7 +13,7 @@ std::vector<NodeMessage> all_messages() {
           Rejection{"no"},
           Waiting{{1, 3}},
           Start{{2, 1}, 4711},
-          Start{{1, 1}, 4711, 4712, {8, 9}, {"", "10.0.0.2"}},
+          Start{{0, 1}, 4711, "10.0.0.3", 4712, {8, 9}, {"", "10.0.0.2"}},
           WorkerExit{7, "gone", true},
           Failing{1, {"why", std::nullopt, std::nullopt}},
           Failing{1, {"why", 3, 0}},

@@ -17,7 +17,8 @@ Hello hello_of(const NodeOptions& options) {
           .host = options.host,
           .tensorflow_ports = options.tensorflow_ports,
           .uses_jax = options.uses_jax,
-          .is_elastic = options.is_elastic};
+          .is_elastic = options.is_elastic,
+          .master_port = options.master_port};
 }
 
 Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {

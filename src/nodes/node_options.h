@@ -30,9 +30,11 @@ struct NodeOptions {
   std::vector<SocketAddress> addresses{};    // another node of such a job: those of node 0
   int nodes = 1;
   int node = 0;
-  int workers = 1;
-  std::string host{};             // its name, for texts; empty: the launcher asks the system
-  std::uint32_t master_port = 0;  // of node 0
+  int workers = 1;     // 0: this is node 0 of an elastic job with a driver
+  std::string host{};  // its name, for texts; empty: the launcher asks the system
+  // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
+  bool has_master_port = false;
+  std::uint32_t master_port = 0;
   // The ports of this node's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   bool uses_jax = false;       // --jax

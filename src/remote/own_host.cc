@@ -12,6 +12,21 @@
 
 namespace farandole {
 
+namespace {
+
+// Empty if the system does not tell it.
+std::string own_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+}  // namespace
+
+HostEntry own_host() {
+  const std::string name = own_name();
+  return {.name = name.empty() ? "localhost" : name, .user = {}, .slots = 0};
+}
+
 bool is_own_host(const HostEntry& host) {
   const std::string& name = host.name;
   if (!host.user.empty()) return false;
@@ -22,9 +37,8 @@ bool is_own_host(const HostEntry& host) {
            (of_host.ok() &&
             std::ranges::find(*of_host, *address, &InterfaceAddress::address) != of_host->end());
   }
-  std::array<char, 256> own{};
-  if (::gethostname(own.data(), own.size() - 1) != 0) return false;
-  const std::string full = own.data();
+  const std::string full = own_name();
+  if (full.empty()) return false;
   return name == full || name == full.substr(0, full.find('.'));
 }
 

@@ -7,6 +7,9 @@
 
 namespace farandole {
 
+// This host, by its host name, without slots.
+HostEntry own_host();
+
 // Whether an entry means this host and user: localhost, an address of this host, or its host name,
 // without a user.
 bool is_own_host(const HostEntry& host);

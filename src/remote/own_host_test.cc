@@ -20,6 +20,11 @@ TEST(OwnHost, ItsNamesAndAddressesMeanThisHost) {
     EXPECT_TRUE(is_own_host({.name = own, .user = ""})) << own;
 }
 
+TEST(OwnHost, ItsEntryMeansThisHost) {
+  EXPECT_TRUE(is_own_host(own_host()));
+  EXPECT_EQ(own_host().slots, 0);
+}
+
 TEST(OwnHost, OtherHostsAreNot) {
   for (const char* other : {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
     EXPECT_FALSE(is_own_host({.name = other, .user = ""})) << other;

@@ -79,39 +79,31 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
         ssh_hosts.wait_for_end_of(job)
     assert set(pids(job)) >= {0, 3}, job.errors
     assert not {1, 2} & set(pids(job))
-    assert "node 1 (host1) is gone" in job.errors
+    assert "node 2 (host1) is gone" in job.errors
     assert "the job goes on with 1 worker\n" in job.errors
     assert "farandole agent:" not in job.output
     assert re.search(r"worker [34] has rank [12] of [23] at batch [1-9]", job.output)
 
 
-def test_a_host_that_is_cut_off_comes_back(ssh_hosts: SshHosts) -> None:
-    with ssh_hosts.start(
-        "-H", "host0:1,host1:1,host2:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
-    ) as job:
-        read_start(job, 3)
-        lost = worker_of(ssh_hosts, 1, 1)
+@pytest.mark.parametrize(("hosts", "lost"), [("host0,host1,host2", 1), ("host1,host2", 0)])
+def test_a_host_that_is_cut_off_comes_back(ssh_hosts: SshHosts, hosts: str, lost: int) -> None:
+    size = len(hosts.split(","))
+    new_workers = {"NEW_WORKERS_FROM": str(size)}
+    with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=new_workers) as job:
+        read_start(job, size)
+        worker = worker_of(ssh_hosts, 1, lost)
         ssh_hosts.hosts[1].unplug()
         try:
-            job.read_until("has rank 0 of 2")
-            wait_until_ended(lost)
+            job.read_until(f"has rank 0 of {size - 1}")
+            wait_until_ended(worker)
         finally:
             ssh_hosts.hosts[1].plug()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {0, 2, 3}, job.errors
-    assert "node 1 (host1) is gone" in job.errors
+    assert set(pids(job)) == {*range(size), size} - {lost}, job.errors
+    assert f"node {lost + 1} (host1) is gone" in job.errors
 
 
-def test_the_job_ends_with_node_0(ssh_hosts: SshHosts) -> None:
-    with ssh_hosts.start(
-        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
-    ) as job:
-        read_start(job, 2)
-        kill(ssh_hosts.agents(0)[0])
-        assert job.end() == 128 + signal.SIGKILL
-        ssh_hosts.wait_for_end_of(job)
-    assert "starting its part of the job again" not in job.errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -157,14 +149,14 @@ def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed
         listed.set("host0:1", "host1:2", "host2:1")
         job.read_until("of 4 at batch", times=4)
         listed.set("host0:1", "host2:1")
-        read_errors_until(job, "node 1 has left")
+        read_errors_until(job, "node 2 has left")
         listed.set("host0:1", "host2:1", "host1:2")
         job.read_until("of 4 at batch", times=8)
         listed.stop.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert set(pids(job)) == {0, 3, 4, 5}, job.output + job.errors
-    for text in ("node 1 takes part", "node 2 takes part", "node 1 has left", "is listed again"):
+    for text in ("node 2 takes part", "node 3 takes part", "node 2 has left", "is listed again"):
         assert text in job.errors, job.errors
     assert "killed" not in job.errors
 
@@ -274,7 +266,7 @@ def test_a_node_whose_launcher_gets_sigterm_does_not_come_back(
     ) as job:
         read_start(job, 2)
         kill(ssh_hosts.foregrounds(1)[0], signal.SIGTERM)
-        read_errors_until(job, "node 1 has left")
+        read_errors_until(job, "node 2 has left")
         time.sleep(2)  # the pause before a lost host is started again is 1 s
         listed.stop.touch()
         assert job.end() == 0, job.errors
@@ -324,7 +316,7 @@ def test_an_unreachable_host_does_not_keep_others_from_coming_back(listed: Liste
         listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
         read_errors_until(job, "no-such-host: ")
         listed.set("127.0.0.1:1", "no-such-host:1")
-        read_errors_until(job, "node 1 has left")
+        read_errors_until(job, "node 2 has left")
         listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
         job.read_until("of 2 at batch", times=4)
         listed.stop.touch()
