@@ -9,8 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,17 +28,20 @@
 #include "elastic/make_elastic_node.h"
 #include "jobs/job_sheet.h"
 #include "jobs/worker_reports.h"
+#include "launcher/agent_sources.h"
 #include "launcher/caller_report.h"
+#include "launcher/common_end.h"
 #include "launcher/descriptors_needed.h"
 #include "launcher/driver_lines.h"
+#include "launcher/driver_reports.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
-#include "launcher/job_output.h"
 #include "launcher/stall_reports.h"
 #include "launcher/supervision.h"
 #include "launcher/timeline_collection.h"
 #include "launcher/worker_setup.h"
 #include "launcher/worker_table.h"
+#include "output/job_output.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
 #include "rendezvous/store_server.h"
@@ -52,31 +53,7 @@
 namespace farandole {
 namespace {
 
-// The meaning of a poller tag. Its high half is a Source; its low half is an index.
-enum class Source : std::uint64_t {
-  kSignals,
-  kForeground,
-  kCaller,
-  kReport,
-  kStore,
-  kWritable,
-  kWorker,
-  kStream,
-  kStack,
-  kNodes
-};
-
-constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
-  return static_cast<std::uint64_t>(source) << 32U | index;
-}
-constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(value >> 32U); }
-constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
-
-// How long a failed node waits for the others to end, so that all of them learn how the job ended.
-constexpr auto kOtherNodesTime = std::chrono::seconds(20);
 constexpr auto kMemorySampleTime = std::chrono::milliseconds(2500);
-// A node whose workers have succeeded says after this time which nodes it waits for.
-constexpr auto kQuietWait = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -90,25 +67,27 @@ class Agent {
         worker_setup_(setup.options),
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
+        driver_(setup.options.has_driver, output_),
         workers_(setup.options.workers),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning,
                 StackCapture(poller_, tag(Source::kStack), setup.state),
-                [this](const std::string& line) { output_.notice(line); }) {}
+                [this](const std::string& line) { output_.notice(line); }),
+        common_end_(requests_,
+                    {.notice = [this](const std::string& line) { output_.notice(line); },
+                     .error = [this](const std::string& line) { output_.error(line); },
+                     .lines = [this](const auto& lines) { output_.show_lines(lines); }}) {}
 
   int run();
 
  private:
   Status watch_own_descriptors();
   Status join_nodes();
-  bool tell_addresses();
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
   void nodes_changed(const std::vector<NodeChange>& changes);
-  void tell_driver(std::string_view what, std::uint32_t node);
-  void tell_other_nodes();
   int exit_code_with_other_nodes(int exit_code);
-  int exit_code_of_first_failure(int exit_code);
+  void wait_with_nodes(TimePoint limit);
   void collect_timelines();
   Status begin_output();
   Status start_all();
@@ -152,6 +131,7 @@ class Agent {
   WorkerSetup worker_setup_;
   CallerReport report_;
   JobOutput output_;
+  DriverReports driver_;
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
   WorkerTable workers_;
@@ -162,15 +142,11 @@ class Agent {
   StallReports stalls_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint last_memory_sample_ = now();
-  Status nodes_failure_;                  // why this node cannot take part in the job
-  std::optional<Failing> other_failure_;  // of the other node that failed first
-  std::vector<NodeEnd> other_ends_;       // node 0: of the other nodes
-  bool told_own_failure_ = false;
-  int last_signal_ = 0;  // the last signal that asked the job to end
+  Status nodes_failure_;  // why this node cannot take part in the job
+  EndRequests requests_;
+  CommonEnd common_end_;
   bool user_stopped_job_ = false;
-  bool foreground_is_gone_ = false;
   bool job_is_over_ = false;
-  bool skip_waits_ = false;  // a signal came after the end of the job, so do not wait any longer
 };
 
 int Agent::run() {
@@ -178,7 +154,7 @@ int Agent::run() {
   if (started.ok() && setup_.options.nodes) {
     if (started = join_nodes(); !started.ok()) {
       output_.error(started.message());
-      return finish(last_signal_ != 0                        ? 128 + last_signal_
+      return finish(requests_.last_signal != 0               ? 128 + requests_.last_signal
                     : started.code() == StatusCode::kFixCall ? 2
                                                              : 1);
     }
@@ -194,14 +170,15 @@ int Agent::run() {
   }
   supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
   if (elastic_) supervision_->set_elastic();
-  if (other_failure_) perform(supervision_->other_node_failed(other_failure_->failure, now()));
+  if (const auto& other = common_end_.other_failure())
+    perform(supervision_->other_node_failed(other->failure, now()));
   stalls_.begin(layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
                 {.of_node = [this] { return watched_workers(); },
                  .slots_by_rank =
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
   advance_elastic_job();  // orders may have come with the start
-  while (!supervision_->finished() && !foreground_is_gone_) {
+  while (!supervision_->finished() && !requests_.foreground_is_gone) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stalls_.show_stack(now());
@@ -209,7 +186,8 @@ int Agent::run() {
     check_stalls();
     serve_nodes();
     advance_elastic_job();
-    tell_other_nodes();
+    if (nodes_ && (!elastic_ || layout_.node == 0))
+      common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
     if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
     perform(supervision_->time_passed(now()));
   }
@@ -240,39 +218,28 @@ Status Agent::join_nodes() {
   FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
   if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
-  bool told_addresses = false;
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    if (setup_.options.has_driver && !told_addresses) told_addresses = tell_addresses();
+    driver_.addresses(nodes_->link());
     if (nodes_->link().start_message()) break;
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
-    if (last_signal_ != 0 || output_.closed())
-      return Status::stop(
-          (last_signal_ != 0 ? signal_name(last_signal_) : "the end of the output's reader") +
-          " has ended the job before all nodes had come");
-    if (foreground_is_gone_) {
+    if (requests_.last_signal != 0 || output_.closed())
+      return Status::stop((requests_.last_signal != 0 ? signal_name(requests_.last_signal)
+                                                      : "the end of the output's reader") +
+                          " has ended the job before all nodes had come");
+    if (requests_.foreground_is_gone) {
       return Status::stop("the launcher was killed");
     }
   }
   layout_ = nodes_->layout();
-  if (setup_.options.has_driver && layout_.node == 0) output_.write_to_driver(kBegins);
+  driver_.job_begins(layout_.node);
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),
       TimelineCollection::Target{setup_.options.timeline_path, setup_.options.timeline_bytes},
       [this](const std::string& line) { output_.notice(line); });
   return {};
-}
-
-// Tells the driver where node 0 listens. Returns whether it has done so.
-bool Agent::tell_addresses() {
-  const auto addresses = nodes_->link().listening_addresses();
-  if (addresses.empty()) return false;
-  std::string line(kListens);
-  for (const SocketAddress& address : addresses) line.append(" ").append(address.text());
-  output_.write_to_driver(line);
-  return true;
 }
 
 void Agent::serve_nodes() {
@@ -293,7 +260,7 @@ void Agent::serve_nodes() {
     if (!news->changes.empty()) nodes_changed(news->changes);
     for (const NodeMessage& message : news->messages)
       if (const auto* leaving = std::get_if<NodeLeaves>(&message))
-        tell_driver(kLeavingNode, leaving->node);
+        driver_.node_changed(kLeavingNode, static_cast<int>(leaving->node));
   } else {
     for (const auto& exit : news->exits)
       report_exit(*store_, static_cast<int>(exit.rank), exit.how);
@@ -303,14 +270,13 @@ void Agent::serve_nodes() {
     if (timelines_) timelines_->handle(question, now());
   }
   for (const Failing& failing : news->failures) {
-    const NodeFailure& failure = failing.failure;
-    if (!other_failure_ || failure.has_caused(other_failure_->failure)) other_failure_ = failing;
+    common_end_.node_failed(failing);
     if (!supervision_) continue;
-    Actions actions = supervision_->other_node_failed(failure, now());
+    Actions actions = supervision_->other_node_failed(failing.failure, now());
     if (node_0_reports()) actions.notices.clear();
     if (!job_is_over_) perform(actions);
   }
-  std::ranges::move(news->ends, std::back_inserter(other_ends_));
+  common_end_.nodes_ended(std::move(news->ends));
 }
 
 void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
@@ -318,21 +284,7 @@ void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
   stalls_.nodes_changed(layout_);
   if (timelines_) timelines_->nodes_changed(layout_);
   for (const auto& [node, is_here, why] : changes)
-    tell_driver(is_here ? kJoinedNode : kLostNode, static_cast<std::uint32_t>(node));
-}
-
-void Agent::tell_driver(std::string_view what, std::uint32_t node) {
-  if (setup_.options.has_driver) output_.write_to_driver(format_text("{}{}", what, node));
-}
-
-// Tells the other nodes once that this node's part of the job fails, so that they need not wait for
-// it.
-void Agent::tell_other_nodes() {
-  if (!nodes_ || told_own_failure_ || (elastic_ && layout_.node > 0)) return;
-  const auto failure = supervision_->own_failure();
-  if (!failure) return;
-  told_own_failure_ = true;
-  nodes_->link().report_failing(*failure);
+    driver_.node_changed(is_here ? kJoinedNode : kLostNode, node);
 }
 
 Status Agent::begin_output() {
@@ -431,7 +383,7 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kSignals:
       return handle_signals();
     case Source::kForeground:
-      foreground_is_gone_ = true;
+      requests_.foreground_is_gone = true;
       return;
     case Source::kCaller:
       poller_.remove(setup_.options.caller.pidfd);
@@ -495,8 +447,8 @@ void Agent::handle_signal(int signal) {
     case SIGUSR2:
       return forward(signal);
     default:
-      last_signal_ = signal;
-      if (job_is_over_) skip_waits_ = true;
+      requests_.last_signal = signal;
+      if (job_is_over_) requests_.skip_waits = true;
       if (job_is_over_ || !supervision_ || begins_to_leave(signal)) return;
       Actions actions = supervision_->signal_received(signal, now());
       if (node_0_reports()) actions.notices.clear();
@@ -570,7 +522,7 @@ bool Agent::begins_to_leave(int signal) {
 
 // Whether this node ends while the others go on.
 bool Agent::leaves_elastic_job() const {
-  return elastic_ && elastic_->leaves_job() && !other_failure_;
+  return elastic_ && elastic_->leaves_job() && !common_end_.other_failure();
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
@@ -650,7 +602,7 @@ void Agent::check_stalls() {
 // After all workers have succeeded, waits for processes that they have left behind. Such a process,
 // for example `tee log`, may still have to write the last lines.
 void Agent::wait_for_leftovers(TimePoint deadline) {
-  while (has_descendants() && now() < deadline && !foreground_is_gone_ && !skip_waits_) {
+  while (has_descendants() && now() < deadline && requests_.may_wait()) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
     reap_orphans();
   }
@@ -667,7 +619,9 @@ std::optional<Failure> Agent::failure() const {
 }
 
 void Agent::report_result() {
-  if (const auto failure = this->failure()) output_.show(*failure);
+  if (const auto failure = this->failure())
+    output_.show_lines(failure_box(
+        *failure, {.columns = output_.box_columns(), .colors = output_.box_has_colors()}));
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
   // A worker of an elastic job may come too late for init().
   if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
@@ -684,7 +638,7 @@ int Agent::finish(int exit_code) {
     wait_for_leftovers(now() + Supervision::kLeftoverTime);
   }
   end_descendants(now() + Supervision::kKillTime);
-  if (foreground_is_gone_) return exit_code;
+  if (requests_.foreground_is_gone) return exit_code;
   output_.read_remaining();
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
@@ -692,67 +646,33 @@ int Agent::finish(int exit_code) {
   if (const auto failure = this->failure()) report_.first_cause(failure->rank);
   collect_timelines();
   output_.close();
-  if (setup_.options.has_driver && exit_code == 255) output_.write_to_driver(kExitCodeIs255);
+  driver_.job_ends(exit_code);
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
-  while (!all_written() && !foreground_is_gone_ && !skip_waits_)
+  while (!all_written() && requests_.may_wait())
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return exit_code_after_lost_output(exit_code);
 }
 
-// Waits until all nodes have ended, so that each launcher knows how the job ended, and returns the
-// exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
-// others that exit code: mpirun returns the one that it sees first. If this node has failed, the
-// wait is bounded.
 int Agent::exit_code_with_other_nodes(int exit_code) {
   if (!nodes_ || !nodes_->link().start_message() || leaves_elastic_job()) return exit_code;
-  NodeLink& link = nodes_->link();
   const auto failure = this->failure();
-  link.report_end(exit_code,
-                  failure ? failure_box(*failure, {.columns = setup_.options.output.box_columns})
-                          : std::vector<std::string>());
-  const TimePoint start = now();
-  bool told = exit_code != 0;
-  std::optional<TimePoint> limit;
-  while (!link.outcome() && !foreground_is_gone_ && !skip_waits_) {
-    if (!limit && (exit_code != 0 || other_failure_)) limit = now() + kOtherNodesTime;
-    if (limit && now() >= *limit) break;
-    if (!told && now() >= start + kQuietWait) {
-      told = true;
-      output_.notice("all workers of this node have ended; waiting for those of the other nodes");
-    }
-    TimePoint next = limit.value_or(told ? now() + kOtherNodesTime : start + kQuietWait);
-    if (const auto other = deadline()) next = std::min(next, *other);
-    for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
-    serve_nodes();
-  }
-  if (elastic_ && !other_failure_) other_failure_ = first_failed(other_ends_);
-  if (exit_code == 0 && link.outcome() != true) {
-    if (!node_0_reports() || link.has_lost_node_0())
-      output_.error("the workers of this node have succeeded, but the job has failed: " +
-                    (other_failure_ ? other_failure_->failure.why
-                     : skip_waits_  ? signal_name(last_signal_) + " has ended it"
-                                    : "the other nodes have not ended"));
-    exit_code = skip_waits_ ? 128 + last_signal_ : 1;
-  }
-  if (layout_.node != 0) return link.job_exit_code().value_or(exit_code);
-  exit_code = exit_code_of_first_failure(exit_code);
-  if (link.outcome()) link.tell(Over{static_cast<std::uint32_t>(exit_code)});
-  return exit_code;
+  CommonEnd::OwnEnd own{.exit_code = exit_code,
+                        .has_failed_itself = supervision_ && supervision_->has_failed_itself(),
+                        .is_first_node = layout_.node == 0,
+                        .is_elastic = elastic_ != nullptr,
+                        .node_0_reports = node_0_reports()};
+  if (failure) own.report = failure_box(*failure, {.columns = setup_.options.output.box_columns});
+  return common_end_.exit_code(own, nodes_->link(),
+                               [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
-// If another node has failed first, node 0 shows what that node says about it, and returns that
-// node's exit code.
-int Agent::exit_code_of_first_failure(int exit_code) {
-  const bool has_failed_here = supervision_ && supervision_->has_failed_itself();
-  if (!other_failure_ || last_signal_ != 0 || has_failed_here) return exit_code;
-  const auto end =
-      std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
-  if (end == other_ends_.end() || end->exit_code == 0) return exit_code;
-  output_.show_lines(end->report);
-  return end->exit_code;
+void Agent::wait_with_nodes(TimePoint limit) {
+  if (const auto other = deadline()) limit = std::min(limit, *other);
+  for (const std::uint64_t ready : poller_.wait(limit)) serve(ready);
+  serve_nodes();
 }
 
 // Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
@@ -763,21 +683,19 @@ void Agent::collect_timelines() {
   // Otherwise, ranks of other nodes may still write to their files.
   if (!link.outcome()) return timelines_->skip("not all nodes have ended");
   timelines_->begin(store_->text_at(keys::job_name()).value_or(""), now());
-  while (!timelines_->is_over() && nodes_failure_.ok() && !foreground_is_gone_ && !skip_waits_) {
-    TimePoint next = timelines_->deadline();
-    if (const auto other = deadline()) next = std::min(next, *other);
-    for (const std::uint64_t ready : poller_.wait(next)) serve(ready);
-    serve_nodes();
+  while (!timelines_->is_over() && nodes_failure_.ok() && requests_.may_wait()) {
+    wait_with_nodes(timelines_->deadline());
     timelines_->time_passed(now());
   }
-  timelines_->give_up(skip_waits_ ? signal_name(last_signal_) + " has ended the collection"
-                                  : nodes_failure_.message());
+  timelines_->give_up(requests_.skip_waits
+                          ? signal_name(requests_.last_signal) + " has ended the collection"
+                          : nodes_failure_.message());
 }
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.
 int Agent::exit_code_after_lost_output(int exit_code) {
   const auto lost = output_.lost_output();
-  if (!lost || foreground_is_gone_) return exit_code;
+  if (!lost || requests_.foreground_is_gone) return exit_code;
   std::fprintf(stderr, "farandole: %s\n", lost->c_str());
   return exit_code == 0 ? 1 : exit_code;
 }

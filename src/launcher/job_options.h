@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,24 +11,11 @@
 #include "membership/membership.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_options.h"
-#include "output/line_prefix.h"
-#include "output/line_splitter.h"
+#include "output/output_options.h"
 #include "workers/core_binding.h"
 #include "workers/framework_ports.h"
 
 namespace farandole {
-
-// What to do with the output of the workers.
-struct OutputOptions {
-  LinePrefix prefix{};                         // the text before every shown line
-  std::set<int> shown_ranks;                   // empty: all ranks
-  std::string folder;                          // the folder of RankFiles; empty: no files
-  std::size_t line_bytes_max = kLineBytesMax;  // longer lines are cut
-  bool uses_terminals = true;                  // whether workers write to terminals if we do
-  // Whether our lines have colors even if we do not write to a terminal.
-  bool always_has_colors = false;
-  int box_columns = 100;  // the width of the box of a failure, unless we write to a terminal
-};
 
 // Descriptors from the caller, which is the program that started the job. With them, the caller can
 // follow the job and communicate with the workers. All are borrowed and close-on-exec; the caller

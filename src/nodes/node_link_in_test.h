@@ -18,22 +18,28 @@ class NodeLinkInTest final : public NodeLink {
   Endpoint endpoint() const override { return {}; }
   const std::optional<Start>& start_message() const override { return start; }
   void report_exit(const WorkerExit& /*exit*/) override {}
-  void report_failing(const NodeFailure& /*failure*/) override {}
-  void report_end(int /*exit_code*/, const std::vector<std::string>& /*report*/) override {}
+  void report_failing(const NodeFailure& failure) override { failures.push_back(failure); }
+  void report_end(int exit_code, const std::vector<std::string>& /*report*/) override {
+    own_exit_code = exit_code;
+  }
   void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
   void tell_node(int node, const NodeMessage& message) override {
     told.emplace_back(node, message);
   }
   bool is_connected(int node) const override { return !gone.contains(node); }
   bool has_lost_node_0() const override { return false; }
-  std::optional<bool> outcome() const override { return true; }
-  std::optional<int> job_exit_code() const override { return std::nullopt; }
+  std::optional<bool> outcome() const override { return how_it_ended; }
+  std::optional<int> job_exit_code() const override { return exit_code_of_job; }
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 
   std::vector<std::pair<int, NodeMessage>> told;  // by node; −1: tell()
   std::set<int> gone;                             // nodes that are not connected
   std::optional<Start> start;
+  std::vector<NodeFailure> failures;  // report_failing()
+  std::optional<int> own_exit_code;   // report_end()
+  std::optional<bool> how_it_ended = true;
+  std::optional<int> exit_code_of_job;
 };
 
 }  // namespace farandole

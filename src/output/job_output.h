@@ -13,10 +13,9 @@
 
 #include "base/descriptor.h"
 #include "base/poller.h"
-#include "diagnosis/failure_box.h"
 #include "farandole/status.h"
-#include "launcher/job_options.h"
 #include "output/line_splitter.h"
+#include "output/output_options.h"
 #include "output/output_sink.h"
 #include "output/rank_files.h"
 #include "output/screen.h"
@@ -70,10 +69,11 @@ class JobOutput {
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
   void error(std::string_view text);
-  // Shows the box of a failed job on standard error.
-  void show(const Failure& failure);
-  // Shows the box of a failure on another host.
+  // Shows the box of a failed job on standard error. The box should have this width and these
+  // colors.
   void show_lines(const std::vector<std::string>& lines);
+  int box_columns();
+  bool box_has_colors() { return target_of(1).has_colors; }
   void window_changed();
   // Writes a line to our standard output, without a prefix.
   void write_to_driver(std::string_view line);

@@ -1,4 +1,4 @@
-#include "launcher/job_output.h"
+#include "output/job_output.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -173,12 +173,10 @@ void JobOutput::error(std::string_view text) {
   watch_full_sinks();
 }
 
-void JobOutput::show(const Failure& failure) {
-  Target& target = target_of(1);
-  BoxStyle style{.columns = options_.box_columns, .colors = target.has_colors};
+int JobOutput::box_columns() {
+  const Target& target = target_of(1);
   const int width = target.is_terminal ? worker_window(target.sink.descriptor(), 0).ws_col : 0;
-  if (width > 0) style.columns = width;
-  show_lines(failure_box(failure, style));
+  return width > 0 ? width : options_.box_columns;
 }
 
 void JobOutput::show_lines(const std::vector<std::string>& lines) {

@@ -1,0 +1,86 @@
+#include "launcher/common_end.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "base/process_end.h"
+
+namespace farandole {
+namespace {
+
+// How long a failed node waits for the others to end, so that all of them learn how the job ended.
+constexpr auto kOtherNodesTime = std::chrono::seconds(20);
+// A node whose workers have succeeded says after this time which nodes it waits for.
+constexpr auto kQuietWait = std::chrono::seconds(5);
+
+}  // namespace
+
+void CommonEnd::node_failed(const Failing& failing) {
+  if (!other_failure_ || failing.failure.has_caused(other_failure_->failure))
+    other_failure_ = failing;
+}
+
+void CommonEnd::nodes_ended(std::vector<NodeEnd> ends) {
+  std::ranges::move(ends, std::back_inserter(other_ends_));
+}
+
+void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link) {
+  if (told_own_failure_ || !own_failure) return;
+  told_own_failure_ = true;
+  link.report_failing(*own_failure);
+}
+
+int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const Wait& wait) {
+  int exit_code = own.exit_code;
+  link.report_end(exit_code, own.report);
+  wait_for_all(exit_code != 0, link, wait);
+  if (own.is_elastic && !other_failure_) other_failure_ = first_failed(other_ends_);
+  if (exit_code == 0 && link.outcome() != true) {
+    if (!own.node_0_reports || link.has_lost_node_0())
+      show_.error("the workers of this node have succeeded, but the job has failed: " +
+                  why_job_has_failed());
+    exit_code = requests_.skip_waits ? 128 + requests_.last_signal : 1;
+  }
+  if (!own.is_first_node) return link.job_exit_code().value_or(exit_code);
+  exit_code = exit_code_of_first_failure(exit_code, own.has_failed_itself);
+  if (link.outcome()) link.tell(Over{static_cast<std::uint32_t>(exit_code)});
+  return exit_code;
+}
+
+void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const Wait& wait) {
+  const TimePoint start = std::chrono::steady_clock::now();
+  bool told = has_failed;
+  std::optional<TimePoint> limit;
+  while (!link.outcome() && requests_.may_wait()) {
+    if (!limit && (has_failed || other_failure_))
+      limit = std::chrono::steady_clock::now() + kOtherNodesTime;
+    if (limit && std::chrono::steady_clock::now() >= *limit) break;
+    if (!told && std::chrono::steady_clock::now() >= start + kQuietWait) {
+      told = true;
+      show_.notice("all workers of this node have ended; waiting for those of the other nodes");
+    }
+    wait(limit.value_or(told ? std::chrono::steady_clock::now() + kOtherNodesTime
+                             : start + kQuietWait));
+  }
+}
+
+std::string CommonEnd::why_job_has_failed() const {
+  if (other_failure_) return other_failure_->failure.why;
+  if (requests_.skip_waits) return signal_name(requests_.last_signal) + " has ended it";
+  return "the other nodes have not ended";
+}
+
+// If another node has failed first, node 0 shows what that node says about it, and returns that
+// node's exit code.
+int CommonEnd::exit_code_of_first_failure(int exit_code, bool has_failed_itself) {
+  if (!other_failure_ || requests_.last_signal != 0 || has_failed_itself) return exit_code;
+  const auto end =
+      std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
+  if (end == other_ends_.end() || end->exit_code == 0) return exit_code;
+  show_.lines(end->report);
+  return end->exit_code;
+}
+
+}  // namespace farandole

@@ -1,0 +1,78 @@
+// CommonEnd: how a job over several nodes ends. It remembers which other node has failed first, and
+// waits for all nodes, so that the launchers of all nodes return the exit code of the first
+// failure.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time_point.h"
+#include "nodes/node_link.h"
+
+namespace farandole {
+
+// What has asked this launcher to end.
+struct EndRequests {
+  int last_signal = 0;  // the last signal that asked the job to end; 0: none
+  bool foreground_is_gone = false;
+  bool skip_waits = false;  // a signal came after the end of the job, so do not wait any longer
+
+  bool may_wait() const { return !foreground_is_gone && !skip_waits; }
+};
+
+// Only one thread may use it. Call the functions with a `link` when it has start_message().
+class CommonEnd {
+ public:
+  // Show lines to the user.
+  struct Show {
+    std::function<void(const std::string&)> notice;
+    std::function<void(const std::string&)> error;
+    std::function<void(const std::vector<std::string>&)> lines;
+  };
+  // `requests` must outlive this object.
+  CommonEnd(const EndRequests& requests, Show show) : requests_(requests), show_(std::move(show)) {}
+
+  // Another node's part of the job fails.
+  void node_failed(const Failing& failing);
+  // Other nodes have ended.
+  void nodes_ended(std::vector<NodeEnd> ends);
+  // The failure of the other node that has failed first.
+  const std::optional<Failing>& other_failure() const { return other_failure_; }
+
+  // Tells the other nodes once that this node's part of the job fails, so that they need not wait
+  // for it.
+  void tell_own_failure(const std::optional<NodeFailure>& own_failure, NodeLink& link);
+
+  // How this node's part of the job has ended.
+  struct OwnEnd {
+    int exit_code = 0;
+    std::vector<std::string> report{};  // lines for the user, if it has failed
+    bool has_failed_itself = false;
+    bool is_first_node = false;
+    bool is_elastic = false;
+    bool node_0_reports = false;  // what the user must know
+  };
+  // Sleeps until something happens, at most until this time, and handles what has happened.
+  using Wait = std::function<void(TimePoint)>;
+  // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
+  // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
+  // others that exit code: mpirun returns the one that it sees first. If this node has failed, the
+  // wait is bounded.
+  int exit_code(const OwnEnd& own, NodeLink& link, const Wait& wait);
+
+ private:
+  void wait_for_all(bool has_failed, const NodeLink& link, const Wait& wait);
+  std::string why_job_has_failed() const;
+  int exit_code_of_first_failure(int exit_code, bool has_failed_itself);
+
+  const EndRequests& requests_;
+  Show show_;
+  std::optional<Failing> other_failure_;
+  std::vector<NodeEnd> other_ends_;  // node 0: of the other nodes
+  bool told_own_failure_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,121 @@
+#include "launcher/common_end.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "nodes/node_link_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CommonEndTest : public ::testing::Test {
+ protected:
+  // `during` happens in the first wait.
+  int exit_code(const CommonEnd::OwnEnd& own, const CommonEnd::Wait& during) {
+    return end.exit_code(own, link, [&](TimePoint limit) {
+      ++waits;
+      during(limit);
+    });
+  }
+  std::vector<int> told_exit_codes() const {
+    std::vector<int> codes;
+    for (const auto& [node, message] : link.told)
+      codes.push_back(static_cast<int>(std::get<Over>(message).exit_code));
+    return codes;
+  }
+
+  EndRequests requests;
+  NodeLinkInTest link;
+  std::vector<std::string> notices, errors, lines;
+  CommonEnd end{requests,
+                {.notice = [this](const std::string& line) { notices.push_back(line); },
+                 .error = [this](const std::string& line) { errors.push_back(line); },
+                 .lines = [this](const std::vector<std::string>& more) { lines = more; }}};
+  int waits = 0;
+};
+
+TEST_F(CommonEndTest, Node0WaitsForTheOthersAndTellsThemTheExitCode) {
+  link.how_it_ended.reset();
+  EXPECT_EQ(exit_code({.exit_code = 0, .is_first_node = true},
+                      [this](TimePoint) { link.how_it_ended = true; }),
+            0);
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(link.own_exit_code, 0);
+  EXPECT_THAT(told_exit_codes(), ElementsAre(0));
+  EXPECT_THAT(errors, IsEmpty());
+}
+
+TEST_F(CommonEndTest, TheFirstFailureOfAnotherNodeGivesTheExitCode) {
+  link.how_it_ended.reset();
+  const auto others_end = [this](TimePoint) {
+    end.node_failed({.node = 2, .failure = {.why = "rank 2 has exited", .rank = 2}});
+    end.node_failed({.node = 1, .failure = {.why = "rank 1 has exited", .rank = 1}});
+    end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}},
+                     {.node = 2, .exit_code = 3, .report = {"rank 2 failed"}}});
+    link.how_it_ended = false;
+  };
+  EXPECT_EQ(exit_code({.exit_code = 0, .is_first_node = true}, others_end), 3);
+  EXPECT_THAT(lines, ElementsAre("rank 2 failed"));
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("the job has failed: rank 2 has exited")));
+  EXPECT_THAT(told_exit_codes(), ElementsAre(3));
+}
+
+TEST_F(CommonEndTest, AFailureThatHasCausedAnotherOneComesFirst) {
+  end.node_failed({.node = 2, .failure = {.why = "the victim", .rank = 2, .blamed_rank = 1}});
+  end.node_failed({.node = 1, .failure = {.why = "the cause", .rank = 1}});
+  EXPECT_EQ(end.other_failure()->node, 1);
+}
+
+TEST_F(CommonEndTest, OwnFailuresCount) {
+  end.node_failed({.node = 1, .failure = {.why = "", .rank = 1}});
+  end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}}});
+  link.how_it_ended = false;
+  EXPECT_EQ(exit_code({.exit_code = 5, .has_failed_itself = true, .is_first_node = true},
+                      [](TimePoint) {}),
+            5);
+  EXPECT_THAT(lines, IsEmpty());
+}
+
+TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeThatNode0Tells) {
+  link.exit_code_of_job = 7;
+  link.how_it_ended = false;
+  EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
+  EXPECT_THAT(link.told, IsEmpty());
+}
+
+TEST_F(CommonEndTest, ASignalEndsTheWait) {
+  link.how_it_ended.reset();
+  const auto signal_comes = [this](TimePoint) {
+    requests = {.last_signal = SIGINT, .skip_waits = true};
+  };
+  EXPECT_EQ(exit_code({.exit_code = 0}, signal_comes), 128 + SIGINT);
+  EXPECT_EQ(waits, 1);
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("SIGINT has ended it")));
+}
+
+TEST_F(CommonEndTest, NobodyWaitsWithoutTheForegroundProcess) {
+  link.how_it_ended.reset();
+  requests.foreground_is_gone = true;
+  EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 1);
+  EXPECT_EQ(waits, 0);
+}
+
+TEST_F(CommonEndTest, TheOwnFailureIsToldOnce) {
+  end.tell_own_failure({}, link);
+  EXPECT_THAT(link.failures, IsEmpty());
+  end.tell_own_failure(NodeFailure{.why = "it failed"}, link);
+  end.tell_own_failure(NodeFailure{.why = "it failed"}, link);
+  EXPECT_THAT(link.failures, SizeIs(1));
+}
+
+}  // namespace
+}  // namespace farandole
