@@ -68,7 +68,7 @@ int wait_for_others() {
 int launch(const LauncherSession& session, const CallerDescriptors& caller) {
   const LauncherOrder& order = session.order();
   const auto options = session.node_options();
-  if (!options.ok() || options->addresses.empty() != (order.node == 0)) return 8;
+  if (!options.ok() || options->addresses.empty() != (order.node == 0 && !order.replaces)) return 8;
   const bool is_first = order.node == 0;
   if (is_first) write_text(STDOUT_FILENO, "listens 127.0.0.1:4000 nonsense [::1]:4000\n");
   if (const char* code = std::getenv("AGENT_FAILS_WITH")) return std::atoi(code);

@@ -56,6 +56,9 @@ constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second 
 constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
+// If node 0's launcher is lost more often than this, each time within this time, the job ends.
+constexpr int kQuickLossesMax = 3;
+constexpr auto kQuickLossTime = std::chrono::seconds(60);
 // A host of an elastic job that has left has this time to end its launcher.
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 
@@ -114,6 +117,7 @@ class Driver {
   bool take_line(std::size_t index, std::size_t stream, const std::string& line);
   void greeted(std::size_t index);
   void set_addresses(const std::string& line);
+  void begins();
   void give_orders();
   Status give_order(std::size_t index);
   void serve(std::uint64_t ready);
@@ -130,6 +134,8 @@ class Driver {
   bool take_line_about_node(const std::string& line);
   void lost_node(std::size_t index);
   void first_node_ended();
+  bool replaces_first_node();
+  Replacement replacement() const;
   void look_for_hosts();
   void add_host(const HostRoster::Changes::Addition& added);
   void replace(std::size_t index, const HostEntry& host, int failures);
@@ -154,6 +160,9 @@ class Driver {
   std::size_t next_ = 0;                // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
   bool job_has_begun_ = false;          // all launchers have joined node 0
+  std::size_t nodes_joined_ = 0;        // how many nodes have taken part, each with its number
+  std::uint32_t lost_launchers_ = 0;    // of node 0 of an elastic job
+  std::uint32_t epoch_ = 0;             // of the last group of an elastic job
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
   TimePoint last_signal_time_{};
@@ -237,15 +246,24 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
   }
   if (index != 0 || stream != 0) return false;
   if (plan_.elastic && take_line_about_node(line)) return true;
-  if (job_has_begun_) return false;
-  if (addresses_.empty() && line.starts_with(kListens)) {
-    set_addresses(line);
+  if (process.takes_part) return false;
+  if (line.starts_with(kListens)) {
+    if (addresses_.empty()) set_addresses(line);
     return true;
   }
   if (line != kBegins) return false;
-  job_has_begun_ = true;
-  if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
+  begins();
   return true;
+}
+
+// Node 0's launcher has said that the job has begun.
+void Driver::begins() {
+  processes_.front().takes_part = true;
+  if (job_has_begun_) return;  // the launcher replaces another one
+  job_has_begun_ = true;
+  for (HostProcess& process : processes_) process.takes_part = true;
+  nodes_joined_ = processes_.size();
+  if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
 }
 
 void Driver::greeted(std::size_t index) {
@@ -295,6 +313,10 @@ Status Driver::give_order(std::size_t index) {
   order.first_host = processes_.front().name();
   order.environment = process.remote.variables();
   if (index > 0) order.addresses = addresses_;
+  if (index == 0 && lost_launchers_ > 0) {
+    order.addresses = addresses_;
+    order.replaces = replacement();
+  }
   order.relayed = relays_.parts();
   const Bytes bytes = encode(order);
   if (bytes.size() > kOrderBytesMax)
@@ -395,7 +417,9 @@ void Driver::process_ended(std::size_t index) {
   if (!process.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
   process.state = HostProcess::State::kEnded;
+  if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
+  if (index == 0 && replaces_first_node()) return;
   if (index > 0 && may_have_more_hosts()) {
     // If it was told to leave and is wanted, it is listed again. If it has left by itself, it does
     // not come back.
@@ -416,6 +440,38 @@ void Driver::process_ended(std::size_t index) {
     deadline_ = now() + kLostTime;
   }
   if (plan_.elastic && index == 0) first_node_ended();
+}
+
+// If node 0's launcher of an elastic job was lost, starts another one, and returns true. The
+// workers go on meanwhile. Launchers that are lost quickly one after the other are lost for a
+// reason.
+bool Driver::replaces_first_node() {
+  HostProcess& process = processes_.front();
+  if (!plan_.elastic || !process.takes_part || process.job_is_over || deadline_ ||
+      last_signal_ != 0)
+    return false;
+  const bool is_quick = process.joined_at && now() < *process.joined_at + kQuickLossTime;
+  const int failures = is_quick ? process.failures + 1 : 1;
+  if (failures > kQuickLossesMax) return false;
+  output_.notice(
+      format_text("the launcher that decides about the members was lost ({}); starting "
+                  "another one",
+                  how_it_ended(process)));
+  ++lost_launchers_;
+  replace(0, HostEntry(process.remote.host()), failures);
+  process.joined_at = now();
+  return true;
+}
+
+// What the new launcher of node 0 must know.
+Replacement Driver::replacement() const {
+  Replacement replaces{.number = lost_launchers_, .epoch = epoch_};
+  for (std::size_t node = 0; node < nodes_joined_; ++node) {
+    const HostProcess& process = processes_[node];
+    replaces.workers.push_back(static_cast<std::uint32_t>(process.remote.host().slots));
+    if (node > 0 && process.takes_part) replaces.nodes.push_back(static_cast<std::uint32_t>(node));
+  }
+  return replaces;
 }
 
 // Whether the job is elastic, runs, and can go on without this host.
@@ -525,11 +581,21 @@ void Driver::add_host(const HostRoster::Changes::Addition& added) {
 bool Driver::take_line_about_node(const std::string& line) {
   if (const auto index = node_after(kJoinedNode, line, processes_.size())) {
     processes_[*index].joined_at = now();
+    processes_[*index].takes_part = true;
+    nodes_joined_ = std::max(nodes_joined_, *index + 1);
     if (roster_) roster_->joined(static_cast<int>(*index));
     return true;
   }
   if (const auto index = node_after(kLeavingNode, line, processes_.size())) {
     processes_[*index].is_leaving = true;
+    return true;
+  }
+  if (const auto epoch = number_in_line(kEpoch, line)) {
+    epoch_ = *epoch;
+    return true;
+  }
+  if (line == kJobIsOver) {
+    processes_.front().job_is_over = true;
     return true;
   }
   const auto index = node_after(kLostNode, line, processes_.size());
@@ -540,6 +606,7 @@ bool Driver::take_line_about_node(const std::string& line) {
 // The connection to the host may hang until ssh gives up.
 void Driver::lost_node(std::size_t index) {
   HostProcess& process = processes_[index];
+  process.takes_part = false;
   if (process.state != HostProcess::State::kOrdered) return;
   process.kill_at = now();
   if (process.is_leaving) *process.kill_at += kLeaveTime;  // its launcher is about to end

@@ -34,6 +34,8 @@ struct HostProcess {
   // The rest is for elastic jobs.
   bool told_to_leave = false;  // by the driver
   bool is_leaving = false;
+  bool takes_part = false;   // it has joined the job, and was not lost since
+  bool job_is_over = false;  // node 0 has said so
   std::optional<TimePoint> kill_at{};
   std::optional<TimePoint> joined_at{};
   int failures = 0;                        // how often it has failed

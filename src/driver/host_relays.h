@@ -15,7 +15,7 @@
 #include "driver/launcher_order.h"
 #include "launcher/caller_report.h"
 #include "launcher/job_options.h"
-#include "launcher/job_output.h"
+#include "output/job_output.h"
 #include "output/rank_files.h"
 
 namespace farandole {

@@ -27,11 +27,15 @@ std::optional<RelayedParts> parts_of(std::uint8_t bits) {
                       (bits & kHasCopies) != 0};
 }
 
-// Reads or writes all fields, except the last one, which is `relayed`.
+// Reads or writes all fields, except the last ones, which are `replaces` and `relayed`.
 void fields(auto& visit, auto& order) {
   visit(order.folder), visit(order.environment), visit(order.flags), visit(order.program);
   visit(order.has_colors), visit(order.columns), visit(order.nodes), visit(order.node);
   visit(order.host), visit(order.first_host), visit(order.addresses);
+}
+
+void fields_of_replacement(auto& visit, auto& replaces) {
+  visit(replaces.number), visit(replaces.epoch), visit(replaces.workers), visit(replaces.nodes);
 }
 
 }  // namespace
@@ -39,6 +43,8 @@ void fields(auto& visit, auto& order) {
 Bytes encode(const LauncherOrder& order) {
   FieldWriter writer;
   fields(writer, order);
+  writer(order.replaces.has_value());
+  if (order.replaces) fields_of_replacement(writer, *order.replaces);
   writer(bits_of(order.relayed));
   const Bytes rest = writer.bytes.take();
   const auto length = static_cast<std::uint32_t>(rest.size());
@@ -52,7 +58,10 @@ std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> by
   FieldReader reader(bytes);
   LauncherOrder order;
   std::uint8_t relayed = 0;
+  bool replaces = false;
   fields(reader, order);
+  reader(replaces);
+  if (replaces) fields_of_replacement(reader, order.replaces.emplace());
   reader(relayed);
   order.relayed = parts_of(relayed);
   const bool is_possible =

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "nodes/node_options.h"
 
 namespace farandole {
 
@@ -40,9 +41,11 @@ struct LauncherOrder {
   std::uint32_t columns = 100;           // of that terminal
   std::uint32_t nodes = 0;
   std::uint32_t node = 0;
-  std::string host;                    // the name of the host, as the user has written it
-  std::string first_host;              // the name of node 0's host
-  std::vector<std::string> addresses;  // of node 0's launcher; empty for node 0 itself
+  std::string host;        // the name of the host, as the user has written it
+  std::string first_host;  // the name of node 0's host
+  // Of node 0's launcher. Empty for node 0 itself, unless it replaces another launcher.
+  std::vector<std::string> addresses;
+  std::optional<Replacement> replaces{};  // node 0: see NodeOptions
   // Empty: the streams of the connection are those of the launcher.
   std::optional<RelayedParts> relayed{};
 

@@ -19,6 +19,7 @@ LauncherOrder an_order() {
           .host = "owl",
           .first_host = "hen",
           .addresses = {"10.0.0.1:4711", "[fd00::1]:5"},
+          .replaces = Replacement{.number = 2, .epoch = 9, .workers = {0, 3}, .nodes = {1}},
           .relayed = RelayedParts{.has_channels = true, .has_copies = true}};
 }
 

@@ -81,6 +81,7 @@ Result<NodeOptions> LauncherSession::node_options() const {
     FARANDOLE_TRY_ASSIGN(const SocketAddress address, SocketAddress::parse(text));
     options.addresses.push_back(address);
   }
+  options.replaces = order_.replaces;
   return options;
 }
 

@@ -10,12 +10,20 @@ void end_formation(StoreServer& store, std::int64_t epoch, const std::string& ho
                   keys::text_value(how + " before all ranks had come together in init()"));
 }
 
-ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store)
-    : membership_(options), store_(store), workers_(static_cast<std::size_t>(options.workers)) {}
+ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store, int first_number)
+    : membership_(options),
+      store_(store),
+      workers_(static_cast<std::size_t>(options.workers)),
+      next_number_(first_number) {}
 
 void ElasticJob::add_slots(int count) {
   workers_.resize(workers_.size() + static_cast<std::size_t>(count));
   membership_.add_slots(count);
+}
+
+void ElasticJob::worker_found(int slot, int number, TimePoint now) {
+  workers_.at(static_cast<std::size_t>(slot)) = {.number = number, .runs = true};
+  membership_.worker_started(slot, now);
 }
 
 int ElasticJob::worker_started(int slot, TimePoint now) {
@@ -29,20 +37,23 @@ void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, 
   if (membership_.is_member(slot)) end_formation(store_, membership_.epoch().number, how);
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
   worker.runs = false;
-  store_.remove_under(keys::of_worker(keys::kRankWanted, worker.number));
+  store_.remove(keys::rank_wanted(worker.number));
   store_.remove_under(keys::of_worker(keys::kRankGiven, worker.number));
   membership_.worker_ended(slot, succeeded, now);
 }
 
 Membership::Decisions ElasticJob::advance(TimePoint now) {
   for (std::size_t slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
+    Worker& worker = workers_[slot];
     if (!worker.runs) continue;
-    const std::string key = keys::rank_wanted(worker.number, worker.epoch);
-    const auto has_state = store_.number_at(key);
-    if (!has_state) continue;
+    const std::string key = keys::rank_wanted(worker.number);
+    const auto bytes = store_.bytes_at(key);
+    if (!bytes) continue;
     store_.remove(key);
-    membership_.rank_wanted(static_cast<int>(slot), *has_state != 0);
+    const auto request = keys::RankRequest::decode(*bytes);
+    if (!request.ok()) continue;  // only a program that is not ours writes it
+    worker.epoch = request->left;
+    membership_.rank_wanted(static_cast<int>(slot), request->left, request->has_state);
   }
   Membership::Decisions decisions = membership_.decide(now);
   if (decisions.epoch) give_ranks(*decisions.epoch);

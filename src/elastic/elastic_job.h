@@ -21,12 +21,14 @@ void end_formation(StoreServer& store, std::int64_t epoch, const std::string& ho
 // Only one thread may use it. Workers are named by their slots.
 class ElasticJob {
  public:
-  // `store` must outlive this object.
-  ElasticJob(const Membership::Options& options, StoreServer& store);
+  // `store` must outlive this object. The workers get numbers from `first_number` on.
+  ElasticJob(const Membership::Options& options, StoreServer& store, int first_number = 0);
 
   void add_slots(int count);
   // A worker is started in this slot. Returns its number, for FARANDOLE_ELASTIC_WORKER.
   int worker_started(int slot, TimePoint now);
+  // A former launcher of node 0 has started this worker, which still runs.
+  void worker_found(int slot, int number, TimePoint now);
   // `how` says how it ended: "worker 1 (pid 12) has exited …".
   void worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now);
   void worker_stopped(int slot, TimePoint now) { membership_.worker_stopped(slot, now); }
@@ -45,7 +47,7 @@ class ElasticJob {
   struct Worker {
     int number = -1;
     bool runs = false;
-    std::int64_t epoch = 0;  // in which it was last
+    std::int64_t epoch = 0;  // that it had left when it asked last
   };
 
   const Worker& worker(int slot) const { return workers_.at(static_cast<std::size_t>(slot)); }
@@ -54,7 +56,7 @@ class ElasticJob {
   Membership membership_;
   StoreServer& store_;
   std::vector<Worker> workers_;  // by slot
-  int next_number_ = 0;
+  int next_number_;
 };
 
 }  // namespace farandole

@@ -24,9 +24,8 @@ class ElasticJobTest : public ::testing::Test {
   }
   void start(int slot) { numbers_[slot] = job_.worker_started(slot, now_); }
   void ask(int slot, std::int64_t left) {
-    ByteWriter has_state;
-    has_state.put(std::int64_t{left > 0});
-    ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot], left), has_state.take()).ok());
+    const keys::RankRequest request{.left = left, .has_state = left > 0};
+    ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot]), request.encode()).ok());
   }
   void ask_all() {
     for (const int slot : {0, 1, 2}) ask(slot, 0);

@@ -65,6 +65,8 @@ class ElasticNode {
   // When to call advance() again, even if nothing happens.
   virtual std::optional<TimePoint> deadline() const = 0;
 
+  // The number of the current epoch; 0 before the first one.
+  virtual std::int64_t epoch() const = 0;
   // The slots of the members of the current epoch, by rank; empty before the first one.
   virtual const std::vector<int>& slots_by_rank() const = 0;
 

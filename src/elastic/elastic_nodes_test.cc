@@ -32,9 +32,8 @@ std::unique_ptr<StoreServer> new_store() { return StoreServer::create("the launc
 class FirstNodeOfElasticJob : public ::testing::Test {
  protected:
   void ask(int number, std::int64_t left) {
-    ByteWriter has_state;
-    has_state.put(std::int64_t{left > 0});
-    ASSERT_TRUE(store_->set(keys::rank_wanted(number, left), has_state.take()).ok());
+    const keys::RankRequest request{.left = left, .has_state = left > 0};
+    ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
   }
   void form_first_group() {
     for (const int number : {0, 1, 2}) ask(number, 0);
@@ -299,7 +298,8 @@ TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
   const auto store = new_store();
   NodeLinkInTest link;
   link.start = Start{.workers = {1, 2}, .has_begun = true};
-  const auto node = make_elastic_node({}, {.node = 1, .workers = {1, 2}}, *store, &link, kStart);
+  const auto node =
+      make_elastic_node({}, {.node = 1, .workers = {1, 2}}, *store, &link, kStart, {});
   ASSERT_TRUE(node.ok());
   NodeNews news;
   news.messages.emplace_back(WorkerStart{1, 3});
@@ -309,7 +309,7 @@ TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
 
 TEST(MakeElasticNode, TheMinimumIsAtMostTheNumberOfWorkers) {
   const auto store = new_store();
-  const auto node = make_elastic_node({.workers_min = 4}, kLayout, *store, nullptr, kStart);
+  const auto node = make_elastic_node({.workers_min = 4}, kLayout, *store, nullptr, kStart, {});
   EXPECT_EQ(node.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(node.status().message(), HasSubstr("--min-workers is 4, but the job has 3 workers"));
 }

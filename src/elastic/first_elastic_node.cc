@@ -1,5 +1,6 @@
 #include "elastic/first_elastic_node.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -8,6 +9,9 @@
 namespace farandole {
 namespace {
 
+// The numbers of workers are never used again, also not by a launcher that takes over.
+constexpr int kNumbersOfOneLauncher = 1 << 20;
+
 std::string workers_text(std::size_t count) {
   return format_text("{} worker{}", count, count == 1 ? "" : "s");
 }
@@ -15,8 +19,17 @@ std::string workers_text(std::size_t count) {
 }  // namespace
 
 FirstElasticNode::FirstElasticNode(const Membership::Options& options, const NodeLayout& layout,
-                                   StoreServer& store, NodeLink* link, TimePoint now)
-    : layout_(layout), link_(link), job_(options, store) {
+                                   StoreServer& store, NodeLink* link, TimePoint now,
+                                   const std::optional<Replacement>& replaces)
+    : layout_(layout),
+      link_(link),
+      job_(options, store,
+           replaces ? static_cast<int>(replaces->number) * kNumbersOfOneLauncher : 0) {
+  if (replaces) {
+    taking_over_ = TakeOver{.last = {.epoch = replaces->epoch, .slots = {}, .numbers = {}}};
+    for (int slot = 0; slot < layout_.size(); ++slot) job_.membership().slot_closed(slot);
+    return;
+  }
   for (int slot = 0; slot < layout.size(); ++slot) (void)job_.worker_started(slot, now);
 }
 
@@ -51,6 +64,7 @@ void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
   for (const NodeMessage& message : news.messages) {
     if (const auto* leaving = std::get_if<NodeLeaves>(&message))
       node_leaves(static_cast<int>(leaving->node));
+    if (const auto* state = std::get_if<NodeState>(&message)) take_state(*state, now);
     const auto* stop = std::get_if<WorkerStop>(&message);
     if (stop == nullptr || stop->slot >= static_cast<std::uint32_t>(layout_.size())) continue;
     const int slot = static_cast<int>(stop->slot);
@@ -60,6 +74,9 @@ void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
       job_.worker_continued(slot);
   }
   for (const NodeChange& change : news.changes) take_change(change, now);
+  if (!taking_over_) return;
+  taking_over_->nobody_is_expected = taking_over_->nobody_is_expected || news.nobody_is_expected;
+  if (taking_over_->nobody_is_expected && taking_over_->nodes_to_tell.empty()) take_over(now);
 }
 
 void FirstElasticNode::take_exit(const WorkerExit& exit, TimePoint now) {
@@ -84,12 +101,50 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     job_.worker_ended(slot, false, how, now);
   }
   const bool was_leaving = leaving_.erase(change.node) > 0;
+  if (taking_over_) {
+    taking_over_->nodes_to_tell.erase(change.node);
+    if (change.has_begun) taking_over_->nodes_to_tell.insert(change.node);
+    return;
+  }
   if (!change.is_here)
     notices_.push_back(was_leaving ? format_text("node {} has left", change.node) : change.why);
   else if (told_no_more_)
     link_->tell_node(change.node, NoMoreWorkers());
   else
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
+}
+
+// From then on, the events of these workers are those of other workers.
+void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
+  const int node = static_cast<int>(state.node);
+  if (!taking_over_ || taking_over_->nodes_to_tell.erase(node) == 0) return;
+  if (state.group.epoch >= taking_over_->last.epoch) taking_over_->last = state.group;
+  const std::vector<int> own = slots_of(node);
+  for (std::size_t i = 0; i < std::min(state.slots.size(), state.numbers.size()); ++i) {
+    const int slot = static_cast<int>(state.slots[i]);
+    if (std::ranges::find(own, slot) == own.end() || job_.runs(slot)) continue;
+    job_.worker_found(slot, static_cast<int>(state.numbers[i]), now);
+    if (std::ranges::find(state.stopped_slots, state.slots[i]) != state.stopped_slots.end())
+      job_.worker_stopped(slot, now);
+  }
+  if (state.is_finishing) job_.membership().finish();
+  if (state.is_leaving) node_leaves(node);
+}
+
+// If the driver knows a newer group than all nodes that are back, then no member of it is left.
+void FirstElasticNode::take_over(TimePoint now) {
+  const GroupFormed last = std::exchange(taking_over_, std::nullopt)->last;
+  std::vector<int> members;
+  for (std::size_t rank = 0; rank < std::min(last.slots.size(), last.numbers.size()); ++rank) {
+    const int slot = static_cast<int>(last.slots[rank]);
+    if (slot < layout_.size() && job_.runs(slot) &&
+        job_.number_of(slot) == static_cast<int>(last.numbers[rank]))
+      members.push_back(slot);
+  }
+  job_.membership().continue_from(
+      {.number = last.epoch, .workers = {last.slots.begin(), last.slots.end()}}, members, now);
+  notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
+                                 workers_text(members.size())));
 }
 
 void FirstElasticNode::add_nodes() {
@@ -116,6 +171,7 @@ std::vector<int> FirstElasticNode::slots_of(int node) const {
 }
 
 ElasticOrders FirstElasticNode::advance(TimePoint now) {
+  if (taking_over_) return {};
   const Membership::Decisions decisions = job_.advance(now);
   ElasticOrders orders{.notices = std::exchange(notices_, {}), .end = decisions.end};
   if (decisions.epoch) {

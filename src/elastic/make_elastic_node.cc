@@ -8,7 +8,8 @@ namespace farandole {
 
 Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options options,
                                                        const NodeLayout& layout, StoreServer& store,
-                                                       NodeLink* link, TimePoint now) {
+                                                       NodeLink* link, TimePoint now,
+                                                       const std::optional<Replacement>& replaces) {
   std::unique_ptr<ElasticNode> made;
   if (layout.node > 0) {
     const bool has_begun = link->start_message()->has_begun;
@@ -21,7 +22,7 @@ Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options optio
         format_text("--min-workers is {}, but the job has {} workers; give a "
                     "smaller number, or start more workers",
                     options.workers_min, options.workers));
-  made = std::make_unique<FirstElasticNode>(options, layout, store, link, now);
+  made = std::make_unique<FirstElasticNode>(options, layout, store, link, now, replaces);
   return made;
 }
 

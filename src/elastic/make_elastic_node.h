@@ -2,20 +2,23 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "elastic/elastic_node.h"
 #include "farandole/status.h"
 #include "membership/membership.h"
 #include "nodes/node_layout.h"
+#include "nodes/node_options.h"
 #include "rendezvous/store_server.h"
 
 namespace farandole {
 
 // `link` is null if the job is on this host only; if not, it has start_message(). `options` need
-// not have the number of workers. `store` and `link` must outlive the result. Errors: kFixCall if
-// the job has too few workers.
+// not have the number of workers. `replaces` is as in NodeOptions. `store` and `link` must outlive
+// the result. Errors: kFixCall if the job has too few workers.
 Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options options,
                                                        const NodeLayout& layout, StoreServer& store,
-                                                       NodeLink* link, TimePoint now);
+                                                       NodeLink* link, TimePoint now,
+                                                       const std::optional<Replacement>& replaces);
 
 }  // namespace farandole

@@ -37,19 +37,22 @@ bool OtherElasticNode::matters(int local_rank) const {
 }
 
 // Node 0 learns it from the launcher's NodeLink::report_exit().
-void OtherElasticNode::worker_ended(int local_rank, bool /*succeeded*/, const std::string& how,
+void OtherElasticNode::worker_ended(int local_rank, bool succeeded, const std::string& how,
                                     TimePoint /*now*/) {
   if (is_member(local_rank)) end_formation(store_, epoch_, how);
   Worker& worker = workers_.at(static_cast<std::size_t>(local_rank));
-  worker.runs = false;
+  worker.runs = worker.is_stopped = false;
   worker.how = how;
+  has_succeeded_ = has_succeeded_ || succeeded;
 }
 
 void OtherElasticNode::worker_stopped(int local_rank, TimePoint /*now*/) {
+  workers_.at(static_cast<std::size_t>(local_rank)).is_stopped = true;
   link_.tell(WorkerStop{static_cast<std::uint32_t>(layout_.rank_of(local_rank)), true});
 }
 
 void OtherElasticNode::worker_continued(int local_rank) {
+  workers_.at(static_cast<std::size_t>(local_rank)).is_stopped = false;
   link_.tell(WorkerStop{static_cast<std::uint32_t>(layout_.rank_of(local_rank)), false});
 }
 
@@ -60,6 +63,23 @@ void OtherElasticNode::take_news(const NodeNews& news, TimePoint /*now*/) {
     if (const auto* formed = std::get_if<GroupFormed>(&message)) take_order(*formed);
     if (std::holds_alternative<NoMoreWorkers>(message)) no_more_workers_ = true;
   }
+  if (news.node_0_is_back) link_.tell(state());
+}
+
+NodeState OtherElasticNode::state() const {
+  NodeState state{.node = static_cast<std::uint32_t>(layout_.node),
+                  .group = {.epoch = static_cast<std::uint32_t>(epoch_),
+                            .slots = {slots_.begin(), slots_.end()},
+                            .numbers = numbers_},
+                  .is_finishing = no_more_workers_ || has_succeeded_,
+                  .is_leaving = leaves_by_.has_value()};
+  for (int local_rank = 0; local_rank < layout_.local_size(); ++local_rank) {
+    if (!worker(local_rank).runs) continue;
+    state.slots.push_back(static_cast<std::uint32_t>(layout_.rank_of(local_rank)));
+    state.numbers.push_back(static_cast<std::uint32_t>(worker(local_rank).number));
+    if (worker(local_rank).is_stopped) state.stopped_slots.push_back(state.slots.back());
+  }
+  return state;
 }
 
 void OtherElasticNode::take_order(const WorkerStart& start) {

@@ -33,6 +33,7 @@ class OtherElasticNode final : public ElasticNode {
   std::optional<TimePoint> deadline() const override {
     return has_told_limit_ ? std::nullopt : leaves_by_;
   }
+  std::int64_t epoch() const override { return epoch_; }
   const std::vector<int>& slots_by_rank() const override { return slots_; }
 
  private:
@@ -40,6 +41,7 @@ class OtherElasticNode final : public ElasticNode {
     int number = -1;
     bool runs = false;
     bool is_superfluous = false;
+    bool is_stopped = false;
     std::string how{};  // it has ended
   };
 
@@ -50,6 +52,7 @@ class OtherElasticNode final : public ElasticNode {
   std::optional<int> own(std::uint32_t slot) const;
   bool is_member(int local_rank) const;
   bool anybody_runs() const { return std::ranges::any_of(workers_, &Worker::runs); }
+  NodeState state() const;
   void take_order(const WorkerStart& start);
   void take_order(const WorkerKill& kill);
   void take_order(const GroupFormed& formed);
@@ -62,6 +65,7 @@ class OtherElasticNode final : public ElasticNode {
   std::vector<int> slots_;              // by rank
   std::vector<std::uint32_t> numbers_;  // of the members, by rank
   bool no_more_workers_ = false;
+  bool has_succeeded_ = false;          // a worker
   std::optional<TimePoint> leaves_by_;  // it is about to leave
   bool has_told_limit_ = false;
   ElasticOrders orders_;  // for the next advance()

@@ -317,10 +317,8 @@ class SimulatedJob {
   void ask(Process& process) {
     process.state = Process::State::kAsking;
     if (!can_reach_store(process)) return;
-    ByteWriter has_state;
-    has_state.put(std::int64_t{process.has_state ? 1 : 0});
-    ASSERT_TRUE(
-        store_->set(keys::rank_wanted(process.number, process.epoch), has_state.take()).ok());
+    const keys::RankRequest request{.left = process.epoch, .has_state = process.has_state};
+    ASSERT_TRUE(store_->set(keys::rank_wanted(process.number), request.encode()).ok());
   }
   void take_rank(Process& process) {
     if (!can_reach_store(process)) return;

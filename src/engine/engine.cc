@@ -97,8 +97,10 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
       EngineOptions with_rank = options;
       FARANDOLE_TRY(take_elastic_rank(with_rank));
       auto engine = create_with_known_rank(with_rank);
-      // If a rank has ended meanwhile, the launcher forms the group again.
-      if (engine.status().code() != StatusCode::kRebuildGroup) return engine;
+      if (engine.ok()) return engine;
+      // If a rank has ended meanwhile, or the launcher of node 0, the group is formed again.
+      if (engine.status().code() != StatusCode::kRebuildGroup && !has_lost_job_store(options))
+        return engine;
     }
   });
 }
@@ -123,7 +125,10 @@ std::int64_t Engine::epoch() const { return parts_->epoch; }
 bool Engine::is_change_announced() const {
   if (parts_->abandoned || parts_->epoch == 0) return false;
   const std::function<bool()> no_interruption;
-  return parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption}).ok();
+  const auto found =
+      parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
+  // If the connection has ended, another launcher takes over, and needs all members.
+  return found.status().code() != StatusCode::kRetry;
 }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }

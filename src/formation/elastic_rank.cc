@@ -13,22 +13,19 @@ namespace {
 // The launcher knows how long to wait, and ends this worker if it must.
 constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
-}  // namespace
-
-bool gets_rank_from_launcher(const EngineOptions& options) {
-  return options.elastic_worker >= 0 && options.rendezvous_id.empty();
+// The launcher that serves it was lost, and the driver starts another one.
+bool is_lost_store_of_other_host(const EngineOptions& options, Store& store) {
+  return !options.job_store.empty() && !store.clock().ok();
 }
 
-Status take_elastic_rank(EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(const auto store, open_whole_store(options));
+Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(const auto failpoint, options.context->failpoint(options.failpoint));
   const std::int64_t left = options.context->epoch();
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
-  ByteWriter has_state;
-  has_state.put(std::int64_t{options.context->has_state() ? 1 : 0});
+  const keys::RankRequest request{.left = left, .has_state = options.context->has_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
-  const Status asked = store->set(keys::rank_wanted(worker, left), has_state.take());
+  const Status asked = store->set(keys::rank_wanted(worker), request.encode());
   if (!asked.ok() && asked.code() != StatusCode::kFixCall) return asked;
   pass(failpoint, Failpoint::Place::kRankAsked);
   const std::string answer = keys::rank_given(worker, left);
@@ -43,6 +40,25 @@ Status take_elastic_rank(EngineOptions& options) {
   options.rendezvous_id = keys::epoch_id(record.epoch);
   options.context->keep_store(store);
   return {};
+}
+
+}  // namespace
+
+bool gets_rank_from_launcher(const EngineOptions& options) {
+  return options.elastic_worker >= 0 && options.rendezvous_id.empty();
+}
+
+Status take_elastic_rank(EngineOptions& options) {
+  for (;;) {
+    FARANDOLE_TRY_ASSIGN(const auto store, open_whole_store(options));
+    const Status taken = take_rank_from(store, options);
+    if (taken.ok() || !is_lost_store_of_other_host(options, *store)) return taken;
+  }
+}
+
+bool has_lost_job_store(const EngineOptions& options) {
+  const auto store = options.context->kept_store();
+  return store != nullptr && is_lost_store_of_other_host(options, *store);
 }
 
 }  // namespace farandole

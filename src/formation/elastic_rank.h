@@ -12,5 +12,8 @@ bool gets_rank_from_launcher(const EngineOptions& options);
 // Asks the launcher for a rank in the next epoch, and sets the topology and the rendezvous id
 // of this epoch. Blocks until the epoch is formed. Errors: kRetry (interrupted), kStop.
 Status take_elastic_rank(EngineOptions& options);
+// Whether the connection to the Store of the job, which is on another host, has ended. Call it
+// after take_elastic_rank().
+bool has_lost_job_store(const EngineOptions& options);
 
 }  // namespace farandole

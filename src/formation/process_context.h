@@ -64,6 +64,7 @@ class ProcessContext {
   void set_has_state() { parts_.lock()->has_state = true; }
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
+  std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
   // Returns null if the text is empty. All engines with the same text share the failpoint, which so
   // counts through all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);

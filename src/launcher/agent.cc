@@ -283,8 +283,8 @@ void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
   layout_ = nodes_->layout();
   stalls_.nodes_changed(layout_);
   if (timelines_) timelines_->nodes_changed(layout_);
-  for (const auto& [node, is_here, why] : changes)
-    driver_.node_changed(is_here ? kJoinedNode : kLostNode, node);
+  for (const NodeChange& change : changes)
+    driver_.node_changed(change.is_here ? kJoinedNode : kLostNode, change.node);
 }
 
 Status Agent::begin_output() {
@@ -327,8 +327,10 @@ Status Agent::start_all() {
 
 Status Agent::begin_elastic() {
   FARANDOLE_TRY_ASSIGN(
-      elastic_, make_elastic_node(*setup_.options.elastic, nodes_ ? nodes_->layout() : layout_,
-                                  *store_, nodes_ ? &nodes_->link() : nullptr, now()));
+      elastic_,
+      make_elastic_node(*setup_.options.elastic, nodes_ ? nodes_->layout() : layout_, *store_,
+                        nodes_ ? &nodes_->link() : nullptr, now(),
+                        setup_.options.nodes ? setup_.options.nodes->replaces : std::nullopt));
   return {};
 }
 
@@ -339,8 +341,8 @@ Status Agent::reserve_ports() {
         check_descriptors(format_text("--tf-config: the launcher of {} workers", options.workers),
                           descriptors_needed(options.workers, layout_) + options.workers));
   }
-  FARANDOLE_TRY_ASSIGN(const auto notice,
-                       worker_setup_.reserve_ports(!options.nodes || options.nodes->has_master_port));
+  FARANDOLE_TRY_ASSIGN(const auto notice, worker_setup_.reserve_ports(
+                                              !options.nodes || options.nodes->has_master_port));
   if (notice) output_.notice(*notice);
   return {};
 }
@@ -495,7 +497,10 @@ void Agent::report_exit_to_node_0(int local_rank, const std::string& how, bool s
 void Agent::advance_elastic_job() {
   if (!may_change_members()) return;
   const ElasticOrders orders = elastic_->advance(now());
-  if (orders.group_formed) supervision_->failures_survived();
+  if (orders.group_formed) {
+    supervision_->failures_survived();
+    driver_.group_formed(layout_.node, elastic_->epoch());
+  }
   if (!node_0_reports())
     for (const auto& notice : orders.notices) output_.notice(notice);
   for (const auto& [local_rank, number] : orders.starts) {
@@ -646,7 +651,7 @@ int Agent::finish(int exit_code) {
   if (const auto failure = this->failure()) report_.first_cause(failure->rank);
   collect_timelines();
   output_.close();
-  driver_.job_ends(exit_code);
+  driver_.job_ends(layout_.node, exit_code);
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -18,19 +19,29 @@ inline constexpr std::string_view kLostNode = "farandole agent: lost node ";
 inline constexpr std::string_view kLeavingNode = "farandole agent: leaving node ";
 // The same: this node has joined the job, which has begun already.
 inline constexpr std::string_view kJoinedNode = "farandole agent: joined node ";
+// The same: the group of this epoch, whose number follows, is formed now.
+inline constexpr std::string_view kEpoch = "farandole agent: epoch ";
+// Node 0: the job is over. Without this line, its launcher was lost.
+inline constexpr std::string_view kJobIsOver = "farandole agent: the job is over";
 // The last line of a launcher with exit code 255, which is also that of ssh if a connection ends.
 inline constexpr std::string_view kExitCodeIs255 = "farandole agent: exit code 255";
+
+// Returns the number that follows `begin` in a line; empty if the line is another one.
+inline std::optional<std::uint32_t> number_in_line(std::string_view begin, std::string_view line) {
+  if (!line.starts_with(begin)) return std::nullopt;
+  std::uint32_t number = 0;
+  const auto [end, error] =
+      std::from_chars(line.data() + begin.size(), line.data() + line.size(), number);
+  const bool is_number = error == std::errc() && end == line.data() + line.size();
+  return is_number ? std::optional(number) : std::nullopt;
+}
 
 // Returns the number of a node below `nodes`, apart from node 0, that follows `begin` in a line;
 // empty if the line is another one.
 inline std::optional<std::size_t> node_after(std::string_view begin, std::string_view line,
                                              std::size_t nodes) {
-  if (!line.starts_with(begin)) return std::nullopt;
-  std::size_t node = 0;
-  const auto [end, error] =
-      std::from_chars(line.data() + begin.size(), line.data() + line.size(), node);
-  const bool is_number = error == std::errc() && end == line.data() + line.size();
-  return is_number && node > 0 && node < nodes ? std::optional(node) : std::nullopt;
+  const auto node = number_in_line(begin, line);
+  return node && *node > 0 && *node < nodes ? std::optional<std::size_t>(*node) : std::nullopt;
 }
 
 }  // namespace farandole

@@ -25,7 +25,12 @@ void DriverReports::node_changed(std::string_view what, int node) {
   write(format_text("{}{}", what, node));
 }
 
-void DriverReports::job_ends(int exit_code) {
+void DriverReports::group_formed(int node, std::int64_t epoch) {
+  if (node == 0) write(format_text("{}{}", kEpoch, epoch));
+}
+
+void DriverReports::job_ends(int node, int exit_code) {
+  if (node == 0) write(kJobIsOver);
   if (exit_code == 255) write(kExitCodeIs255);
 }
 

@@ -2,6 +2,7 @@
 // it writes nothing.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "nodes/node_link.h"
@@ -21,7 +22,9 @@ class DriverReports {
   void job_begins(int node);
   // `what` is one of the beginnings of lines in driver_lines.h that precede the number of a node.
   void node_changed(std::string_view what, int node);
-  void job_ends(int exit_code);
+  void job_ends(int node, int exit_code);
+  // Only node 0 says so.
+  void group_formed(int node, std::int64_t epoch);
 
  private:
   void write(std::string_view line) {

@@ -20,8 +20,9 @@ std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
 }  // namespace
 
 Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool has_master_port) {
-  FARANDOLE_TRY_ASSIGN(framework_ports_,
-                       FrameworkPorts::reserve(options_.frameworks, options_.workers, has_master_port));
+  FARANDOLE_TRY_ASSIGN(
+      framework_ports_,
+      FrameworkPorts::reserve(options_.frameworks, options_.workers, has_master_port));
   if (!has_master_port) return std::optional<std::string>();
   auto port = ReservedPort::create();
   if (port.ok()) {

@@ -23,9 +23,9 @@ class WorkerSetup {
   // `options` must outlive this object.
   explicit WorkerSetup(const JobOptions& options) : options_(options) {}
 
-  // Reserves the ports of the frameworks and, if this node has it, MASTER_PORT. Returns a notice for the user
-  // if there is no port for MASTER_PORT: most programs do not use it, so the job starts without.
-  // Errors: kStop, if the frameworks need ports and there are none.
+  // Reserves the ports of the frameworks and, if this node has it, MASTER_PORT. Returns a notice
+  // for the user if there is no port for MASTER_PORT: most programs do not use it, so the job
+  // starts without. Errors: kStop, if the frameworks need ports and there are none.
   Result<std::optional<std::string>> reserve_ports(bool has_master_port);
   // MASTER_PORT of this job; 0 if none is reserved here.
   int master_port() const { return port_ ? port_->number() : 0; }

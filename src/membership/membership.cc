@@ -34,10 +34,22 @@ void Membership::worker_started(int worker, TimePoint now) {
   slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
 }
 
-void Membership::rank_wanted(int worker, bool has_state) {
+void Membership::continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now) {
+  epoch_ = last;
+  resets_ = static_cast<int>(std::max<std::int64_t>(last.number - 1, 0));
+  for (const int worker : members) slot(worker).is_member = true;
+  for (Slot& slot : slots_)
+    if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
+  failed_early_ = false;
+}
+
+void Membership::rank_wanted(int worker, std::int64_t left, bool has_state) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "only a worker that runs can ask");
+  epoch_.number = std::max(epoch_.number, left);  // see continue_from()
+  if (left > 0 && left == epoch_.number) slot.is_member = true;
   slot.wants_rank = true;
+  slot.left = left;
   slot.has_state = has_state;
   somebody_had_state_ = somebody_had_state_ || has_state;
 }
@@ -103,7 +115,7 @@ bool Membership::may_form() const {
 // Whether nobody has the state of the training any more. When may_form(), all members have asked,
 // so it is known who has the state.
 bool Membership::state_is_lost() const {
-  const auto has_it = [](const Slot& slot) { return slot.runs && slot.has_state; };
+  const auto has_it = [this](const Slot& slot) { return slot.runs && has_newest_state(slot); };
   return somebody_had_state_ && may_form() && std::ranges::none_of(slots_, has_it);
 }
 
@@ -111,7 +123,7 @@ bool Membership::state_is_lost() const {
 // last epoch has it.
 bool Membership::may_have_rank_0(int worker) const {
   const Slot& one = slot(worker);
-  return epoch_.number == 0 || (somebody_had_state_ ? one.has_state : one.is_member);
+  return epoch_.number == 0 || (somebody_had_state_ ? has_newest_state(one) : one.is_member);
 }
 
 // Returns the workers that others wait for: before the first epoch all that have not asked, and

@@ -58,10 +58,11 @@ class Membership {
   void add_slots(int count);
 
   void worker_started(int worker, TimePoint now);
-  // The worker has left its last epoch, and asks for a rank in the next one. `has_state` says
-  // whether it has got the state of the training. A new worker has not, until it has been sent the
-  // state; so it may be a member without having it.
-  void rank_wanted(int worker, bool has_state);
+  // The worker has left this epoch, or none if `left` is 0, and asks for a rank in the next one.
+  // `has_state` says whether it has got the state of the training. A new worker has not, until it
+  // has been sent the state; so it may be a member without having it. The state of a worker that
+  // was not in the last epoch is too old.
+  void rank_wanted(int worker, std::int64_t left, bool has_state);
   // The worker has ended and was reaped.
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
@@ -74,6 +75,14 @@ class Membership {
   void slot_leaves(int worker);
   // Workers can be started in this slot again.
   void slot_opened(int worker);
+
+  // The job has begun already, and its former launcher of node 0 is lost. `last` is the newest
+  // epoch that is known, and `members` are those workers that were in it and still run; all workers
+  // that run were started by worker_started(). Call it once, before the first decision. If there
+  // was a newer epoch, rank_wanted() tells it.
+  void continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now);
+  // No more workers are started, because one has succeeded.
+  void finish() { finishing_ = true; }
 
   struct Decisions {
     std::optional<Epoch> epoch{};    // it is formed now
@@ -111,7 +120,9 @@ class Membership {
     bool is_leaving = false;  // see slot_leaves()
     bool is_member = false;   // of the current epoch
     bool wants_rank = false;
-    bool has_state = false;  // as it has said when it asked
+    // What it has said when it asked.
+    std::int64_t left = 0;
+    bool has_state = false;
     bool has_succeeded = false;
     bool is_ending = false;  // we have decided to end its worker
     bool is_superfluous = false;
@@ -132,6 +143,9 @@ class Membership {
   const Slot& slot(int worker) const { return slots_.at(static_cast<std::size_t>(worker)); }
   bool may_form() const;
   bool state_is_lost() const;
+  bool has_newest_state(const Slot& slot) const {
+    return slot.has_state && slot.left == epoch_.number;
+  }
   bool may_have_rank_0(int worker) const;
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;

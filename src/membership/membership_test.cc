@@ -26,7 +26,7 @@ class MembershipTest : public ::testing::Test {
     for (int worker = 0; worker < options.workers; ++worker) ask(worker);
   }
   void ask(int worker, bool has_state = false) {
-    job_->rank_wanted(worker, has_state);
+    job_->rank_wanted(worker, job_->is_member(worker) ? job_->epoch().number : 0, has_state);
     decide();
   }
   void end(int worker, bool succeeded = false) {

@@ -111,7 +111,7 @@ class RandomJob {
     if (one.is_member && somebody_has_state() && between(0, 3) > 0) one.has_state = true;
     if (one.is_member && last_.number == 1 && between(0, 1) > 0) one.has_state = true;
     somebody_had_state_ = somebody_had_state_ || one.has_state;
-    job_->rank_wanted(number, one.has_state);
+    job_->rank_wanted(number, one.is_member ? last_.number : 0, one.has_state);
     decide();
   }
   void end(int number) {

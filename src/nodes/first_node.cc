@@ -17,6 +17,9 @@ constexpr std::uint64_t kListenerId = 0;
 // A driver starts all nodes itself, so a notice that some are missing is useful only after a while.
 constexpr auto kQuietTimeUnderDriver = std::chrono::seconds(10);
 constexpr auto kLookUpPause = std::chrono::seconds(1);
+// The lost launcher may still use its port for a moment.
+constexpr auto kListenAgainPause = std::chrono::milliseconds(50);
+constexpr auto kListenAgainTime = std::chrono::seconds(2);
 constexpr auto kHelloTime = std::chrono::seconds(10);    // for a launcher to say who it is
 constexpr auto kRejectedTime = std::chrono::seconds(5);  // for a rejected one to read why
 
@@ -43,8 +46,9 @@ FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, Even
       start_deadline_(now + options.start_timeout),
       next_look_up_(now),
       tells_from_(now + (options.listens_at ? kQuietTimeUnderDriver : Duration())),
-      roll_(hello_of(options)),
-      failing_(static_cast<std::size_t>(options.nodes), false) {}
+      roll_(hello_of(options), options.replaces),
+      failing_(static_cast<std::size_t>(options.nodes), false),
+      expects_until_(now + kReplacementTime) {}
 
 Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
                                                      const NodeOptions& options, TimePoint now) {
@@ -54,8 +58,8 @@ Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
 
 Status FirstNode::listen(TimePoint now, NodeNews& news) {
   if (listener_ != nullptr || now < next_look_up_) return {};
-  next_look_up_ = now + kLookUpPause;
-  if (options_.listens_at) return listen_at_free_port();
+  next_look_up_ = now + (options_.replaces ? kListenAgainPause : kLookUpPause);
+  if (options_.listens_at) return listen_at_free_port(now);
   return listen_at_endpoint(now, news);
 }
 
@@ -88,12 +92,16 @@ Status FirstNode::listen_at_endpoint(TimePoint now, NodeNews& news) {
                                   options_.endpoint.text(), opened.message()));
 }
 
-Status FirstNode::listen_at_free_port() {
+Status FirstNode::listen_at_free_port(TimePoint now) {
   FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
   FARANDOLE_TRY_ASSIGN(auto addresses, choose_addresses(of_host, options_.listens_at->interfaces));
-  FARANDOLE_TRY(open({.addresses = std::move(addresses),
-                      .port_first = options_.listens_at->ports.first,
-                      .port_last = options_.listens_at->ports.last}));
+  PortRange ports = options_.listens_at->ports;
+  if (options_.replaces) ports.first = ports.last = options_.addresses.front().port;
+  const Status opened =
+      open({.addresses = std::move(addresses), .port_first = ports.first, .port_last = ports.last});
+  const bool may_try_again =
+      options_.replaces && now < expects_until_ - kReplacementTime + kListenAgainTime;
+  if (!opened.ok()) return may_try_again ? Status() : opened;
   options_.endpoint.port = listener_->addresses().front().port;
   return {};
 }
@@ -118,14 +126,22 @@ Endpoint FirstNode::endpoint() const {
 Result<NodeNews> FirstNode::advance(TimePoint now) {
   NodeNews news;
   FARANDOLE_TRY(listen(now, news));
+  if (options_.replaces) begin_if_complete();  // before the first node comes again
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_guests(now, news));
   begin_if_complete();
+  tell_who_is_expected(now, news);
   if (!start_) {
     if (now >= start_deadline_) return give_up(Status::stop(timeout_text()));
     if (listener_ != nullptr && now >= tells_from_) tell_who_is_missing(news);
   }
   return news;
+}
+
+void FirstNode::tell_who_is_expected(TimePoint now, NodeNews& news) {
+  if (!options_.replaces || !start_ || (roll_.expects_somebody() && now < expects_until_)) return;
+  roll_.expect_nobody();
+  news.nobody_is_expected = !std::exchange(told_nobody_is_expected_, true);
 }
 
 Status FirstNode::accept(TimePoint now, NodeNews& news) {
@@ -170,6 +186,11 @@ Status FirstNode::handle(Guest& guest, const NodeMessage& message, TimePoint now
     news.messages.push_back(message);
   if (std::holds_alternative<NodeLeaves>(message))
     news.messages.push_back(NodeLeaves{static_cast<std::uint32_t>(guest.node)});
+  if (const auto* state = std::get_if<NodeState>(&message)) {
+    NodeState of_node = *state;
+    of_node.node = static_cast<std::uint32_t>(guest.node);
+    news.messages.push_back(std::move(of_node));
+  }
   if (const auto* piece = std::get_if<TimelinePiece>(&message);
       piece != nullptr && piece->node == static_cast<std::uint32_t>(guest.node))
     news.messages.push_back(message);
@@ -208,7 +229,8 @@ void FirstNode::welcome(Guest& guest, NodeNews& news) {
   guest.channel.send(start);
   failing_.resize(start.workers.size(), false);
   failing_.at(static_cast<std::size_t>(guest.node)) = false;
-  news.changes.push_back({.node = guest.node, .is_here = true});
+  news.changes.push_back(
+      {.node = guest.node, .is_here = true, .has_begun = guest.hello->has_begun});
 }
 
 void FirstNode::reject(Guest& guest, const std::string& why, TimePoint now) {
@@ -375,6 +397,7 @@ void FirstNode::report_end(int exit_code, const std::vector<std::string>& /*repo
 
 TimePoint FirstNode::deadline() const {
   TimePoint next = start_ ? TimePoint::max() : start_deadline_;
+  if (options_.replaces && !told_nobody_is_expected_) next = std::min(next, expects_until_);
   if (listener_ == nullptr) return std::min(next, next_look_up_);
   if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   for (const auto& [id, guest] : guests_)

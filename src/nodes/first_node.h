@@ -53,7 +53,8 @@ class FirstNode final : public NodeLink {
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
   Status listen(TimePoint now, NodeNews& news);
   Status listen_at_endpoint(TimePoint now, NodeNews& news);
-  Status listen_at_free_port();
+  Status listen_at_free_port(TimePoint now);
+  void tell_who_is_expected(TimePoint now, NodeNews& news);
   Status open(ListenOptions options);
   Status accept(TimePoint now, NodeNews& news);
   Status serve_guests(TimePoint now, NodeNews& news);
@@ -93,6 +94,8 @@ class FirstNode final : public NodeLink {
   bool told_rejection_ = false;
   std::vector<bool> failing_;  // by node: whether the others know that it fails
   std::optional<Start> start_;
+  TimePoint expects_until_;  // a replacement: nodes that have begun
+  bool told_nobody_is_expected_ = false;
 };
 
 }  // namespace farandole

@@ -29,7 +29,8 @@ std::optional<Failing> first_failed(const std::vector<NodeEnd>& ends);
 struct NodeChange {
   int node = 0;
   bool is_here = false;
-  std::string why{};  // it has left, for the user
+  bool has_begun = false;  // it takes part already, and will send its NodeState
+  std::string why{};       // it has left, for the user
 };
 
 // What has happened since the last call.
@@ -40,6 +41,8 @@ struct NodeNews {
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
+  bool nobody_is_expected = false;  // a replacement of node 0: from now on, no node that has begun
+  bool node_0_is_back = false;      // another node: a new launcher is node 0
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;
 };

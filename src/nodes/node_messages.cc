@@ -16,7 +16,7 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
         visit(message.tensorflow_ports), visit(message.uses_jax), visit(message.is_elastic),
-        visit(message.master_port);
+        visit(message.master_port), visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, Rejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)
@@ -56,6 +56,9 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.number), visit(message.is_superfluous);
   else if constexpr (std::is_same_v<Message, GroupFormed>)
     visit(message.epoch), visit(message.slots), visit(message.numbers);
+  else if constexpr (std::is_same_v<Message, NodeState>)
+    visit(message.node), fields(visit, message.group), visit(message.slots), visit(message.numbers),
+        visit(message.stopped_slots), visit(message.is_finishing), visit(message.is_leaving);
 }
 
 template <class Message>

@@ -24,6 +24,8 @@ struct Hello {
   bool uses_jax = false;          // --jax
   bool is_elastic = false;        // --min-workers
   std::uint32_t master_port = 0;  // MASTER_PORT, reserved by the sender; 0: none
+  // The sender takes part in the elastic job already. It had lost node 0.
+  bool has_begun = false;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -186,11 +188,26 @@ struct NoMoreWorkers {
   friend bool operator==(const NoMoreWorkers&, const NoMoreWorkers&) = default;
 };
 
+// → 0: what the sender knows of the job, for a launcher of node 0 that has taken the place of a
+// lost one.
+struct NodeState {
+  std::uint32_t node = 0;  // the sender
+  GroupFormed group{};     // the last one that it has been told of; epoch 0: none
+  // Its workers that run: their slots, and their numbers in the same order.
+  std::vector<std::uint32_t> slots{};
+  std::vector<std::uint32_t> numbers{};
+  std::vector<std::uint32_t> stopped_slots{};  // of those that are stopped (SIGSTOP)
+  bool is_finishing = false;                   // a worker has succeeded, so no more are started
+  bool is_leaving = false;                     // see NodeLeaves
+  friend bool operator==(const NodeState&, const NodeState&) = default;
+};
+
 // The position of a type in this list is the message's first byte.
-using NodeMessage = std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
-                                 WorkersWanted, WorkerReport, StacksWanted, StackReport,
-                                 TimelineWanted, TimelinePiece, TimelineEnd, WorkerStop,
-                                 WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers, NodeLeaves>;
+using NodeMessage =
+    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over, WorkersWanted,
+                 WorkerReport, StacksWanted, StackReport, TimelineWanted, TimelinePiece,
+                 TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers,
+                 NodeLeaves, NodeState>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

@@ -31,7 +31,8 @@ std::vector<NodeMessage> all_messages() {
           WorkerKill{8, true},
           GroupFormed{2, {0, 3}, {0, 8}},
           NoMoreWorkers{},
-          NodeLeaves{3}};
+          NodeLeaves{3},
+          NodeState{1, {2, {0, 3}, {0, 8}}, {3, 4}, {8, 9}, {4}, true, true}};
 }
 
 TEST(NodeMessages, SurviveTheTrip) {

@@ -2,6 +2,7 @@
 // several nodes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,12 +23,30 @@ struct ListenChoice {
   PortRange ports;
 };
 
+// When the launcher of node 0 is lost, the others wait for a replacement as long as the first
+// value, and the replacement waits for them as long as the second one.
+inline constexpr auto kNode0ReturnTime = std::chrono::seconds(6);
+inline constexpr auto kReplacementTime = std::chrono::seconds(5);
+
+// A new launcher of node 0 takes the place of one that was lost. The elastic job has begun, and the
+// launchers of the other nodes wait for it.
+struct Replacement {
+  std::uint32_t number = 0;              // how many launchers of node 0 were lost
+  std::uint32_t epoch = 0;               // of the last group that the driver knows
+  std::vector<std::uint32_t> workers{};  // by node
+  std::vector<std::uint32_t> nodes{};    // that took part until then, apart from node 0
+
+  friend bool operator==(const Replacement&, const Replacement&) = default;
+};
+
 struct NodeOptions {
   // In a job that a driver has started, the host is the name of node 0's host, for texts, and the
   // port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenChoice> listens_at{};  // node 0 of such a job
-  std::vector<SocketAddress> addresses{};    // another node of such a job: those of node 0
+  // Another node of such a job: the addresses of node 0. A replacement listens there again.
+  std::vector<SocketAddress> addresses{};
+  std::optional<Replacement> replaces{};  // node 0: the job has begun
   int nodes = 1;
   int node = 0;
   int workers = 1;     // 0: this is node 0 of an elastic job with a driver

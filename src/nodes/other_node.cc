@@ -17,6 +17,7 @@ namespace farandole {
 namespace {
 
 constexpr auto kDialPause = std::chrono::milliseconds(500);
+constexpr auto kDialAgainPause = std::chrono::milliseconds(50);  // while node 0 is away
 constexpr auto kDialTime = std::chrono::seconds(15);  // for all addresses of the endpoint
 // A process at the endpoint that turns us away has another secret, or is about to end: an earlier
 // job may still use the port. After this time, we conclude that it has another secret.
@@ -80,8 +81,14 @@ Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
 
 Result<NodeNews> OtherNode::advance(TimePoint now) {
   NodeNews news;
-  if (channel_ == nullptr && !start_) FARANDOLE_TRY(connect(now, news));
+  if (channel_ == nullptr && returns_until_) {
+    // While node 0 is away, no error is final.
+    (void)connect(now, news);
+  } else if (channel_ == nullptr && !start_) {
+    FARANDOLE_TRY(connect(now, news));
+  }
   if (channel_ != nullptr) FARANDOLE_TRY(receive(now, news));
+  if (returns_until_ && now >= *returns_until_) give_up_node_0(news);
   const TimePoint deadline = start_deadline_ + (channel_ == nullptr ? Duration() : kLastWordTime);
   if (!start_ && now >= deadline) return timeout_error();
   return news;
@@ -114,7 +121,9 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
   }
   waits_to_send_ = false;
   FARANDOLE_TRY(events_.add(channel_->descriptor(), next_id_++, false));
-  channel_->send(hello_of(options_));
+  Hello hello = hello_of(options_);
+  hello.has_begun = returns_until_.has_value();
+  channel_->send(hello);
   return {};
 }
 
@@ -137,13 +146,15 @@ Status OtherNode::begin_dialing(TimePoint now, NodeNews& news) {
                             .rounds = 1,
                             .tcp = tcp_options(options_.is_elastic)};
   FARANDOLE_TRY_ASSIGN(
-      dialer_, Dialer::start(context_, dialing, now, std::min(now + kDialTime, start_deadline_)));
+      dialer_, Dialer::start(context_, dialing, now,
+                             std::min(now + kDialTime, returns_until_.value_or(start_deadline_))));
   return events_.add(dialer_->descriptor(), next_id_++, false);
 }
 
 void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, NodeNews& news) {
   last_error_ = why;
-  next_dial_ = now + kDialPause;
+  next_dial_ = now + (returns_until_ ? kDialAgainPause : kDialPause);
+  if (returns_until_) return;
   if (!turned_away) turned_away_since_.reset();
   if (turned_away && !turned_away_since_) turned_away_since_ = now;
   const std::string waiting = waiting_text({0}, options_.nodes) + " at " + place_text(options_);
@@ -166,6 +177,12 @@ Status OtherNode::receive(TimePoint now, NodeNews& news) {
 Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
   if (const auto* rejection = std::get_if<Rejection>(&message); rejection != nullptr && !start_)
     return Status::fix_call(escape_controls(rejection->why));
+  if (std::holds_alternative<Rejection>(message) && returns_until_) give_up_node_0(news);
+  if (std::holds_alternative<Start>(message) && returns_until_) {
+    returns_until_.reset();
+    news.node_0_is_back = true;
+    if (ended_) tell(*ended_);
+  }
   if (const auto* waiting = std::get_if<Waiting>(&message);
       waiting != nullptr && waiting->missing != missing_) {
     missing_ = waiting->missing;
@@ -203,11 +220,23 @@ void OtherNode::handle_loss(TimePoint now, NodeNews& news) {
   if (!start_) {
     dial_again(why, false, now, news);
   } else if (!outcome_) {
-    outcome_ = false;
-    lost_node_0_ = true;
-    news.failures.push_back(
-        {0, {.why = format_text("the launcher of node 0 is gone: {}", why.message())}});
+    why_lost_ = why.message();
+    // Only a driver puts another launcher in place of node 0's.
+    const bool may_return = options_.is_elastic && !options_.addresses.empty();
+    if (!returns_until_) returns_until_ = may_return ? now + kNode0ReturnTime : now;
+    next_dial_ = now;
+    if (!may_return) give_up_node_0(news);
   }
+}
+
+void OtherNode::give_up_node_0(NodeNews& news) {
+  returns_until_.reset();
+  if (dialer_ != nullptr) events_.remove(dialer_->descriptor());
+  dialer_.reset();
+  outcome_ = false;
+  lost_node_0_ = true;
+  news.failures.push_back(
+      {0, {.why = format_text("the launcher of node 0 is gone: {}", why_lost_)}});
 }
 
 Status OtherNode::update_interest() {
@@ -228,7 +257,8 @@ void OtherNode::report_failing(const NodeFailure& failure) {
 }
 
 void OtherNode::report_end(int exit_code, const std::vector<std::string>& report) {
-  tell(Ended{static_cast<std::uint32_t>(exit_code), report});
+  ended_ = Ended{static_cast<std::uint32_t>(exit_code), report};
+  tell(*ended_);
 }
 
 Status OtherNode::timeout_error() const {
@@ -248,7 +278,9 @@ Status OtherNode::timeout_error() const {
 }
 
 TimePoint OtherNode::deadline() const {
-  if (start_) return TimePoint::max();
+  if (returns_until_ && channel_ == nullptr)
+    return std::min(*returns_until_, dialer_ != nullptr ? dialer_->next_deadline() : next_dial_);
+  if (start_) return returns_until_.value_or(TimePoint::max());
   if (channel_ != nullptr) return start_deadline_ + kLastWordTime;
   const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;
   return std::min(next, start_deadline_);

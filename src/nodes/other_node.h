@@ -45,6 +45,7 @@ class OtherNode final : public NodeLink {
   Status receive(TimePoint now, NodeNews& news);
   Status handle(const NodeMessage& message, NodeNews& news);
   void handle_loss(TimePoint now, NodeNews& news);
+  void give_up_node_0(NodeNews& news);
   Status update_interest();
   Status timeout_error() const;
 
@@ -67,6 +68,10 @@ class OtherNode final : public NodeLink {
   std::optional<bool> outcome_;
   std::optional<int> job_exit_code_;
   bool lost_node_0_ = false;
+  // Set while a new launcher may take the place of node 0's.
+  std::optional<TimePoint> returns_until_;
+  std::string why_lost_;
+  std::optional<Ended> ended_;  // what it has told node 0
   std::uint64_t next_id_ = 0;
 };
 

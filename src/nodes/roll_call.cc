@@ -19,7 +19,7 @@ std::string waiting_text(const std::vector<int>& missing, int nodes) {
   return format_text("waiting for {} of {}", name_nodes(missing), nodes);
 }
 
-RollCall::RollCall(const Hello& own)
+RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
     : nodes_(own.nodes),
       uses_jax_(own.uses_jax),
       is_elastic_(own.is_elastic),
@@ -28,6 +28,12 @@ RollCall::RollCall(const Hello& own)
                     .workers = static_cast<int>(own.workers),
                     .host = own.host,
                     .tensorflow_ports = own.tensorflow_ports};
+  if (!replaces) return;
+  complete_ = true;
+  expected_.insert(replaces->nodes.begin(), replaces->nodes.end());
+  nodes_.resize(replaces->workers.size());
+  for (std::size_t node = 1; node < nodes_.size(); ++node)
+    nodes_[node].workers = static_cast<int>(replaces->workers[node]);
 }
 
 // The flags that change the variables of the workers must be the same on all nodes. Returns the
@@ -62,6 +68,8 @@ std::string RollCall::rejection_of(const Hello& hello) const {
   if (hello.node == 0 || hello.node >= hello.nodes || (!is_new && hello.node >= nodes_.size()))
     return format_text("there is no other node {} in a job of {} nodes", hello.node, nodes());
   const int number = static_cast<int>(hello.node);
+  if (hello.has_begun && !expected_.contains(number))
+    return format_text("the job has gone on without node {}", number);
   if (is_new) return rejection_of_size(hello);
   if (at(number).is_here)
     return format_text(
@@ -103,6 +111,7 @@ RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) 
                                       .host = escape_controls(hello.host),
                                       .tensorflow_ports = hello.tensorflow_ports,
                                       .from = from};
+  expected_.erase(static_cast<int>(hello.node));
   complete_ = complete_ || std::ranges::all_of(nodes_, &Node::is_here);
   return {};
 }

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "nodes/node_layout.h"
 #include "nodes/node_messages.h"
+#include "nodes/node_options.h"
 
 namespace farandole {
 
@@ -19,8 +21,9 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has come already. `own` is what it would say about itself.
-  explicit RollCall(const Hello& own);
+  // Node 0 has come already. `own` is what it would say about itself. If node 0 replaces a lost
+  // launcher, the job is complete, and the nodes that took part in it may come again.
+  explicit RollCall(const Hello& own, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {
     std::string rejection;    // why the node cannot take part; empty if it can
@@ -29,6 +32,10 @@ class RollCall {
   };
   // A launcher has sent its Hello. `from` is its address, for texts.
   Verdict arrive(const Hello& hello, const std::string& from);
+  // Whether a node that has begun may still come.
+  bool expects_somebody() const { return !expected_.empty(); }
+  // From now on, such nodes are rejected, because the job has gone on without them.
+  void expect_nobody() { expected_.clear(); }
   // The connection to a node that had come has ended. Before the start, the node may come again; in
   // an elastic job, it always may, with as many workers as before. An elastic job may also get new
   // nodes, one after the other.
@@ -70,6 +77,7 @@ class RollCall {
   std::string other_flags_of(const Hello& hello) const;
 
   std::vector<Node> nodes_;
+  std::set<int> expected_;  // of Replacement::nodes, those that have not come yet
   bool uses_jax_;
   bool is_elastic_;
   bool complete_ = false;

@@ -1,11 +1,14 @@
 #include "rendezvous/keys.h"
 
+#include <limits>
 #include <string_view>
 #include <utility>
 
 namespace farandole::keys {
 
 namespace {
+
+constexpr std::int64_t kEpochMax = std::numeric_limits<std::int32_t>::max();
 
 Status malformed(std::string_view what, std::size_t bytes) {
   return Status::stop(std::string(what) + " in the rendezvous store is malformed (" +
@@ -31,6 +34,24 @@ Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
   record.host_name = reader.get_text();
   if (!reader.ok() || !reader.at_end()) return malformed("a process record", bytes.size());
   return record;
+}
+
+Bytes RankRequest::encode() const {
+  ByteWriter writer;
+  writer.put(left);
+  writer.put(static_cast<std::uint8_t>(has_state ? 1 : 0));
+  return writer.take();
+}
+
+Result<RankRequest> RankRequest::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  RankRequest request;
+  request.left = reader.get<std::int64_t>();
+  request.has_state = reader.get<std::uint8_t>() != 0;
+  const bool is_possible = request.left >= 0 && request.left < kEpochMax;
+  if (!reader.ok() || !reader.at_end() || !is_possible)
+    return malformed("a request for a rank", bytes.size());
+  return request;
 }
 
 Bytes RankRecord::encode() const {

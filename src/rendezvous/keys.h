@@ -92,14 +92,9 @@ inline std::string epoch_prefix(std::int64_t epoch) { return engine_prefix(epoch
 inline std::string of_worker(const char* kind, int worker) {
   return kind + std::to_string(worker) + "/";
 }
-// A worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0:
-// none. The value is an i64: 1 if the worker has the state of the training, else 0. The launcher
-// removes it.
-inline constexpr const char* kRankWanted = "rank_wanted/";
-inline std::string rank_wanted(int worker, std::int64_t left) {
-  return of_worker(kRankWanted, worker) + std::to_string(left);
-}
-// The launcher's answer, a RankRecord. The worker removes it.
+// A worker asks for a rank in the next epoch, with a RankRequest. The launcher removes it.
+inline std::string rank_wanted(int worker) { return "rank_wanted/" + std::to_string(worker); }
+// The launcher's answer, a RankRecord. `left` is that of the request. The worker removes it.
 inline constexpr const char* kRankGiven = "rank_given/";
 inline std::string rank_given(int worker, std::int64_t left) {
   return of_worker(kRankGiven, worker) + std::to_string(left);
@@ -134,6 +129,15 @@ struct ProcessRecord {
 
   Bytes encode() const;
   static Result<ProcessRecord> decode(std::span<const std::byte> bytes);
+};
+
+// What a worker of an elastic job says when it asks for a rank.
+struct RankRequest {
+  std::int64_t left = 0;   // the epoch that it has left; 0: none
+  bool has_state = false;  // whether it has the state of the training
+
+  Bytes encode() const;
+  static Result<RankRequest> decode(std::span<const std::byte> bytes);
 };
 
 // Which rank a worker of an elastic job has in an epoch.

@@ -55,6 +55,18 @@ TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
   EXPECT_FALSE(ProcessRecord::decode(bytes).ok());
 }
 
+TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
+  const Bytes bytes = RankRequest{7, true}.encode();
+  const auto decoded = RankRequest::decode(bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->left, 7);
+  EXPECT_TRUE(decoded->has_state);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(RankRequest::decode(std::span(bytes).first(length)).ok()) << length;
+  EXPECT_FALSE(RankRequest::decode(RankRequest{-1, true}.encode()).ok());
+  EXPECT_FALSE(RankRequest::decode(RankRequest{std::int64_t{1} << 40, true}.encode()).ok());
+}
+
 TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
   const Bytes bytes = RankRecord{7, 2, 3}.encode();
   const auto decoded = RankRecord::decode(bytes);

@@ -107,6 +107,12 @@ std::optional<std::int64_t> StoreServer::number_at(const std::string& key) const
   return value_at<std::int64_t>(key, [](ByteReader& reader) { return reader.get<std::int64_t>(); });
 }
 
+std::optional<Bytes> StoreServer::bytes_at(const std::string& key) const {
+  const auto found = table_.find(key);
+  if (!found.ok() || *found == nullptr) return std::nullopt;
+  return (*found)->bytes;
+}
+
 std::optional<std::string> StoreServer::text_at(const std::string& key) const {
   return value_at<std::string>(key, [](ByteReader& reader) { return reader.get_text(); });
 }

@@ -45,7 +45,9 @@ class StoreServer {
   void remove_under(const std::string& prefix) { table_.remove_under(prefix); }
   // The value of a key that has an i64; empty if there is no such value.
   std::optional<std::int64_t> number_at(const std::string& key) const;
-  // The same for a text.
+  // The bytes of a key's value; empty if there is no such key.
+  std::optional<Bytes> bytes_at(const std::string& key) const;
+  // As number_at(), for a text.
   std::optional<std::string> text_at(const std::string& key) const;
 
   // Called when a client's connection has ended, with the client's name and those keys that the

@@ -104,6 +104,34 @@ def test_a_host_that_is_cut_off_comes_back(ssh_hosts: SshHosts, hosts: str, lost
     assert f"node {lost + 1} (host1) is gone" in job.errors
 
 
+def first_launcher(ssh_hosts: SshHosts, victim: str) -> int:
+    """Return the foreground process, or the agent, of the launcher that has no workers."""
+    deadline = time.monotonic() + HANG_SECONDS / 2
+    while time.monotonic() < deadline:
+        for foreground in ssh_hosts.foregrounds(0):
+            agents = ssh_hosts.find(0, "/farandole agent", parents=[foreground])
+            if agents and not ssh_hosts.find(0, parents=agents):
+                return foreground if victim == "foreground" else agents[0]
+        time.sleep(0.02)
+    raise TimeoutError("every launcher has workers")
+
+
+@pytest.mark.parametrize("victim", ["agent", "foreground"])
+def test_the_launcher_that_decides_is_replaced(ssh_hosts: SshHosts, victim: str) -> None:
+    with ssh_hosts.start(
+        "-H", "host0:1,host1:2", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+    ) as job:
+        read_start(job, 3)
+        kill(first_launcher(ssh_hosts, victim))
+        job.read_until("of 3 at batch", times=6)
+        kill(first_launcher(ssh_hosts, victim))
+        job.read_until("of 3 at batch", times=9)
+        kill(worker_of(ssh_hosts, 1, 2))
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert job.errors.count("starting another one") == 2
+    assert len(pids(job)) == 3 and {0, 1} < set(pids(job)), job.output
+    assert "farandole agent:" not in job.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
