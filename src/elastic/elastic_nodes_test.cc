@@ -161,7 +161,7 @@ TEST_F(FirstNodeOfElasticJob, ANodeLeavesAtTheNextChange) {
   for (const int number : {0, 1, 2}) ask(number, 1);
   EXPECT_TRUE(node_.advance(now_).group_formed);
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
-  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(GroupFormed{2, {0}, {0}})),
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(GroupFormed{2, {0}, {0}, true})),
                                       std::pair(1, NodeMessage(WorkerKill{1, true})),
                                       std::pair(1, NodeMessage(WorkerKill{2, true}))));
   exit(1, false);
@@ -207,6 +207,132 @@ TEST_F(FirstNodeOfElasticJob, RanksAndSlotsMayDiffer) {
 }
 
 // Node 1 of the same job.
+// A launcher that has taken the place of a lost one of node 0, which has no workers. Slots 0 and 1
+// are on node 1, and slots 2 and 3 on node 2.
+class NewLauncherOfNode0 : public ::testing::Test {
+ protected:
+  void come_back(int node, const NodeState& state) {
+    NodeNews news;
+    news.changes.push_back({.node = node, .is_here = true, .has_begun = true});
+    node_.take_news(news, now_);
+    NodeNews with_state;
+    with_state.messages.emplace_back(state);
+    node_.take_news(with_state, now_);
+  }
+  void expect_nobody() {
+    NodeNews news;
+    news.nobody_is_expected = true;
+    node_.take_news(news, now_);
+    orders_ = node_.advance(now_);
+  }
+  void ask(int number, std::int64_t left, bool has_state) {
+    const keys::RankRequest request{.left = left, .has_state = has_state};
+    ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
+    orders_ = node_.advance(now_);
+  }
+
+  TimePoint now_ = kStart;
+  std::unique_ptr<StoreServer> store_ = new_store();
+  NodeLinkInTest link_;
+  FirstElasticNode node_{
+      {.workers = 4, .workers_min = 1},
+      NodeLayout{.node = 0, .workers = {0, 2, 2}},
+      *store_,
+      &link_,
+      now_,
+      Replacement{.number = 1, .epoch = 3, .workers = {0, 2, 2}, .nodes = {1, 2}}};
+  ElasticOrders orders_;
+};
+
+const GroupFormed kLastGroup{3, {2, 0, 1}, {2, 9, 1}, true};
+
+TEST_F(NewLauncherOfNode0, FindsTheGroupAndItsWorkers) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
+  EXPECT_FALSE(node_.is_over()) << "it still waits";
+  EXPECT_FALSE(node_.deadline().has_value());
+  come_back(2, {.node = 2, .group = {2, {2}, {2}}, .slots = {2, 3}, .numbers = {2, 8}});
+  expect_nobody();
+  EXPECT_THAT(
+      orders_.notices,
+      ElementsAre("node 0 has a new launcher, which has found 3 workers of the last group"));
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 0, 1));
+  EXPECT_TRUE(node_.matters(2) && !node_.matters(3)) << "slot 3 has a new worker";
+  ask(9, 3, true);
+  ask(1, 3, true);
+  EXPECT_FALSE(orders_.group_formed);
+  ask(2, 3, true);
+  EXPECT_TRUE(orders_.group_formed);
+  EXPECT_EQ(node_.epoch(), 5) << "the lost launcher may have begun to form group 4";
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 0, 1));
+}
+
+TEST_F(NewLauncherOfNode0, WaitsForTheStateOfNodesThatAreBack) {
+  NodeNews news;
+  news.changes.push_back({.node = 1, .is_here = true, .has_begun = true});
+  news.nobody_is_expected = true;
+  node_.take_news(news, now_);
+  EXPECT_THAT(node_.advance(now_).notices, IsEmpty());
+  NodeNews lost;
+  lost.changes.push_back({.node = 1, .is_here = false, .why = "gone"});
+  node_.take_news(lost, now_);
+  EXPECT_THAT(node_.advance(now_).end, HasSubstr("no worker is left that has the state"));
+}
+
+TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
+  NodeNews news;
+  news.exits.push_back({.rank = 1, .how = "worker 1", .succeeded = false});
+  node_.take_news(news, now_);
+  expect_nobody();
+  EXPECT_THAT(orders_.end, IsEmpty()) << "an early failure is not one of the start";
+  ask(9, 3, true);
+  EXPECT_TRUE(orders_.group_formed);
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
+}
+
+TEST_F(NewLauncherOfNode0, WorkersOfAnOlderGroupCannotGiveTheirState) {
+  // The driver knows epoch 3, whose members are all lost.
+  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, true}, .slots = {2}, .numbers = {2}});
+  expect_nobody();
+  ask(2, 2, true);
+  EXPECT_FALSE(orders_.group_formed);
+  EXPECT_THAT(orders_.end, HasSubstr("no worker is left that has the state of the training"));
+}
+
+TEST_F(NewLauncherOfNode0, AMemberWithoutTheStateDoesNotBeginAnew) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0}, .numbers = {9}});
+  expect_nobody();
+  ask(9, 3, false);
+  EXPECT_THAT(orders_.end, HasSubstr("no worker is left that has the state of the training"));
+}
+
+TEST_F(NewLauncherOfNode0, StopsLeavesAndTheEndAreKnown) {
+  come_back(1, {.node = 1,
+                .group = kLastGroup,
+                .slots = {0, 1},
+                .numbers = {9, 1},
+                .stopped_slots = {1},
+                .is_leaving = true});
+  come_back(2,
+            {.node = 2, .group = kLastGroup, .slots = {2}, .numbers = {2}, .is_finishing = true});
+  expect_nobody();
+  EXPECT_THAT(orders_.notices, Contains("node 1 leaves at the next commit"));
+  EXPECT_THAT(link_.told, Contains(std::pair(-1, NodeMessage(NoMoreWorkers()))));
+  now_ += seconds(11);
+  EXPECT_THAT(node_.advance(now_).notices, Contains("worker 1 is still stopped; killing it"));
+}
+
+TEST_F(NewLauncherOfNode0, NumbersAreNeverUsedAgain) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
+  expect_nobody();
+  NodeNews news;
+  news.exits.push_back({.rank = 1, .how = "worker 1", .succeeded = false});
+  node_.take_news(news, now_);
+  now_ += seconds(1);
+  (void)node_.advance(now_);
+  EXPECT_THAT(link_.told, Contains(std::pair(1, NodeMessage(WorkerStart{1, 1U << 20U}))));
+}
+
 class OtherNodeOfElasticJob : public ::testing::Test {
  protected:
   void take(const NodeMessage& message) {
@@ -239,6 +365,28 @@ TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
   EXPECT_TRUE(node_.is_superfluous(1));
   EXPECT_FALSE(node_.matters(1));
   EXPECT_THAT(node_.advance(kStart).starts, IsEmpty()) << "each order is returned once";
+}
+
+TEST_F(OtherNodeOfElasticJob, TellsANewLauncherOfNode0WhatItKnows) {
+  take(GroupFormed{4, {1, 0}, {1, 0}, true});
+  node_.worker_stopped(1, kStart);
+  NodeNews news;
+  news.node_0_is_back = true;
+  link_.told.clear();
+  node_.take_news(news, kStart);
+  NodeState known{.node = 1,
+                  .group = {4, {1, 0}, {1, 0}, true},
+                  .slots = {1, 2},
+                  .numbers = {1, 2},
+                  .stopped_slots = {2}};
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(known))));
+  node_.worker_ended(0, true, "worker 1", kStart);
+  (void)node_.leave(kStart + seconds(9));
+  link_.told.clear();
+  node_.take_news(news, kStart);
+  known.slots = known.numbers = {2};
+  known.is_finishing = known.is_leaving = true;
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(known))));
 }
 
 TEST_F(OtherNodeOfElasticJob, OnlyMembersMatterWhenThereIsAGroup) {

@@ -26,7 +26,7 @@ FirstElasticNode::FirstElasticNode(const Membership::Options& options, const Nod
       job_(options, store,
            replaces ? static_cast<int>(replaces->number) * kNumbersOfOneLauncher : 0) {
   if (replaces) {
-    taking_over_ = TakeOver{.last = {.epoch = replaces->epoch, .slots = {}, .numbers = {}}};
+    taking_over_ = TakeOver{.epoch = replaces->epoch};
     for (int slot = 0; slot < layout_.size(); ++slot) job_.membership().slot_closed(slot);
     return;
   }
@@ -131,9 +131,11 @@ void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
   if (state.is_leaving) node_leaves(node);
 }
 
-// If the driver knows a newer group than all nodes that are back, then no member of it is left.
+// The driver may know a newer group than all nodes that are back. Then workers that do not come
+// from that group have a state that is too old.
 void FirstElasticNode::take_over(TimePoint now) {
-  const GroupFormed last = std::exchange(taking_over_, std::nullopt)->last;
+  const TakeOver known = *std::exchange(taking_over_, std::nullopt);
+  const GroupFormed& last = known.last;
   std::vector<int> members;
   for (std::size_t rank = 0; rank < std::min(last.slots.size(), last.numbers.size()); ++rank) {
     const int slot = static_cast<int>(last.slots[rank]);
@@ -141,8 +143,9 @@ void FirstElasticNode::take_over(TimePoint now) {
         job_.number_of(slot) == static_cast<int>(last.numbers[rank]))
       members.push_back(slot);
   }
-  job_.membership().continue_from(
-      {.number = last.epoch, .workers = {last.slots.begin(), last.slots.end()}}, members, now);
+  job_.membership().continue_from({.number = std::max(known.epoch, last.epoch),
+                                   .workers = {last.slots.begin(), last.slots.end()}},
+                                  members, last.has_state, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
                                  workers_text(members.size())));
 }
@@ -205,7 +208,10 @@ ElasticOrders FirstElasticNode::advance(TimePoint now) {
 void FirstElasticNode::tell_group() const {
   if (link_ == nullptr) return;
   const Epoch& epoch = job_.membership().epoch();
-  GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number), .slots = {}, .numbers = {}};
+  GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number),
+                     .slots = {},
+                     .numbers = {},
+                     .has_state = job_.membership().somebody_had_state()};
   for (const int slot : epoch.workers) {
     formed.slots.push_back(static_cast<std::uint32_t>(slot));
     formed.numbers.push_back(static_cast<std::uint32_t>(job_.number_of(slot)));

@@ -45,7 +45,8 @@ class FirstElasticNode final : public ElasticNode {
  private:
   // What is known while this launcher takes the place of a lost one.
   struct TakeOver {
-    GroupFormed last{};             // the newest group that is known
+    std::uint32_t epoch = 0;        // the newest one that the driver knows
+    GroupFormed last{};             // the newest group that a node knows
     std::set<int> nodes_to_tell{};  // they are back, and have not sent their state yet
     bool nobody_is_expected = false;
   };

@@ -1,8 +1,10 @@
-// Simulated elastic jobs over several nodes. The decisions and orders are those of the real
-// classes; time, messages, workers and their groups are simulated. Workers die, stop and continue;
-// nodes are killed, are cut off, come back, leave, and are added, all at random. The rules are
-// checked after every event, and in the end everybody must come together. A seed gives the same job
-// each time.
+// Simulated elastic jobs over several nodes. The decisions and orders are those
+// of the real classes; time, messages, workers and their groups are simulated.
+// Workers die, stop and continue; nodes are killed, are cut off, come back,
+// leave, and are added, all at random. In half of the jobs, node 0 has no
+// workers, and its launcher is lost and replaced, too. The rules are checked
+// after every event, and in the end everybody must come together. A seed gives
+// the same job each time.
 //
 // FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000.
 #include <gtest/gtest.h>
@@ -45,6 +47,8 @@ struct Process {
   bool has_state = false;
   bool is_stopped = false;
   bool waits_for_local_ranks = false;  // while it forms: it sees only the Store of its node
+  int store = 0;                       // the Store of the job to which it has a connection
+  std::int64_t progress = 0;           // how many steps its state has seen
 };
 
 struct Node {
@@ -62,9 +66,11 @@ struct Node {
 class SimulatedJob {
  public:
   explicit SimulatedJob(unsigned seed) : random_(seed) {
-    const int nodes = between(1, 3);
+    has_driver_ = between(0, 1) == 0;
+    const int nodes = between(1, 3) + (has_driver_ ? 1 : 0);
     layout_.workers.clear();
-    for (int node = 0; node < nodes; ++node) layout_.workers.push_back(between(1, 3));
+    for (int node = 0; node < nodes; ++node)
+      layout_.workers.push_back(has_driver_ && node == 0 ? 0 : between(1, 3));
     options_.workers = layout_.size();
     options_.workers_min = between(1, std::min(2, layout_.size()));
     options_.workers_max = between(layout_.size(), 10);
@@ -75,6 +81,7 @@ class SimulatedJob {
       link_.start->workers.push_back(static_cast<std::uint32_t>(slots_of(node)));
       nodes_[index(node)].runs = nodes_[index(node)].is_connected = true;
       if (node > 0) begin_node(node, false);
+      if (node > 0) known_nodes_.insert(node);
     }
     first_.emplace(options_, layout_, *store_, &link_, now_);
     for (int node = 0; node < nodes; ++node)
@@ -91,13 +98,15 @@ class SimulatedJob {
   }
   // Without further faults, everybody comes together.
   void calm_down() {
-    // A node that leaves may have to stay, because too few workers would be left. Without its old
-    // launcher, it can take part again.
+    // A node that leaves may have to stay, because too few workers would be
+    // left. Without its old launcher, it can take part again.
     for (const int node : leaving_) {
       lose(node);
       end_node(node);
     }
     for (int i = 0; i < 6000 && !is_over_ && !everybody_runs(); ++i) {
+      if (is_taking_over()) step();
+      if (is_taking_over()) continue;
       for (int node = 1; node < count(); ++node) {
         if (!nodes_[index(node)].is_connected) come_back(node);
         for (auto& [local_rank, process] : nodes_[index(node)].processes)
@@ -113,7 +122,7 @@ class SimulatedJob {
     for (const Node& node : nodes_)
       for (const auto& [local_rank, process] : node.processes)
         running += process.state == Process::State::kRunning && is_current(process) ? 1 : 0;
-    return running == std::min(layout_.size(), options_.workers_max) &&
+    return first_ && running == std::min(layout_.size(), options_.workers_max) &&
            running == static_cast<int>(first_->slots_by_rank().size());
   }
   std::int64_t epochs() const { return epoch_; }
@@ -176,7 +185,8 @@ class SimulatedJob {
     node.to_node.clear();
     node.to_node_0.clear();
   }
-  // The launcher is killed, or has seen that the connection has ended: its workers end with it.
+  // The launcher is killed, or has seen that the connection has ended: its
+  // workers end with it.
   void end_node(int number) {
     Node& node = nodes_[index(number)];
     node.runs = false;
@@ -184,16 +194,76 @@ class SimulatedJob {
   }
   void come_back(int number) {
     Node& node = nodes_[index(number)];
-    // Node 0 accepts a node again when it knows that the former connection has ended.
-    if (node.is_connected || node.runs || !node.node_0_knows) return;
+    // Node 0 accepts a node again when it knows that the former connection has
+    // ended.
+    if (node.is_connected || node.runs || !node.node_0_knows || !first_) return;
     node.runs = node.is_connected = true;
     leaving_.erase(number);
     begin_node(number, true);
     change(number, true);
   }
-  void change(int number, bool is_here) {
+  void change(int number, bool is_here, bool has_begun = false) {
     NodeNews news;
-    news.changes.push_back({.node = number, .is_here = is_here, .why = "gone"});
+    news.changes.push_back(
+        {.node = number, .is_here = is_here, .has_begun = has_begun, .why = "gone"});
+    first_->take_news(news, now_);
+    if (is_here)
+      known_nodes_.insert(number);
+    else
+      known_nodes_.erase(number);
+    expected_.erase(number);
+  }
+
+  bool is_taking_over() const { return !first_ || !told_nobody_is_expected_; }
+  // Node 0's launcher is killed, and with it the Store and all messages on
+  // their way.
+  void lose_first() {
+    if (is_taking_over()) return;
+    first_.reset();
+    store_.reset();
+    link_.told.clear();
+    first_returns_at_ = now_ + milliseconds(between(0, 1500));
+    for (Node& node : nodes_) {
+      node.to_node.clear();
+      node.to_node_0.clear();
+      if (!node.is_connected) node.node_0_knows = true;
+      node.is_connected = false;
+    }
+    nodes_[0].is_connected = true;
+  }
+  // The driver starts another launcher in place of the lost one.
+  void replace_first() {
+    if (first_ || now_ < first_returns_at_) return;
+    store_ = StoreServer::create("the launcher").value();
+    ++stores_;
+    const Replacement replacement{.number = static_cast<std::uint32_t>(stores_),
+                                  .epoch = static_cast<std::uint32_t>(known_epoch_),
+                                  .workers = link_.start->workers,
+                                  .nodes = {known_nodes_.begin(), known_nodes_.end()}};
+    options_.workers = layout_.size();
+    first_.emplace(options_, layout_, *store_, &link_, now_, replacement);
+    expected_ = known_nodes_;
+    known_nodes_.clear();
+    first_waits_until_ = now_ + kReplacementTime;
+    told_nobody_is_expected_ = false;
+  }
+  // The launcher of a node has waited for node 0, and has found the new one.
+  void find_node_0(int number) {
+    Node& node = nodes_[index(number)];
+    if (!expected_.contains(number)) return;
+    if (!node.runs || between(0, 3) == 0) return;
+    node.is_connected = true;
+    change(number, true, true);
+    NodeNews news;
+    news.node_0_is_back = true;
+    node.elastic->take_news(news, now_);
+  }
+  void tell_if_nobody_is_expected() {
+    if (told_nobody_is_expected_ || (now_ < first_waits_until_ && !expected_.empty())) return;
+    told_nobody_is_expected_ = true;
+    for (const int late : std::exchange(expected_, {})) end_node(late);
+    NodeNews news;
+    news.nobody_is_expected = true;
     first_->take_news(news, now_);
   }
   void add_node() {
@@ -208,9 +278,9 @@ class SimulatedJob {
   void fault() {
     const int number = between(0, count() - 1);
     Node& node = nodes_[index(number)];
-    const int local_rank = between(0, slots_of(number) - 1);
+    const int local_rank = between(0, std::max(slots_of(number) - 1, 0));
     const bool has_process = node.processes.contains(local_rank);
-    switch (between(0, 8)) {
+    switch (between(0, has_driver_ ? 10 : 8)) {
       case 0:
       case 1:
       case 2:
@@ -233,14 +303,20 @@ class SimulatedJob {
         if (number > 0 && node.is_connected && leaving_.insert(number).second)
           (void)node.elastic->leave(now_ + seconds(1'000'000));
         return;
+      case 8:
+        if (layout_.size() < 8 && !is_taking_over()) add_node();
+        return;
       default:
-        if (layout_.size() < 8) add_node();
+        lose_first();
     }
   }
 
   // One event of each kind may happen.
   void step() {
     now_ += milliseconds(between(1, 200));
+    replace_first();
+    for (int number = 1; number < count() && first_; ++number) find_node_0(number);
+    if (first_) tell_if_nobody_is_expected();
     for (int number = 1; number < count(); ++number) step_of_node(number);
     advance_node_0();
     for (int number = 0; number < count(); ++number)
@@ -251,11 +327,13 @@ class SimulatedJob {
 
   void step_of_node(int number) {
     Node& node = nodes_[index(number)];
-    if (!node.is_connected && !node.node_0_knows && between(0, 5) == 0) {
+    if (first_ && !node.is_connected && !node.node_0_knows && between(0, 5) == 0) {
       node.node_0_knows = true;
       change(number, false);
     }
-    if (!node.is_connected && node.runs && between(0, 5) == 0) end_node(number);
+    const bool waits_for_node_0 = (first_ ? expected_ : known_nodes_).contains(number);
+    if (!node.is_connected && node.runs && !waits_for_node_0 && between(0, 5) == 0)
+      end_node(number);
     if (!node.runs || !node.is_connected) return;
     take(node.to_node_0, [this](const NodeNews& news) { first_->take_news(news, now_); });
     take(node.to_node, [&](const NodeNews& news) { node.elastic->take_news(news, now_); });
@@ -284,13 +362,15 @@ class SimulatedJob {
   }
 
   void advance_node_0() {
+    if (!first_) return;
+    known_epoch_ = std::max(known_epoch_, epoch_);
     const ElasticOrders orders = first_->advance(now_);
     for (auto& [to, message] : std::exchange(link_.told, {}))
       for (int number = 1; number < count(); ++number)
         if (nodes_[index(number)].is_connected && (to == -1 || to == number))
           nodes_[index(number)].to_node.emplace_back(now_ + milliseconds(between(0, 50)), message);
     if (orders.group_formed) {
-      ++epoch_;
+      epoch_ = first_->epoch();
       check_new_group();
     }
     for (const auto& [local_rank, number] : orders.starts) start(0, local_rank, number);
@@ -299,7 +379,9 @@ class SimulatedJob {
     is_over_ = is_over_ || !orders.end.empty();
   }
 
+  // Whether it can reach the Store that node 0 has now.
   bool can_reach_store(const Process& process) const {
+    if (!first_) return false;
     return process.node == 0 || nodes_[index(process.node)].is_connected;
   }
   void step_of(Process& process) {
@@ -307,7 +389,7 @@ class SimulatedJob {
       case Process::State::kLoading:
         return ask(process);
       case Process::State::kAsking:
-        return take_rank(process);
+        return process.store == stores_ ? take_rank(process) : ask(process);
       case Process::State::kForming:
         return form(process);
       case Process::State::kRunning:
@@ -317,6 +399,7 @@ class SimulatedJob {
   void ask(Process& process) {
     process.state = Process::State::kAsking;
     if (!can_reach_store(process)) return;
+    process.store = stores_;
     const keys::RankRequest request{.left = process.epoch, .has_state = process.has_state};
     ASSERT_TRUE(store_->set(keys::rank_wanted(process.number), request.encode()).ok());
   }
@@ -354,6 +437,11 @@ class SimulatedJob {
   }
   void form(Process& process) {
     const auto members = members_of(process.epoch);
+    // First it waits for all members in the Store of the job, which may be
+    // lost.
+    const bool all_have_come = static_cast<int>(members.size()) == sizes_.at(process.epoch);
+    if (process.store != stores_ && (!process.waits_for_local_ranks || !all_have_come))
+      return fail_formation(process);
     if (process.waits_for_local_ranks) {
       if (store_of(process.node).text_at(failure_key(process.epoch)))
         return fail_formation(process);
@@ -365,14 +453,14 @@ class SimulatedJob {
     }
     if (can_reach_store(process) && store_->text_at(failure_key(process.epoch)))
       return fail_formation(process);
-    if (static_cast<int>(members.size()) < sizes_.at(process.epoch)) return;
+    if (!all_have_come) return;
     const bool all_have_local_ranks = std::ranges::none_of(
         members, [](const Process* member) { return member->waits_for_local_ranks; });
     if (!all_have_local_ranks) return;
     for (Process* member : members) member->state = Process::State::kRunning;
   }
-  // A call fails if a member has ended. At a commit, all members leave the group together if rank 0
-  // sees that a change is announced.
+  // A call fails if a member has ended. At a commit, all members leave the
+  // group together if rank 0 sees that a change is announced.
   void train(Process& process) {
     const auto members = members_of(process.epoch);
     if (static_cast<int>(members.size()) < sizes_.at(process.epoch)) return leave_group(process);
@@ -383,9 +471,15 @@ class SimulatedJob {
     const bool is_stopped =
         std::ranges::any_of(members, [](const Process* member) { return member->is_stopped; });
     if (process.rank != 0 || is_stopped) return;
-    for (Process* member : members) member->has_state = true;  // rank 0 has sent it
+    ASSERT_EQ(process.progress, progress_) << "steps are lost";
+    ++progress_;
+    for (Process* member : members) {
+      member->has_state = true;  // rank 0 has sent it
+      member->progress = progress_;
+    }
     const auto announced = keys::epoch_prefix(process.epoch) + keys::change_announced();
-    if (!can_reach_store(process) || !store_->has_key_under(announced)) return;
+    const bool has_lost_store = !first_ || process.store != stores_;
+    if (!has_lost_store && (!can_reach_store(process) || !store_->has_key_under(announced))) return;
     for (Process* member : members) leave_group(*member);
   }
 
@@ -401,7 +495,9 @@ class SimulatedJob {
       for (const auto& [local_rank, process] : nodes_[index(node)].processes) {
         if (!can_reach_store(process) || !nodes_[index(node)].node_0_knows) continue;
         ASSERT_NE(process.state, Process::State::kRunning) << "the fence: it is in its old group";
-        ASSERT_NE(process.state, Process::State::kForming) << "the fence: it forms its old group";
+        // Without the Store, no group can be completed.
+        ASSERT_TRUE(process.state != Process::State::kForming || process.store != stores_)
+            << "the fence: it forms its old group";
         somebody_has_state = somebody_has_state || process.has_state;
         if (slots[0] == process.slot) rank_0_has_state = process.has_state;
       }
@@ -435,6 +531,15 @@ class SimulatedJob {
   std::vector<Node> nodes_;
   std::set<int> leaving_;
   std::int64_t epoch_ = 0;
+  std::int64_t progress_ = 0;  // the steps of the training
+  bool has_driver_ = false;    // node 0 has no workers, and its launcher is replaced
+  int stores_ = 0;             // how many launchers of node 0 were lost, and their Stores
+  TimePoint first_returns_at_{};
+  TimePoint first_waits_until_{};
+  bool told_nobody_is_expected_ = true;
+  std::int64_t known_epoch_ = 0;  // what the driver knows
+  std::set<int> known_nodes_;
+  std::set<int> expected_;                                   // by the new launcher of node 0
   std::map<std::int64_t, int> sizes_;                        // by epoch
   std::map<std::pair<std::int64_t, int>, int> local_sizes_;  // by epoch and node
   std::map<int, int> numbers_;                               // of the members, by slot

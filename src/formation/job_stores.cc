@@ -41,6 +41,11 @@ Status check_topology(const EngineOptions& options) {
   return {};
 }
 
+bool is_epoch_of_elastic_job(const EngineOptions& options) {
+  return options.elastic_worker >= 0 &&
+         options.rendezvous_id == keys::epoch_id(options.context->epoch());
+}
+
 WaitLimit start_limit(const EngineOptions& options) {
   return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
 }
@@ -131,7 +136,11 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
                                .tcp = tcp_options(options.elastic_worker >= 0)};
   FARANDOLE_TRY_ASSIGN(const auto tls,
                        options.context->tls(options, start_limit(options).deadline));
-  FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
+  // A group is formed in the Store that has given the ranks, even if that is lost meanwhile.
+  if (is_epoch_of_elastic_job(options)) found.stores.job = options.context->kept_store();
+  if (found.stores.job == nullptr) {
+    FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
+  }
   FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
   network.job = job_number(name, options.rendezvous_id);
   if (has_other_launcher(options))

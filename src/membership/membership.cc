@@ -1,6 +1,7 @@
 #include "membership/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -34,8 +35,11 @@ void Membership::worker_started(int worker, TimePoint now) {
   slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
 }
 
-void Membership::continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now) {
+void Membership::continue_from(const Epoch& last, const std::vector<int>& members,
+                               bool somebody_had_state, TimePoint now) {
+  somebody_had_state_ = somebody_had_state_ || somebody_had_state;
   epoch_ = last;
+  skips_number_ = true;
   resets_ = static_cast<int>(std::max<std::int64_t>(last.number - 1, 0));
   for (const int worker : members) slot(worker).is_member = true;
   for (Slot& slot : slots_)
@@ -223,7 +227,8 @@ void Membership::start_workers(Decisions& decisions, TimePoint now) {
 
 void Membership::form(Decisions& decisions, TimePoint now) {
   if (epoch_.number > 0) ++resets_;
-  epoch_ = {.number = epoch_.number + 1, .workers = by_rank(next_members())};
+  const int step = std::exchange(skips_number_, false) ? 2 : 1;
+  epoch_ = {.number = epoch_.number + step, .workers = by_rank(next_members())};
   has_announced_ = has_named_late_ = false;
   for (Slot& slot : slots_) slot.is_member = false;
   for (const int worker : epoch_.workers) {

@@ -79,8 +79,10 @@ class Membership {
   // The job has begun already, and its former launcher of node 0 is lost. `last` is the newest
   // epoch that is known, and `members` are those workers that were in it and still run; all workers
   // that run were started by worker_started(). Call it once, before the first decision. If there
-  // was a newer epoch, rank_wanted() tells it.
-  void continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now);
+  // was a newer epoch, rank_wanted() tells it. The next epoch skips a number, because the group
+  // with that number may have been given to some of its members only.
+  void continue_from(const Epoch& last, const std::vector<int>& members, bool somebody_had_state,
+                     TimePoint now);
   // No more workers are started, because one has succeeded.
   void finish() { finishing_ = true; }
 
@@ -98,6 +100,8 @@ class Membership {
   // When to call decide() again, even if nothing happens.
   std::optional<TimePoint> deadline() const;
 
+  // Whether a worker has ever asked with the state of the training.
+  bool somebody_had_state() const { return somebody_had_state_; }
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
   int running_members() const;
@@ -166,6 +170,7 @@ class Membership {
   Epoch epoch_;
   bool somebody_had_state_ = false;
   bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
+  bool skips_number_ = false;   // see continue_from()
   bool has_announced_ = false;  // in this epoch
   bool failed_early_ = false;   // a worker has failed before the first epoch
   // The members wait for more workers since then.

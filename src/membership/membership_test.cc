@@ -403,6 +403,40 @@ TEST_F(MembershipTest, TheLimitOfResetsEndsTheJob) {
   EXPECT_THAT(last_.end, HasSubstr("the limit of 1 resets is reached"));
 }
 
+TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
+  job_.emplace(Membership::Options{.workers = 4, .workers_min = 1, .resets_max = 8});
+  for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
+  job_->worker_ended(2, false, now_);
+  job_->continue_from({.number = 7, .workers = {1, 0}}, {0, 1}, true, now_);
+  decide();
+  EXPECT_THAT(last_.end, IsEmpty());
+  EXPECT_TRUE(job_->is_member(0) && job_->is_member(1));
+  wait(seconds(1));
+  EXPECT_THAT(last_.starts, ElementsAre(2, 3)) << "also where nobody has been found";
+  ask(0, true);
+  ask(1, true);
+  EXPECT_EQ(last_.epoch->number, 9);
+  EXPECT_THAT(formed(), ElementsAre(1, 0));
+  ask(0, true);
+  ask(1, true);
+  EXPECT_EQ(last_.epoch->number, 10) << "only one number is skipped";
+  ask(0, true);
+  ask(1, true);
+  EXPECT_THAT(last_.end, HasSubstr("the limit of 8 resets")) << "6 were before";
+}
+
+TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
+  job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+  for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
+  job_->continue_from({.number = 3, .workers = {0, 1}}, {0, 1}, true, now_);
+  job_->rank_wanted(0, 3, true);  // it was not in epoch 4
+  job_->rank_wanted(2, 4, true);
+  job_->rank_wanted(1, 4, true);
+  decide();
+  EXPECT_EQ(last_.epoch->number, 6);
+  EXPECT_THAT(formed(), ElementsAre(1, 0, 2)) << "the state of epoch 3 is too old for rank 0";
+}
+
 TEST_F(MembershipTest, AfterASuccessNobodyJoins) {
   begin({.workers = 3, .workers_min = 2});
   end(2);

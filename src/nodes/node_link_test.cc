@@ -36,6 +36,8 @@ struct Launcher {
   std::vector<WorkerExit> exits{};
   std::vector<std::unique_ptr<Connection>> workers{};
   std::vector<NodeMessage> messages{};
+  bool is_complete = false;  // no node is expected any more
+  int found_node_0 = 0;      // how often node 0 has come back
   Status error{};
 
   bool started() const { return link->start_message().has_value(); }
@@ -54,6 +56,8 @@ struct Launcher {
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
     std::ranges::move(news->messages, std::back_inserter(messages));
+    is_complete = is_complete || news->nobody_is_expected;
+    found_node_0 += news->node_0_is_back ? 1 : 0;
   }
 };
 
@@ -450,6 +454,90 @@ TEST_F(NodeLinks, NodeZeroMayBeStartedAgainBeforeTheStart) {
   first(3);
   other(2, 3);
   run_until_started();
+}
+
+// Node 0 has no workers, and a driver can replace its launcher.
+class NodeLinksWithDriver : public NodeLinks {
+ protected:
+  NodeOptions of_elastic_job(int node) const {
+    NodeOptions own = options(node, 3, node);
+    own.is_elastic = true;
+    if (node > 0) own.addresses = {address_of("127.0.0.1:0").with_port(port_)};
+    return own;
+  }
+  Launcher& first_of_elastic_job(const std::optional<Replacement>& replaces) {
+    NodeOptions own = of_elastic_job(0);
+    own.listens_at = ListenChoice{InterfaceChoice{{"lo"}}, {port_, port_}};
+    if (replaces) own.addresses = {address_of("127.0.0.1:0").with_port(port_)};
+    own.replaces = replaces;
+    auto made = FirstNode::create(*context_, own, now());
+    return launchers_.emplace_back(Launcher{.link = *std::move(made)});
+  }
+  void begin() {
+    first_of_elastic_job({});
+    for (const int node : {1, 2}) {
+      auto made = OtherNode::create(*context_, of_elastic_job(node), now());
+      launchers_.push_back(Launcher{.link = *std::move(made)});
+    }
+    run_until_started();
+  }
+  void lose_first() { launchers_.pop_front(); }
+  Launcher& one() { return launchers_.front(); }  // when the first is lost
+};
+
+TEST_F(NodeLinksWithDriver, TheOthersFindTheNewLauncherOfNodeZero) {
+  begin();
+  lose_first();
+  one().link->report_end(3, {"why"});  // is told to the new launcher
+  for (int i = 0; i < 20; ++i) advance();
+  EXPECT_FALSE(one().link->outcome().has_value());
+  Launcher& zero =
+      first_of_elastic_job(Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
+  run_until([&] { return zero.is_complete && zero.ends.size() == 1; });
+  EXPECT_THAT(zero.link->start_message()->workers, ElementsAre(0, 1, 2));
+  ASSERT_EQ(zero.changes.size(), 2U);
+  for (const NodeChange& change : zero.changes) EXPECT_TRUE(change.is_here && change.has_begun);
+  EXPECT_EQ(zero.ends[0].exit_code, 3);
+  run_until([&] { return one().found_node_0 == 1 && std::next(launchers_.begin())->found_node_0; });
+  const NodeState state{.node = 9, .slots = {0}, .numbers = {4}};
+  one().link->tell(state);
+  run_until([&] { return !zero.messages.empty(); });
+  EXPECT_EQ(std::get<NodeState>(zero.messages[0]).node, 1U) << "that of the connection";
+  EXPECT_FALSE(one().link->has_lost_node_0());
+  EXPECT_TRUE(one().failures.empty());
+}
+
+TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
+  begin();
+  lose_first();
+  Launcher late = std::move(launchers_.back());
+  launchers_.pop_back();
+  Launcher& zero =
+      first_of_elastic_job(Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
+  run_until([&] { return zero.changes.size() == 1; });
+  EXPECT_FALSE(zero.is_complete);
+  EXPECT_LE(zero.link->deadline(), now() + kReplacementTime);
+  skip(kReplacementTime);
+  run_until([&] { return zero.is_complete; });
+  run_until([&] {
+    late.advance(now() - skipped_);  // its time is not over
+    return late.link->outcome().has_value();
+  });
+  EXPECT_EQ(late.link->outcome(), false);
+  EXPECT_TRUE(late.link->has_lost_node_0());
+  EXPECT_THAT(late.failures, ElementsAre(HasSubstr("the launcher of node 0 is gone: ")));
+}
+
+TEST_F(NodeLinksWithDriver, ALostNodeZeroIsWaitedForForSomeTime) {
+  begin();
+  lose_first();
+  run_until([&] { return one().link->deadline() < now() + kNode0ReturnTime; });
+  EXPECT_FALSE(one().link->outcome().has_value());
+  skip(kNode0ReturnTime);
+  advance();
+  EXPECT_TRUE(one().link->has_lost_node_0());
+  EXPECT_EQ(one().link->outcome(), false);
+  EXPECT_EQ(one().link->deadline(), TimePoint::max());
 }
 
 TEST_F(NodeLinks, ASecondNodeZeroCannotListen) {

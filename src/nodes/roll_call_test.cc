@@ -94,6 +94,28 @@ TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
   EXPECT_EQ(roll.name(1), "node 1 (hen)");
 }
 
+TEST(RollCall, AReplacementExpectsTheNodesThatTookPart) {
+  RollCall roll({.nodes = 3, .workers = 0, .host = "fox", .is_elastic = true},
+                Replacement{.number = 1, .workers = {0, 1, 1, 2}, .nodes = {1, 3}});
+  EXPECT_TRUE(roll.complete());
+  EXPECT_TRUE(roll.expects_somebody());
+  const auto again = [](std::uint32_t node, std::uint32_t workers) {
+    Hello hello{.node = node, .nodes = 4, .workers = workers, .host = "hen", .is_elastic = true};
+    hello.has_begun = true;
+    return hello;
+  };
+  EXPECT_EQ(roll.arrive(again(1, 1), "a").rejection, "");
+  EXPECT_THAT(roll.arrive(again(2, 1), "a").rejection, HasSubstr("has gone on without node 2"));
+  EXPECT_THAT(roll.arrive(again(3, 1), "a").rejection, HasSubstr("had 2 workers"));
+  EXPECT_THAT(roll.workers(), ElementsAre(0, 1, 1, 2));
+  EXPECT_TRUE(roll.expects_somebody());
+  roll.expect_nobody();
+  EXPECT_THAT(roll.arrive(again(3, 2), "a").rejection, HasSubstr("has gone on without node 3"));
+  Hello anew = again(3, 2);
+  anew.has_begun = false;
+  EXPECT_EQ(roll.arrive(anew, "a").rejection, "");
+}
+
 TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
   RollCall roll = three_nodes();
   EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");
