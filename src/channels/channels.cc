@@ -25,8 +25,8 @@ namespace {
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 
 // Whether the peer's host has not yet acknowledged all sent bytes. If we closed the connection now,
-// bytes that come from the peer could make the kernel reset it, and the bytes on their way would be
-// lost.
+// bytes that come from the peer could make the kernel reset the connection, and the sent bytes that
+// are still on their way would be lost.
 bool has_unacknowledged(const Connection& connection) {
   int bytes = 0;
   return connection.descriptor() >= 0 && ::ioctl(connection.descriptor(), SIOCOUTQ, &bytes) == 0 &&
@@ -260,9 +260,9 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text), entry.only_messages && !was_connected});
 }
 
-// Tries to modify first, because the descriptor may be in the epoll already. The number alone does
-// not tell: the kernel removes a closed descriptor from the epoll, and a new descriptor may get the
-// same number.
+// Tries to modify first, because the descriptor may be in the epoll already. The descriptor's
+// number does not show whether it is: the kernel removes a closed descriptor from the epoll, and a
+// new descriptor may get the same number.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};
@@ -309,8 +309,8 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
                                            failures_.front().rank, failures_.front().text));
 }
 
-// Closes only the descriptors: Connection::close() would tell the peers of this process's parent
-// that the stream ends. But the child must close its copies: while it holds a socket open, the
+// Closes only the descriptors, because Connection::close() would tell the peers of the parent
+// process that the stream ends. The child must close its copies: while it holds a socket open, the
 // peers do not see that the parent has ended.
 void Channels::abandon_after_fork() {
   stop_event_.reset();

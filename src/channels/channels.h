@@ -45,7 +45,8 @@ class Channels {
   struct Failure {
     int rank = 0;
     std::string text = {};
-    // True if the channel was only for messages and was never connected, so it has carried none.
+    // True if the channel was only for messages and was never connected, so it has carried no
+    // message.
     bool only_messages = false;
   };
 

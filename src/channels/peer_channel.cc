@@ -13,7 +13,8 @@
 namespace farandole {
 namespace {
 
-// How many bytes a data frame has at most. Short frames wait for at most one data frame.
+// The most bytes in a data frame. A short frame waits until the data frame before it is sent, so
+// this must be small.
 constexpr std::size_t kDataBytesMax = 256 * 1024;
 // The most bytes of a group that are kept until a step wants them.
 constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;

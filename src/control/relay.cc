@@ -16,9 +16,9 @@ namespace {
 // announcements of the members below it.
 constexpr std::size_t kUnacknowledgedMax = 2;
 
-// A digest of the call that is announced by id or in full. Empty for every other kind of
-// announcement: its meaning depends on the earlier announcements of the member, so it must not
-// overtake them.
+// A digest of the call that is announced by id or in full. Empty for an announcement of any other
+// kind: its meaning depends on the earlier announcements of the member, so it must not overtake
+// those.
 std::optional<std::uint64_t> digest_of_call(const Announcement& item) {
   if (const auto* by_id = std::get_if<AnnounceById>(&item)) return by_id->id;
   const auto* in_full = std::get_if<AnnounceInFull>(&item);

@@ -2,9 +2,9 @@
 // and times, and returns messages and decisions. It uses no socket, thread, clock or shared memory.
 //
 // Members predict the next step, enter it, and compare its identity ("Life of one allreduce" in
-// docs/architecture.md). If all members have entered a step with the same identity, they agree, and
-// no message was sent. Otherwise they replan: the coordinator (member 0) stops all members, asks
-// how far each has come, and begins the next generation. Steps that all members have entered stay.
+// docs/architecture.md). If all members have entered a step with the same identity, they agree
+// without a message. Otherwise they replan: the coordinator (member 0) stops all members, asks how
+// far each has come, and begins the next generation. Steps that all members have entered stay.
 // Other entries are rolled back, and their calls are predicted or announced again. A group is in
 // one of three modes:
 // - queue: the mode at the beginning. A member predicts its own oldest submission, or the batch

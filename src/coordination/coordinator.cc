@@ -169,9 +169,9 @@ void Coordinator::recheck_if_joined(const MemberSet& members) {
   if (any_counts) recheck_pending();
 }
 
-// A signature that has an id must not be announced in full. Every member knows the id before it can
-// announce the signature again: a member that had announced the step received the id with that
-// step, and a member that had joined received the id before its release.
+// A signature that has an id must not be announced in full, because every member knows the id
+// before it can announce the signature again. A member that had announced the step received the id
+// with that step. A member that had joined received the id before its release.
 Status Coordinator::record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)

@@ -98,7 +98,7 @@ class Coordinator {
   std::vector<int> ranks_;
   std::vector<Member> members_;
   // The member that counts as having joined last: the joined member with the most calls before its
-  // join, and of several such members, the member with the highest number. Empty if no member has
+  // join. Of several such members, the one with the highest number counts. Empty if no member has
   // joined. Neither clocks nor the order of arrival count: the members may be on several hosts, and
   // after a replan all joins arrive again.
   std::optional<int> joined_last_;

@@ -14,7 +14,7 @@ namespace {
 // Without a synchronization point, a sequence of steps is learned when it has come this many times
 // in a row.
 constexpr int kRoundsAlike = 3;
-// The learner changes the plan when members have raised the same wait this many times.
+// The learner changes the plan when members have reported the same wait in this many raises.
 constexpr int kWaitsAlike = 2;
 
 std::uint64_t digest_of_set(std::vector<std::uint32_t> ids) {

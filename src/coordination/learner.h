@@ -51,14 +51,14 @@ class Learner {
   // 0 if there is none.
   std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                    EdgeKind kind);
-  // Learns from a raise that, of the ids of this bucket and of later buckets, only the `ready` ids
-  // became ready in the grace time. The second time, the `ready` ids get their own buckets before
-  // the other ids.
+  // Learns from a raise of a member that waited at this bucket: in the grace time, only the `ready`
+  // ids of this bucket and of later buckets became ready. The second time, the `ready` ids get
+  // their own buckets before the other ids.
   void learn_wait(std::uint32_t fragment, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
-  // Learns from a raise at the beginning of this fragment that no id of it became ready in the
-  // grace time, but ids of the `ready` fragments did. Every second time, the fragment is put after
-  // the `ready` fragments.
+  // Learns from a raise of a member that waited at the beginning of this fragment: in the grace
+  // time, no id of this fragment became ready, but ids of the `ready` fragments did. Every second
+  // time, the fragment is put after the `ready` fragments.
   void learn_order(std::uint32_t fragment, const std::vector<std::uint32_t>& ready);
   // Drops the fragment of this id, because the id loses its signature.
   void forget(std::uint32_t id);

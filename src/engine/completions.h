@@ -14,7 +14,7 @@ class Completions {
   void add(Handle handle, const Completion& completion) {
     if (completion.function != nullptr) pending_.emplace_back(handle, completion);
   }
-  // Runs the completions that were added since the last call, each once.
+  // Runs each completion that was added since the last call.
   void run() {
     if (!pending_.empty()) run_all();
   }

@@ -31,8 +31,9 @@ struct GroupFailure {
 };
 
 // Returns why the group of these ranks is over; empty if it goes on. A death ends all groups. When
-// another rank leaves, only the groups of which it was a member end. The earliest cause counts,
-// because ranks often leave as a consequence of it. `pids` are by rank, for the text.
+// another rank leaves, only the groups of which it was a member end. If there are several causes,
+// the earliest one is returned, because ranks often leave as a consequence of an earlier death or
+// leave. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
 

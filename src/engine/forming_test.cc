@@ -155,8 +155,8 @@ int count_requests_of_job(int size) {
   return store->requests();
 }
 
-// Each rank publishes itself and its memory, and waits once for all others, once for their memory
-// and once for their end.
+// Each rank publishes its record and its memory. It waits three times: for the records of all
+// others, for their memory and for their end.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   const int requests_of_2 = count_requests_of_job(2);
   const int requests_of_8 = count_requests_of_job(8);

@@ -45,7 +45,7 @@ Buffers inputs_of(const ReductionKind& kind, int rank) {
   for (const std::int64_t count : kCounts) {
     const auto bytes = static_cast<std::size_t>(count) * row_of(kind.dtype).bytes;
     std::vector<std::byte> buffer(bytes);
-    // No value is infinite or NaN: these have high bytes of 0x7c or more.
+    // An infinite value or NaN has a high byte of 0x7c or more, so these bytes stay below that.
     for (std::byte& byte : buffer) byte = static_cast<std::byte>(random() % 0x40);
     buffers.push_back(std::move(buffer));
   }

@@ -239,7 +239,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    // No rank can complete a step whose entries differ.
+    // If the entries differ, no rank can complete the step, so this rank gives nothing up.
     gives_up_step = other_hosts_ != nullptr && stage_ != Stage::kMispredicted;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {

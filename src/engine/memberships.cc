@@ -161,8 +161,9 @@ bool Memberships::may_have_new_endings() {
          });
 }
 
-// A death counts before everything else. An end that the leader has passed on from another host
-// counts before a leave on this host: the leader passes nothing on once it ends the group itself.
+// A death has priority over everything else. An end that the leader has passed on from another host
+// has priority over a leave on this host, because the leader no longer passes on ends once it has
+// ended the group itself.
 std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& member,
                                                           const EndedRanks& ended) const {
   const auto end = member.end_elsewhere();
@@ -200,7 +201,7 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     recorder_.blame(ending.failure.failed_rank);
     const bool gives_up_step = end(*member, ending.failure.status, finished);
     if (ended.first_dead_rank) continue;
-    // If another host has ended the group without entering the step, no host can complete it.
+    // If another host has ended the group without entering the step, no host can complete the step.
     if (gives_up_step && !ending.from_elsewhere) close_epoch(doorbells_.rank(), kGivesUpStep);
     // Also pass on an end that has come from another host, so that all hosts blame the same rank
     // even if this rank leaves next.

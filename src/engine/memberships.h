@@ -47,8 +47,8 @@ class Memberships {
   void add(std::unique_ptr<GroupMember> member);
   void remove(GroupId group);
 
-  // The functions with a parameter `finished` append to it the records that they finish.
-  // Adds a call. Finishes it immediately if its group has ended or was removed.
+  // Functions with a parameter `finished` append the records that they finish to this list. Adds a
+  // call. Finishes it immediately if its group has ended or was removed.
   void submit(Record& record, std::vector<Record*>& finished);
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);

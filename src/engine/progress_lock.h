@@ -41,8 +41,8 @@ class ProgressLock {
     held_ = true;
     return true;
   }
-  // Call it when a waiter has come. Returns true if the thread "progress" holds the lock. Then ring
-  // the rank's bell, so that the thread "progress" wakes up and releases the lock.
+  // Call it when a waiter has come. If it returns true, the thread "progress" holds the lock; then
+  // ring the rank's bell, so that this thread wakes up and releases the lock.
   bool is_held_in_background() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake release_as_waiter() {
@@ -72,8 +72,8 @@ class ProgressLock {
   // Call it when there is work although no thread has called: another process wants to connect.
   [[nodiscard]] Wake work_came() const { return next(true); }
 
-  // Begins a claim. Returns true if a thread holds the lock. Then ring the rank's bell, so that the
-  // holder wakes up and releases the lock.
+  // Begins a claim. If it returns true, a thread holds the lock; then ring the rank's bell, so that
+  // this thread wakes up and releases the lock.
   bool begin_claim();
   bool can_be_claimed() const { return !held_; }
   // Takes the lock for a claim, if can_be_claimed(). release() ends it.

@@ -30,7 +30,7 @@ class ProgressThreads {
   Status start();
 
   // As in farandole/engine.h; any thread. There must be at least one submission, and all must have
-  // passed check_submission(). `handles` must have one element for each.
+  // passed check_submission(). `handles` must have one element for each submission.
   Status submit(std::span<const Submission> batch, std::span<Handle> handles,
                 std::chrono::milliseconds wait_limit);
   bool wait(Handle handle, std::chrono::milliseconds limit);

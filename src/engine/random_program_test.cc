@@ -30,7 +30,7 @@ int between(Random& random, int low, int high) {
 
 enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
-// A call as all ranks plan it.
+// The plan of one call, which is the same on all ranks.
 struct CallPlan {
   std::string name;
   GroupId group = kWorld;

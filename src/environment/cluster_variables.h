@@ -1,5 +1,5 @@
-// Cluster variables: clouds and operators of TensorFlow jobs describe a job in JSON, with the hosts
-// of all its processes. Pure.
+// Cluster variables: environment variables in which clouds and operators of TensorFlow jobs
+// describe a job as JSON, with the hosts of all its processes. The functions are pure.
 #pragma once
 
 #include <optional>

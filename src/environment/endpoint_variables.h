@@ -1,5 +1,5 @@
-// Endpoint variables: where the first process of a job can be reached, as schedulers and launchers
-// say it in the environment. Pure.
+// Endpoint variables: environment variables in which schedulers and launchers say where the first
+// process of a job can be reached. The functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ struct EndpointVariables {
   const char* host = "";       // or that host alone
   const char* address = "";    // or that host with a port
   const char* port = "";       // a port there
-  // Numbers that differ between jobs, and between the parts or attempts of a job. Without a port,
-  // they give a port from 20000 to 29999, so that jobs take different ports.
+  // Numbers that differ between jobs, and between the parts or attempts of a job. If there is no
+  // port, a port from 20000 to 29999 is computed from these numbers, so that jobs take different
+  // ports.
   const char* job = "";
   const char* part = "";
 };

@@ -38,8 +38,8 @@ class Failpoint {
   // Returns null if the text is empty. Errors: kFixCall with the allowed values.
   static Result<std::shared_ptr<Failpoint>> parse(const std::string& text);
 
-  // Acts if the process has come to the place for the chosen time. Writes a line to standard error
-  // before.
+  // Counts that the process has come to the place. At the chosen count, writes a line to standard
+  // error and then acts.
   void pass(Place place);
 
   Failpoint(Place place, Action action, std::int64_t number)

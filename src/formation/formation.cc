@@ -403,7 +403,7 @@ class FormationProtocol {
 
   // Names the ranks that have not come, and if there are several hosts, the hosts that have.
   std::string missing_ranks() {
-    // Does not wait: our own member record would end the wait, and it is already there.
+    // Does not wait, because our own member record, which exists already, ends the wait.
     const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
                                              {TimePoint{}, no_interruption_});
     std::vector<int> missing;

@@ -325,7 +325,8 @@ TEST(Formation, ATopologyThatWasFoundIsAccepted) {
 TEST(Formation, OneRankOnTwoHostsIsAnError) {
   const JobOfHosts job({0, 1});
   const std::function<bool()> never;
-  // A pid says nothing about processes of other hosts, even if it is also that of a process here.
+  // The record has a pid of another host. Here, another process has the same pid, which must not
+  // matter.
   ASSERT_EQ(job.job_store()->set(keys::process(1),
                                  keys::ProcessRecord{::getpid(), "another token", "hen"}.encode()),
             Status());

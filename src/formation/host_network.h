@@ -15,9 +15,9 @@
 
 namespace farandole {
 
-// Returns the number that the links of an engine carry as their job. Engines have different
-// numbers, so that they never accept each other's connections, if their jobs have different names
-// (see job_name.h), or if they are engines of one job with different texts. `engine` is the text by
+// Returns the number of the job for the links of an engine. Engines with different numbers never
+// accept each other's connections. The numbers differ if the names of the jobs differ (see
+// job_name.h), or if the `engine` texts of two engines of one job differ. `engine` is the text by
 // which an engine of some ranks of a job is known; it is empty for the engine of all ranks.
 std::uint64_t job_number(const std::string& job_name, const std::string& engine);
 

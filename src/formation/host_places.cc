@@ -62,7 +62,7 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
   FARANDOLE_TRY(published);
   auto places = store.wait_for_all(place_keys(size), result, limit);
   if (places.status().code() == StatusCode::kRetry && !(limit.interrupted && limit.interrupted())) {
-    // Does not wait: our own place is there.
+    // Does not wait, because our own place, which exists already, ends the wait.
     const std::function<bool()> never;
     places = store.wait_for_all(place_keys(size), keys::place(rank), {TimePoint{}, never});
     FARANDOLE_TRY(places.status());

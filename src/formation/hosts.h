@@ -29,7 +29,7 @@ std::vector<int> host_numbers(const std::vector<std::string>& tokens);
 RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
 
 // Returns the number of hardware threads that the ranks of a host may use, all together. If ranks
-// are bound to different cores, this is more than what one of them may use.
+// are bound to different cores, this number is larger than the number for one rank.
 int cores_of_ranks(int host, const std::vector<RankInfo>& ranks);
 
 // Returns the hosts and those of their ranks that have come: "fox (ranks 0, 1), hen (rank 2)".

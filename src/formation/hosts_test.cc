@@ -34,8 +34,8 @@ TEST(Hosts, CountTheCoresOfTheirRanksOnce) {
   EXPECT_EQ(cores_of_ranks(1, ranks), 8);
 }
 
-// Local sizes 1, 2 and 3: the local size times the cross size of rank 1 is the size of the job, but
-// the hosts are not equal.
+// The local sizes are 1, 2 and 3. For rank 1, local size times cross size is the size of the job by
+// chance, although the hosts have different sizes.
 TEST(Hosts, OfDifferentSizesAreNotHomogeneous) {
   const auto ranks = ranks_on({0, 1, 1, 2, 2, 2});
   for (int rank = 0; rank < 6; ++rank) EXPECT_FALSE(topology_of(rank, ranks).is_homogeneous);

@@ -43,9 +43,9 @@ class ProcessContext {
                                            const WaitLimit& limit);
   // Serves the job's Store at options.places, in a thread, as long as the context exists. Returns a
   // connection to it, as does job_store() from then on. For rank 0, if another launcher has started
-  // the ranks. If this process serves the Store already, or has a connection to it because it is
-  // another rank of the whole job, returns that connection. Tries to find the places until the
-  // limit. Errors: kFixCall (a place that is not on this host), kRetry, kStop.
+  // the ranks. If this process already serves the Store or is connected to it (as another rank of
+  // the whole job), returns that connection. Tries to find the places until the limit. Errors:
+  // kFixCall (a place that is not on this host), kRetry, kStop.
   Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);
@@ -65,8 +65,8 @@ class ProcessContext {
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
   std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
-  // Returns null if the text is empty. All engines with the same text share the failpoint, which so
-  // counts through all groups of the process. Errors: as Failpoint::parse().
+  // Returns null if the text is empty. All engines with the same text share the failpoint, so it
+  // counts over all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
   // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.

@@ -16,8 +16,9 @@ namespace {
 // How many sends from one rank to another may be done before the receiver has taken the messages.
 // The receiver keeps the data of these messages, so this limits its memory.
 constexpr std::size_t kEarlyMax = 64;
-// How many envelopes of one rank are read in a round, and how many parts of data are sent to that
-// rank. Without this limit, the groups and the other messages might make no progress.
+// In one round, this rank reads at most this many envelopes of another rank, and sends it at most
+// this many parts of data. Without this limit, the groups and the other messages might make no
+// progress.
 constexpr int kEnvelopesPerRound = 16;
 // How many bytes of a large message go into the ring at once.
 constexpr std::size_t kPartBytes = 16 * 1024;

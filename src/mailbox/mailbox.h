@@ -38,9 +38,9 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // The functions with a parameter `finished` append to it the records that they finish.
-  // Adds a checked send or receive. The record must keep its address until it is finished. `ranks`
-  // are the ranks of its group.
+  // Functions with a parameter `finished` append the records that they finish to this list. Adds a
+  // checked send or receive. The record must keep its address until it is finished. `ranks` are the
+  // ranks of its group.
   void submit(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
   // Runs one round. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);

@@ -13,8 +13,8 @@ struct ClockOffset {
 };
 
 // Asks the Store for its time 16 times and uses the fastest answer (Cristian's algorithm, 1989).
-// Assumes that the Store read its clock in the middle between the question and this answer, so the
-// error is at most half the time between them. Blocks for 16 round trips. Errors: those of
+// Assumes that the Store read its clock halfway between the question and this answer. So the error
+// is at most half of the time between the two. Blocks for 16 round trips. Errors: those of
 // Store::clock().
 Result<ClockOffset> measure_clock_offset(Store& store);
 

@@ -24,8 +24,8 @@ class FrameChannel final : public StoreChannel {
   FrameChannel(const FrameChannel&) = delete;
   FrameChannel& operator=(const FrameChannel&) = delete;
 
-  // Descriptors cannot be sent, and none are received. If send() fails at the deadline, this object
-  // keeps the unsent rest of the message.
+  // This channel carries no descriptors. If send() fails at the deadline, this object keeps the
+  // unsent rest of the message.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) override;
   Result<UnixMessage> receive(TimePoint deadline) override;

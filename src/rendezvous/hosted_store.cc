@@ -47,7 +47,7 @@ Result<std::vector<SocketAddress>> addresses_of(const RemoteStore::Options& opti
   return choose_addresses(of_host, interfaces);
 }
 
-// If the last job was killed, children that it has forked may have its port for a moment.
+// If the last job was killed, children that it had forked may hold its port open for a moment.
 Result<std::unique_ptr<StoreOwner>> open_owner(const RemoteStore::Options& options,
                                                const ListenOptions& listening,
                                                const WaitLimit& limit) {

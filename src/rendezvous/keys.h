@@ -15,8 +15,8 @@
 
 namespace farandole::keys {
 
-// The epoch of the first formation. It is also that of the only one, in a Store or under a prefix
-// that serves one formation.
+// The epoch of the first formation. A Store or a prefix that serves only one formation has only
+// this epoch.
 inline constexpr std::int64_t kFirstEpoch = 1;
 
 // The value of a key that has a text.
@@ -32,8 +32,8 @@ inline std::string engine_prefix(const std::string& rendezvous_id) {
   return kEnginePrefix + rendezvous_id + "/";
 }
 
-// Begins the keys in which an engine's ranks report what they do. A server of the Store does not
-// wait for the end of such keys, as it does for those of a formation.
+// Begins the keys in which an engine's ranks report what they do. When a server of the Store ends,
+// it waits for the keys of a formation to be removed, but not for these keys.
 inline std::string reports_prefix(const std::string& rendezvous_id) {
   return "reports/" + rendezvous_id + "/";
 }

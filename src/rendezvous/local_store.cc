@@ -15,8 +15,8 @@ namespace farandole {
 
 Bytes new_host_token() {
   std::array<std::uint64_t, 2> random{};
-  // The kernel returns so few bytes all at once. Shortly after the boot, the call may wait until
-  // the kernel has random numbers.
+  // For so few bytes, the kernel never returns only a part. Shortly after the boot, the call may
+  // wait until the kernel has random numbers.
   while (::getrandom(random.data(), sizeof(random), 0) != sizeof(random))
     CHECK(errno == EINTR, "the kernel has random numbers");
   ByteWriter writer;

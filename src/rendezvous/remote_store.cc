@@ -103,7 +103,8 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
     if (limit.interrupted && limit.interrupted())
       return Status::retry(format_text("interrupted while connecting to {}", what));
     const TimePoint now = std::chrono::steady_clock::now();
-    // The last attempt has less time than the others, so the one before knows more.
+    // The last attempt had less time than the others, so the error of the attempt before it says
+    // more.
     if (now < limit.deadline || last_error.ok()) last_error = connection.status();
     if (now >= limit.deadline)
       return Status::rebuild_group(format_text(

@@ -58,7 +58,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
 }
 
 // A program may use one name for two operations at a time. The later call then gets a name of its
-// own, which follows from the order of the program's calls, and so is the same on all ranks.
+// own. That name depends only on the order of the program's calls, so it is the same on all ranks.
 InternedSignatures::Entry* SubmissionTable::acquire_name(GroupCalls& calls,
                                                          Submission& submission) {
   InternedSignatures::Entry* const entry = calls.names.acquire(submission);

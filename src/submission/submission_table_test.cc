@@ -269,7 +269,7 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
   named.name = "x";
   EXPECT_TRUE(table.add(named).ok());
   EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.1");
-  // The old results can still be taken; that frees no name a second time.
+  // The old results can still be taken. Taking them must not free a name a second time.
   for (const Handle handle : {first, first_named, elsewhere})
     EXPECT_TRUE(table.take(handle).status.ok());
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");

@@ -7,14 +7,14 @@
 // stores last. Sequences count modulo 2^32.
 //
 // If not all members entered the same step, the step is rolled back, and its sequence is used again
-// with a newer generation. A slow member may then still expect the old entry. So an identity is
-// stored combined (xor) with its word, so that a new entry is never mistaken for the old one.
+// with a newer generation. A slow member may then still expect the old entry. Each identity is
+// therefore stored as its xor with the word, so that a new entry is never mistaken for the old one.
 //
-// A member that cannot continue publishes for which other member it waits. Only this other member
-// wakes it, so with p sleeping members a step takes about p wake-ups instead of p². A check of the
-// members begins with the member that was missing at the previous check, so it costs one load while
-// this member is still missing. The member that is last in one step is often the last in the next
-// step, too.
+// A member that cannot continue publishes for which other member it waits, and only that other
+// member wakes it. So with p sleeping members, a step takes about p wake-ups instead of p². A check
+// of the members begins with the member that was missing at the previous check, so it costs one
+// load while this member is still missing. The member that is last in one step is often the last in
+// the next step, too.
 //
 // The members also agree here on how a group ends. If a member must end in the middle of a step, it
 // needs to know whether the others may still run that step. try_close() and may_run() decide this

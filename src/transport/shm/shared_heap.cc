@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 // A sixteenth of the heap is for small blocks, which keep their pages when they are freed. Large
-// blocks are in the other part, whose free memory is always zero, because it has given its pages
-// back. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
+// blocks are in the other part. Its free memory has been given back to the system, so it is always
+// zero. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
 constexpr std::size_t kZoneDivisor = 16;
 
 // Before a block of at least this size takes pages, the heap checks that the host has the memory. A
