@@ -31,7 +31,7 @@ constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repe
 constexpr int kLargeRepetitionsMin = 3;
 constexpr std::size_t kTightBytes = 4 << 20;  // about how many bytes a tight repetition moves
 constexpr std::size_t kTightCallsMax = 2000;
-// The same limit if ranks share cores, because a call may then take 8 ms.
+// The limit is lower if ranks share cores, because a call may then take 8 ms.
 constexpr std::size_t kTightCallsShared = 50;
 
 struct SizeResult {

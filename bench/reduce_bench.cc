@@ -22,7 +22,7 @@ constexpr std::array kSizes = {16L << 10, 64L << 10, 256L << 10, 1L << 20, 16L <
 constexpr std::array kMeasured = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
                                   DType::kFloat64, DType::kInt32,    DType::kInt64};
 
-// Returns buffers filled with bits that are an ordinary number in each dtype.
+// Returns buffers filled with a bit pattern that is an ordinary number in each dtype.
 Memory memory_of(std::size_t buffers, long bytes) {
   return Memory(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
 }

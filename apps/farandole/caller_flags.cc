@@ -17,7 +17,7 @@ namespace {
 Result<int> open_descriptor(const char* flag, const std::string& text) {
   FARANDOLE_TRY_ASSIGN(const int number, whole_number(flag, text, STDERR_FILENO + 1,
                                                       std::numeric_limits<int>::max()));
-  // Close-on-exec, so that each worker inherits only its own, and ssh none.
+  // Close-on-exec, so that each worker inherits only its own descriptor, and ssh inherits none.
   if (::fcntl(number, F_SETFD, FD_CLOEXEC) == 0) return number;
   return Status::fix_call(
       format_text("{} is \"{}\"; {} is not an open descriptor", flag, text, number));

@@ -26,7 +26,8 @@ constexpr std::string_view kInterfaces = "FARANDOLE_NETWORK_INTERFACES";
 constexpr std::string_view kPorts = "FARANDOLE_PORTS";
 constexpr int kUsualColumns = 100;
 constexpr int kColumnsMin = 60;
-// Jobs wait longer, but a host that ssh has not reached by then needs another look.
+// Jobs wait longer. But if ssh does not reach a host within this time, users should look at that
+// host.
 constexpr auto kStartTimeMax = std::chrono::seconds(30);
 
 using Json = nlohmann::ordered_json;

@@ -20,8 +20,8 @@ class DoctorHosts {
   DoctorHosts(const DoctorHosts&) = delete;
   DoctorHosts& operator=(const DoctorHosts&) = delete;
 
-  // After parsing: whether the user has named hosts. Errors: kFixCall if there are none, but a flag
-  // that is only for hosts was given.
+  // Call it after parsing. Whether the user has named hosts. Errors: kFixCall if the user has named
+  // none, but has given a flag that is only for hosts.
   Result<bool> has_hosts() const;
   // Examines the hosts, prints the report, and returns the exit code: 1 if a job over the hosts
   // does not work. Errors: kFixCall if the flags are wrong; kStop for a limit of this host.

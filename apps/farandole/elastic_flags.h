@@ -24,16 +24,16 @@ class ElasticFlags {
   bool discovers_hosts() const { return discovery_.has_value(); }
   // Call it if the hosts are fixed, and this launcher has no driver. Errors: kFixCall.
   Status check_without_discovery() const;
-  // What the driver needs for that. `workers` is the value of -n; empty: not given. Errors:
-  // kFixCall.
+  // What the driver needs to find the hosts. `workers` is the value of -n; empty: not given.
+  // Errors: kFixCall.
   Result<DiscoveryPlan> discovery(std::optional<int> workers,
                                   const Membership::Options& elastic) const;
   // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
   static bool is_for_driver(std::string_view flag) {
     return flag == "--host-discovery-script" || flag == "--slots-per-host";
   }
-  // Call it after parsing. `workers` is how many workers the job has at its start, or at most.
-  // Empty if the job is not elastic. Errors: kFixCall.
+  // Call it after parsing. `workers` is the number of workers at the start of the job, or the
+  // largest number. Returns nothing if the job is not elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
                                                      const FrameworkFlags& frameworks) const;
 

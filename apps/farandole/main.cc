@@ -52,8 +52,8 @@ and read its data. Remove it when no job uses it any more.
 )";
 
 // The command can be started with closed standard streams (`<&- >&-`). Then the next files that we
-// open would get the numbers of these streams, and text for the standard output would go into those
-// files.
+// open would get the numbers of these streams, and text for the standard output would be written to
+// these files.
 void open_closed_standard_descriptors() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != number) std::abort();

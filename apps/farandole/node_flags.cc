@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// A worker inherits the variables of the scheduler that has started its job, so they say nothing
-// about a `farandole run` in it.
+// A worker inherits the variables of the scheduler that has started its job. They say nothing about
+// a `farandole run` inside the worker.
 Result<std::optional<SchedulerTask>> scheduler_task() {
   const auto environment = [](const char* name) { return std::getenv(name); };
   if (environment("FARANDOLE_RANK") != nullptr) return std::optional<SchedulerTask>();

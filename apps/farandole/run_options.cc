@@ -322,12 +322,12 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
     FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
-    // nohup ignores SIGHUP, so that the job outlives the shell.
+    // Under nohup, SIGHUP is ignored, so that the job outlives the shell.
     job.ends_with_parent =
         job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
-  // Only node 0 learns how many workers all nodes have.
+  // Only node 0 learns how many workers all nodes have together.
   const int workers_max = job.nodes ? kWorkersMax : job.workers;
   if (!overrides.nodes) FARANDOLE_TRY(elastic_.check_without_discovery());
   FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));

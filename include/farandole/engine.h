@@ -31,9 +31,9 @@ namespace farandole {
 // use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
-// Tells the launcher of an elastic job, when this process asks for its next rank, that it has the
-// state of the training. Only such a process gets rank 0 from then on, and without one the job
-// ends.
+// From now on, whenever this process asks the launcher of an elastic job for a rank, it says that
+// it has the state of the training. Only such a process gets rank 0. If no such process is left,
+// the job ends.
 void set_has_state(ProcessContext& context);
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
@@ -119,9 +119,9 @@ struct Submission {
   // If the name is empty, the engine chooses `<operation>.noname.<index>` with the lowest index
   // that is not in use in the group, so that loops repeat their names. Names therefore depend only
   // on the order of submit() and take(), and match if all members have the same order. To keep this
-  // order, call take() at the place where the program waits for the result. After poll() has
-  // returned true, use peek() instead, which keeps the name in use. Threads that submit at the same
-  // time have no common order, so they must name their calls.
+  // order, call take() where the program waits for the result. After poll() has returned true, use
+  // peek() instead, which keeps the name in use. Threads that submit at the same time have no
+  // common order, so they must name their calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -212,9 +212,10 @@ class Engine {
   // How often the group of an elastic job has been formed, counted from 1 and the same on all
   // ranks; 0: the job is not elastic.
   std::int64_t epoch() const;
-  // Whether the launcher of an elastic job wants to change the members. Then all ranks should shut
-  // down after the same step and create the next engine. Ranks may learn it at different times, so
-  // they must agree on the step. Asks the launcher, which takes some 20 µs; false in other jobs.
+  // Whether the launcher of an elastic job wants to change the members. If so, all ranks should
+  // shut down after the same step and create the next engine. Ranks may learn of the change at
+  // different times, so they must agree on the step. The call asks the launcher, which takes about
+  // 20 µs. Returns false in other jobs.
   bool is_change_announced() const;
   // World ranks of a group, ascending; empty for an unknown group.
   std::vector<int> ranks_of(GroupId group) const;

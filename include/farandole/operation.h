@@ -117,7 +117,8 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
   return rows / members * member + (member < larger_shares ? member : larger_shares);
 }
 
-// The first six have Horovod's numbers, because scripts may pass these numbers instead of names.
+// The first six values have Horovod's numbers, because scripts may pass these numbers instead of
+// names.
 enum class ReduceOp : std::uint8_t {
   kAverage,  // over all members, including those that have joined
   kSum,

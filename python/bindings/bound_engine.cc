@@ -34,7 +34,8 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
-    // Rank 0 of some ranks may be another rank of the job. Then the launcher's variables decide.
+    // In an engine of some ranks only, rank 0 may be another rank of the job. Then the launcher's
+    // variables decide.
     if (!some_ranks_only) options->serves_job_store = topology[0] == 0;
     options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;

@@ -1,4 +1,5 @@
-// Calls that a framework makes in its own threads, without the GIL. They need not wait.
+// Calls that a framework makes in its own threads, without the GIL. These threads need not wait for
+// the calls.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // A library for tf.load_op_library(), which notices only operations that are registered while it
-// loads a library. Python has loaded farandole.core before, so this small one registers them.
+// loads a library. Python has already loaded farandole.core by then, so this small library
+// registers the operations.
 #include <dlfcn.h>
 
 #include <string>

@@ -86,8 +86,8 @@ Status status_of(const TfStatus* status, std::string_view what) {
                       api().message_of(status));
 }
 
-// The attributes of an operation, read once for each place in a program. If one cannot be read,
-// TensorFlow rejects the operation with the first error, after report_failure().
+// The attributes of an operation, read once for each place in a program. If an attribute cannot be
+// read, report_failure() makes TensorFlow reject the operation with the first error.
 class Attributes {
  public:
   explicit Attributes(KernelConstruction* construction) : construction_(construction) {}

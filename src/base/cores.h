@@ -33,8 +33,8 @@ std::optional<int> cores_in_cpu_max(std::string_view text);
 std::string list_text(std::span<const int> ascending);
 std::vector<int> numbers_in_list(std::string_view text);
 
-// The hardware threads of `process` as a list, if they are not those of the process `launcher`.
-// Empty if they are the same, which means that the process is not bound, or if it has ended.
+// The hardware threads of `process` as a list, if they differ from those of the process `launcher`.
+// Empty if they are the same, so that the process is not bound, or if the process has ended.
 std::string bound_hardware_threads(pid_t process, pid_t launcher);
 
 }  // namespace farandole

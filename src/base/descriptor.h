@@ -12,9 +12,9 @@ class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int number) : number_(number) {}
-  // Gives a new, long-lived descriptor a number above 2. If the user's program has closed its
-  // standard streams, the kernel gives their numbers to the next descriptors, and the program's
-  // print() would then write into our shared memory. −1 stays −1, and errno is kept.
+  // Gives a new, long-lived descriptor a number above 2. Otherwise, if the user's program has
+  // closed its standard streams, the kernel would give their numbers to the next descriptors, and
+  // the program's print() could write into our shared memory. −1 stays −1, and errno is kept.
   static Descriptor beyond_standard(int number) {
     Descriptor given(number);
     if (number < 0 || number > STDERR_FILENO) return given;

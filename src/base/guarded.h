@@ -24,8 +24,8 @@ class WaitQueue {
   template <class T>
   friend class Guarded;
 
-  // The same as changed_.wait(lock, ready). GCC 12 gave wait() a new symbol version, which the C++
-  // library of RHEL 9 does not have (docs/decisions/0044).
+  // Does the same as changed_.wait(lock, ready), which must not be called: GCC 12 gave wait() a new
+  // symbol version, which the C++ library of RHEL 9 does not have (docs/decisions/0044).
   template <class Ready>
   void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
     while (!ready()) ::pthread_cond_wait(changed_.native_handle(), lock.mutex()->native_handle());

@@ -32,7 +32,7 @@ std::string_view variable_text(const Environment& environment, std::string_view 
 
 // Whether the environment has a value for this knob.
 bool is_set(const KnobRow& row, const Environment& environment);
-// Reads all knobs. Farandole's own variable wins over Horovod's, and both over the value in
+// Reads all knobs. Farandole's own variable overrides Horovod's, and both override the value in
 // `knobs`. Errors: kFixCall with the variable, its value and the allowed values.
 Status read_knobs(Knobs& knobs, const Environment& environment);
 // Returns the time after which the launcher warns about a stall; 0 for never. If there is a stall

@@ -7,9 +7,9 @@ namespace farandole {
 
 // Each of our threads calls this first, because our threads run inside the user's program and must
 // not disturb it. Names the calling thread (at most 15 characters) and blocks signals in it, so
-// that the user's threads receive them. A handler that runs in our thread would not interrupt a
-// system call in which the program waits. Signals that the thread itself causes (such as SIGSEGV)
-// still arrive, so that Python's faulthandler can report them.
+// that the user's threads receive them. Otherwise, a handler could run in our thread, and would not
+// interrupt a system call in which the program waits. Signals that the thread itself causes (such
+// as SIGSEGV) still arrive, so that Python's faulthandler can report them.
 void begin_own_thread(const char* name);
 
 // A time slice is how long the kernel lets a thread compute before it runs others of the same

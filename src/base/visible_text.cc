@@ -130,8 +130,8 @@ std::vector<std::string> wrap(std::string_view text, int columns, int extra_inde
     std::size_t bytes = bytes_that_fit(text, available);
     if (bytes == text.size()) break;
     const std::size_t space = text.substr(0, bytes + 1).rfind(' ');
-    // Breaks at a space only in the second half of the line, so that no line stays almost empty.
-    // Otherwise cuts a word.
+    // Breaks at a space only if it is in the second half of the line, so that no line stays almost
+    // empty. Otherwise cuts a word.
     if (space != std::string_view::npos && space > bytes / 2) bytes = space;
     const std::size_t end = text.substr(0, bytes).find_last_not_of(' ') + 1;
     lines.push_back(begin + std::string(text.substr(0, end)));

@@ -4,8 +4,9 @@
 #include <cstring>
 #include <utility>
 
-// A staged part is shown window by window; any other part is taken as a whole in round 0. The
-// group's scratch lists hold the rows of each member, and where they begin in the output.
+// If a member stages its part, it shows the part window by window; any other part is copied as a
+// whole in round 0. The group's scratch lists hold the rows of each member, and where they begin in
+// the output.
 
 namespace farandole {
 namespace {

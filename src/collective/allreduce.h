@@ -24,7 +24,7 @@ struct AllreduceOptions {
   bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
-// Added to the declared count of a member that has joined. No tensor is that large.
+// A member that has joined adds this to its declared count. No tensor is that large.
 inline constexpr std::int64_t kJoinedDeclaredCount = std::int64_t{1} << 62;
 
 inline std::int64_t declared_count_of(const AllreduceOptions& options) {

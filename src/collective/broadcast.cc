@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-// While the root stages a part, the others copy the part before it. So with r parts, the copying
+// While the root stages a part, the others copy the previous part. So with r parts, the copying
 // takes as long as r + 1 copies of one part, and there are r waits. With more parts, the copying
 // takes less time, but there are more waits.
 constexpr std::int64_t kRoundsWanted = 4;

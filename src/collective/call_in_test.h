@@ -232,7 +232,8 @@ inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
 }
 
 // The step adds the dot products of an Adasum slice by slice; the reference adds them at once. So
-// the last bits of the weights differ, and only a float64 result is precise enough to show that.
+// the last bits of the weights differ. Only a float64 result is precise enough to show this
+// difference.
 inline bool is_correct(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
     return same_bytes(found, expected);

@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-// Rough values are enough: if they lead to the wrong choice, the algorithms take nearly the same
+// Rough values are enough: they lead to a wrong choice only if both algorithms take nearly the same
 // time.
 struct Costs {
   // The cost of one wait for another member's flag: in the same time, a member can load and store

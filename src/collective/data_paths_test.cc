@@ -1,6 +1,6 @@
-// Tests the three ways in which a member shows its data (in the flag line, staged, exposed) and the
-// sizes at which it changes to another way. In some tests, all members use the same way; in others,
-// each member uses a way of its own.
+// Tests the three ways in which a member shows its data (in the flag line, staged, exposed), and
+// the sizes at which it changes from one way to the next. In some tests, all members use the same
+// way; in others, each member uses a way of its own.
 #include <gtest/gtest.h>
 
 #include <tuple>

@@ -9,11 +9,11 @@
 // All members do all rounds, even if they have no data left to show or to take.
 //
 // The rounds use the parts of the staging memory in turn; there are at least four parts. So stage(w
-// + 1) overwrites round w − 3 or an earlier one. That is safe without another phase: we stage round
-// w + 1 after our round w − 1, in which all others were at phase w − 1 or later. They publish phase
-// w − 1 after their round w − 3, so they have taken everything that we showed in round w − 3. The
-// slot is used again in the step after the next one, which no member enters before all have
-// completed this step.
+// + 1) overwrites round w − 3 or an earlier one. This is safe without another phase. We stage round
+// w + 1 after our round w − 1, for which we waited until all others were at phase w − 1 or later.
+// The others publish phase w − 1 after their round w − 3, so they have taken everything that we
+// showed in round w − 3. The slot is used again in the step after the next one, which no member
+// enters before all have completed this step.
 //
 // If a member has exposed its input, every member publishes one more phase when it has read all of
 // that input, and all wait for this phase. The exposer waits because its caller may change the

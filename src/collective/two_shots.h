@@ -12,17 +12,17 @@
 // The windows use the parts of the staging memory in turn; there are at least three parts. A
 // member's part holds one window: the reduced slice of the member itself, and its copies of all
 // other slices, which the other members reduce. stage(w + 1) overwrites window w − 2 or an earlier
-// one. That is safe: we call it after reduce(w), so all others were at phase 2w or later. They
-// stage w only after reduce(w − 1), which follows fetch(w − 2), so they have read everything that
-// we showed of window w − 2. The slot is used again in the step after the next one, which no member
-// enters before all have completed this step.
+// one. That is safe: we call it after reduce(w), so all others were at phase 2w or later. The
+// others stage w only after reduce(w − 1), which follows fetch(w − 2), so they have read everything
+// that we showed of window w − 2. The slot is used again in the step after the next one, which no
+// member enters before all have completed this step.
 //
 // If the call is in place: stage(w + 1) reads the user's memory of window w + 1, which is first
 // written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
-// completes the step only after all members have published that they reduced the last window. A
-// member that sees the end of the group earlier does not publish this.
+// completes the step only after all members have published that they reduced the last window. If a
+// member sees the end of the group earlier, it does not publish this.
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ std::string_view optimizer_of(std::string_view call) {
   return end == std::string_view::npos ? std::string_view() : call.substr(0, end + 1);
 }
 
-// Returns why the ranks that wait in these calls wait for each other, as far as the names of the
-// calls tell.
+// Returns why the ranks that wait in these calls wait for each other. Empty if the names of the
+// calls do not show it.
 std::string cause_of(std::span<const std::string_view> calls) {
   std::set<std::string_view> optimizers;
   for (const auto call : calls) optimizers.insert(optimizer_of(call));

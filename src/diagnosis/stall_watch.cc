@@ -45,8 +45,9 @@ StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, T
   }
   auto verdict = stall_verdict(JobSnapshot(workers, now), {warn_after_, counts_from_});
   if (!verdict) return report;
-  // The last warning was about a rank that still waits, so this is the same stall, or began with
-  // it. The verdict may name another rank that waits: the times of other hosts are not exact.
+  // A rank that the last warning named still waits, so this is the same stall or a part of it. The
+  // verdict may name another waiting rank than before, because the times of other hosts are not
+  // exact.
   const int multiple = last_warning_ ? last_warning_->multiple * 2 : 1;
   if (now - verdict->since < warn_after_ * multiple) return report;
   report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());

@@ -51,8 +51,8 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(tick_after(39).lines, IsEmpty());
 }
 
-// Two ranks wait for rank 2. Their times come from different hosts, so now the one and now the
-// other seems to have waited for longer.
+// Two ranks wait for rank 2. Their times come from different hosts, so it varies which of them
+// seems to have waited for longer.
 TEST_F(StallWatchTest, AStallIsKnownAlsoIfAnotherRankSeemsToHaveWaitedForLonger) {
   workers_.push_back(workers_[1]);
   workers_[1] = workers_[0];

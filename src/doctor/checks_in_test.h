@@ -1,4 +1,4 @@
-// Runs checks of `farandole doctor` in tests, on a machine that lacks something.
+// For tests: runs checks of `farandole doctor` as on a machine that lacks something.
 #pragma once
 
 #include <linux/filter.h>

@@ -100,8 +100,8 @@ std::optional<std::string> read_all(const Descriptor& source) {
   }
 }
 
-// Kills the check's process group. Waits at most kKillMs, because a process that hangs in the
-// kernel ends later.
+// Kills the check's process group. Waits at most kKillMs for its end, because a process that hangs
+// in the kernel may end much later.
 void end_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
   ::kill(leader, SIGKILL);  // in case it has not created its group yet

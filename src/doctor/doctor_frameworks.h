@@ -9,7 +9,8 @@ namespace farandole {
 
 std::vector<Check> framework_checks();
 
-// The first of them: Python, our package in it, and the frameworks in it, each with its version.
+// The first of these checks: Python, and our package and the frameworks in it, each with its
+// version.
 Check python_check();
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ namespace farandole {
 
 class HostsBroadcast final : public StepBetweenHosts {
  public:
-  // How many chunks a window has; see WindowLayout. It has no slices besides.
+  // How many chunks a window has; see WindowLayout. Apart from them, it has no slices.
   static int chunks_in_window(const HostParts& hosts) { return hosts.hosts() - 1; }
 
   // The root is a member of the whole group. The memory is borrowed until the step has ended.

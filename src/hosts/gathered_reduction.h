@@ -5,8 +5,8 @@
 // of all inputs is formed in 64 bits and then divided.
 //
 // A window has the same segment of every input. These segments are copied into a buffer. The buffer
-// has two halves, because the members of our host already bring the next segment while the previous
-// one is not complete. An Adasum makes two passes over the segments: the first adds up the dot
+// has two halves, because the members of our host already bring the next segment before the
+// previous one is complete. An Adasum makes two passes over the segments: the first adds up the dot
 // products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are

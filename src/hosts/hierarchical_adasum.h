@@ -66,8 +66,8 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::int64_t shown_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
-  // Where our lane receives the averages of the other hosts. Once it has combined the last window
-  // of the first pass, its dot products are there.
+  // Where our lane receives the averages of the other hosts. After the last window of the first
+  // pass, the lane stores its dot products there.
   std::int64_t received_offset(std::int64_t window) const {
     return layout_.slice_offset(window, 0);
   }

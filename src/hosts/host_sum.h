@@ -23,7 +23,8 @@ void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::
 
 class HostSum {
  public:
-  // Whether the notes carry the host sum of a tensor of this size, and the sizes of these notes.
+  // Whether the notes carry the host sum of a tensor of this size. note_sizes() returns the sizes
+  // of these notes.
   static bool is_small(const HostParts& hosts, std::int64_t bytes) {
     return bytes <= note_data_bytes_max(hosts.hosts());
   }

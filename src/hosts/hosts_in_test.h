@@ -45,7 +45,7 @@ class HostsInTest {
   // A member of the whole group.
   Group& group(int member) { return host(member).group(place(member).second); }
   SharedHeap& heap(int member) { return host(member).heap(place(member).second); }
-  // Whether the member makes and reads the notes of its host.
+  // Whether the member makes the note of its host, and reads those of the others.
   bool makes_note(int member) const { return place(member).second == 0; }
   LanesInTest& network() { return network_; }
   void use_hierarchical_adasum() {

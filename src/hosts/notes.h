@@ -8,7 +8,7 @@
 // which the other local members wait.
 //
 // A note begins with a header; the operation chooses its payload: counts, or the data itself if it
-// is small. Local member 0 makes the note from what the other members have shown before they
+// is small. Local member 0 makes the note from the data that the other members showed before they
 // entered. If the entries of a host are invalid, its note says so, and then the step is a mismatch
 // on all members of all hosts.
 //

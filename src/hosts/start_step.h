@@ -14,9 +14,9 @@ namespace farandole {
 // not fit into the staging memory. The result is the same on all members.
 Status supports(const Group& group, Operation operation);
 
-// choose() calls this for such a group, through HostParts::start_step. In `call`, the
-// root is a member of the whole group, and each member of the whole group has a split. supports()
-// and check_reduction() must be ok.
+// Starts the step of such a group; choose() calls it through HostParts::start_step. In `call`, the
+// root is a member of the whole group, and there is a split for each member of the whole group.
+// supports() and check_reduction() must be ok.
 std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& identity,
                                              CollectiveCall&& call);
 

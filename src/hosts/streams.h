@@ -22,7 +22,7 @@ struct StreamRange {
   std::int64_t bytes() const { return end - begin; }
 };
 
-// In a Block, instead of one member: all members of the host.
+// The value of Block::from and Block::to that stands for all members of the host.
 inline constexpr int kAllOfHost = -1;
 
 // Bytes that go from one member to another. Members are indices in their host parts.
@@ -47,8 +47,8 @@ class HostStream {
     blocks_.push_back(block);
   }
   std::int64_t bytes() const { return bytes_; }
-  // Ends the chunk of one window, which must fit into a window. A stream for which this is not
-  // called has chunks of equal size.
+  // Ends the chunk of the current window. The chunk must fit into a window. If this is never called
+  // for a stream, the stream has chunks of equal size.
   void end_chunk() { chunk_ends_.push_back(bytes_); }
   StreamRange chunk(std::int64_t window, std::int64_t equal_bytes) const {
     if (chunk_ends_.empty())

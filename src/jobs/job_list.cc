@@ -100,8 +100,8 @@ FlightReport record_of(pid_t agent, const SheetWorker& worker) {
   return read_flight_record(view->data());
 }
 
-// Adds the workers of the other nodes, which only node 0 knows. Adds all of them or none, because
-// every call would seem to wait for a rank that is left out.
+// Adds the workers of the other nodes, which only node 0 knows. Adds all of them or none: if a rank
+// were left out, every call would seem to wait for it.
 void add_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers) {
   if (sheet.first_rank > 0 || static_cast<int>(workers.size()) == sheet.size) return;
   const auto reports = open_segment(sheet.agent, kWorkerReportsName);

@@ -34,9 +34,9 @@ class Connection {
   virtual Result<std::size_t> try_receive(std::span<std::byte> into) = 0;
 
   // The same, for the data of tensors. If the link does not seal data, `second` travels in clear,
-  // and nobody would notice a change of these bytes; `first` is sealed. The peer must receive
-  // `first` with try_receive() and `second` with try_receive_data(). It must not ask try_receive()
-  // for more bytes than come before `second`.
+  // and a change of these bytes on the way is not detected; `first` is sealed. The peer must
+  // receive `first` with try_receive() and `second` with try_receive_data(). It must not ask
+  // try_receive() for more bytes than come before `second`.
   virtual Result<std::size_t> try_send_data(std::span<const std::byte> first,
                                             std::span<const std::byte> second) {
     return try_send(first, second);
@@ -50,8 +50,8 @@ class Connection {
   // Borrowed, for poll(). −1 after close(), and if a simulation has none.
   virtual int descriptor() const = 0;
   // Tells the peer that the stream ends here, if that can be done at once. Unsent bytes are lost.
-  // If received bytes were not taken, the kernel may also drop bytes that the peer has not
-  // received.
+  // If received bytes were never taken, the kernel may also drop sent bytes that are still on their
+  // way to the peer.
   virtual void close() = 0;
   virtual const OtherEnd& peer() const = 0;
 };

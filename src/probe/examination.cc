@@ -45,7 +45,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What our poller reports. The low half of its tag is the number of a host.
+// What our poller reports. This is the high half of a tag; the low half is the number of a host.
 enum class Source : std::uint64_t { kOutput, kError, kEnd, kInput };
 constexpr std::uint64_t tag(Source source, std::size_t host) {
   return static_cast<std::uint64_t>(source) << 32U | host;
@@ -183,8 +183,8 @@ void Examiner::compare_clocks() {
   }
 }
 
-// The targets of one host begin with its neighbour in the list, so that not all hosts try the same
-// one at the same time.
+// The targets of a host begin with the next host in the list, so that the hosts do not all try the
+// same host at the same time.
 std::vector<Target> Examiner::targets_of(std::size_t from) const {
   std::vector<Target> targets;
   for (std::size_t step = 1; step < probes_.size(); ++step) {
@@ -277,7 +277,7 @@ void Examiner::serve(std::uint64_t ready) {
   }
 }
 
-// Reads what has come. From a process that has ended, this is everything that it has left.
+// Reads what has come. If the process has ended, this is all the rest of its output.
 void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   Stream& source = probe.streams.at(stream);
   while (source.descriptor.valid()) {

@@ -1,10 +1,10 @@
 // Exchange: the messages by which two probes measure a connection: small ones for the round trip,
 // and a stream for the rate. No function blocks or reads a clock.
 //
-// A message has three numbers of 64 bits: its kind and two values. The dialing end sends kPing, and
-// waits for the kPong, kPings times. Then it sends kStream with the number of bytes and the time
-// limit in nanoseconds, and the bytes. When they are complete, or at the time limit, the other end
-// answers kRate with the bytes and the nanoseconds that it has counted.
+// A message has three numbers of 64 bits: its kind and two values. The dialing end sends kPing and
+// waits for kPong; it does this kPings times. Then it sends kStream with the number of bytes and
+// the time limit in nanoseconds, followed by the bytes. When all bytes have come, or at the time
+// limit, the other end answers kRate with the bytes and the nanoseconds that it has counted.
 #pragma once
 
 #include <array>

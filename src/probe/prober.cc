@@ -63,8 +63,8 @@ bool write_line(const std::string& line) {
   return true;
 }
 
-// Looks the names up in a process of its own, because a look-up can take many seconds. Its lines
-// come from the descriptor.
+// Looks the names up in a process of its own, because a look-up can take many seconds. Returns the
+// descriptor from which the lines of that process can be read.
 Descriptor start_lookups(const std::vector<std::string>& names) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
@@ -130,7 +130,7 @@ class Prober {
   std::list<AddressTrial> trials_;
 };
 
-// The end of the input ends it, so orders need no time limit.
+// Ends at the end of the input, so orders need no time limit.
 int Prober::run() {
   for (;;) {
     auto entries = descriptors();

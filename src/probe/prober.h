@@ -1,5 +1,6 @@
-// The probe: the process that `farandole doctor -H` starts on each host. It says what the host has,
-// listens as a rank of a job would, and tries the addresses of the other probes when it is told to.
+// The probe: the process that `farandole doctor -H` starts on each host. It reports what the host
+// has, listens as a rank of a job would, and tries the addresses of the other probes when it gets
+// the order.
 #pragma once
 
 #include <string>

@@ -64,7 +64,8 @@ bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
   return used != nullptr && used->failure == Failure::kNone;
 }
 
-// Whether it is a link-local address with its interface, which firewalls take in another form.
+// Whether it is a link-local address with its interface, which rules of firewalls write in another
+// form.
 bool is_scoped(const std::string& address) { return address.find('%') != std::string::npos; }
 
 // The addresses of one family that these hosts offer.

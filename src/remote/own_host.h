@@ -1,4 +1,4 @@
-// What the host on which this process runs is to the others.
+// The name and the paths by which other hosts know the host on which this process runs.
 #pragma once
 
 #include <string>

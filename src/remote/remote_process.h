@@ -2,8 +2,9 @@
 // directly if that is our own host. The process gets the job's secret and its orders over its
 // standard input. The end of the input tells it that we are gone.
 //
-// What it writes first to its standard output and its standard error is a greeting. What comes
-// before that is not of our program: messages of ssh, or of the start-up files of a shell.
+// Our program first writes a greeting to its standard output and its standard error. Anything
+// before the greeting comes from another program: it is a message of ssh, or of the start-up files
+// of a shell.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ class RemoteProcess {
     std::string greeting;            // how its greeting begins; the version follows
     SshOptions ssh{};
   };
-  // Under which the poller reports that the process has ended, or that its input has room.
+  // The tags with which the poller reports that the process has ended, or that its input has room.
   struct Tags {
     std::uint64_t end = 0;
     std::uint64_t input = 0;
@@ -68,15 +69,17 @@ class RemoteProcess {
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
 
-  // Call it before send(). If nobody reads the input any more, the end of the process will say why.
-  // Errors: kStop.
+  // Call it before send(). Returns ok even if the process no longer reads its input; how the
+  // process ends will then show why. Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
-  // What does not fit in the pipe follows when the poller reports `input` and input_writable() is
-  // called. Does nothing if the input is closed. Errors: kStop if the input cannot be watched.
+  // Sends as many bytes as fit in the pipe. The rest follows when the poller reports `input` and
+  // input_writable() is called. Does nothing if the input is closed. Errors: kStop if the input
+  // cannot be watched.
   Status send(std::string_view bytes);
   void input_writable();
   void close_input();
-  // Replaces the input by another descriptor. Returns the one that it had, and what was not sent.
+  // Replaces the input by another descriptor. Returns the old descriptor, and the bytes that were
+  // not sent.
   struct Input {
     Descriptor descriptor;
     std::string unsent;

@@ -17,7 +17,7 @@ struct SshOptions {
 };
 
 // How many connections are made at the same time. If all of them go through one jump host, its sshd
-// begins to refuse them from 10 on (MaxStartups).
+// rejects some connections once there are 10 (MaxStartups).
 inline constexpr std::ptrdiff_t kSshConnectionsAtOnce = 8;
 inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 
@@ -26,9 +26,8 @@ inline constexpr int kSshError = 255;  // the exit code of ssh if the connection
 std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
                                      const std::vector<std::string>& words);
 
-// Returns what users can do if ssh, or the program on the other host, has ended with `exit_code`
-// after it has written only `lines`. Empty if the remedy is unknown. `command` is that of
-// ssh_command().
+// Returns what users can do if ssh, or the program on the other host, has written only `lines` and
+// ended with `exit_code`. Empty if the remedy is unknown. `command` is that of ssh_command().
 std::string hint_for_failed_start(const std::vector<std::string>& command, int exit_code,
                                   const std::vector<std::string>& lines);
 

@@ -104,7 +104,7 @@ std::vector<WatchedWorker> StallWarnings::own_workers() const {
   return workers;
 }
 
-// A Store that fails ends the job, too, so its errors are not reported here.
+// If the Store fails, the job ends anyway, so errors of the Store are not reported here.
 void StallWarnings::publish(TimePoint now) {
   const std::vector<std::string> keys = report_keys(true);
   if (!reports_->remove_all(keys).ok()) return;

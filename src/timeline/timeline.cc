@@ -22,7 +22,7 @@ constexpr std::size_t kBufferBytes = 4 << 20;
 // of this time. A shorter time would wake the writing thread of a busy rank more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
-// `age` is how long ago the file's times began.
+// `age` is the time that has passed since the zero point of the file.
 std::int64_t microseconds_since_1970(Duration age) {
   return (std::chrono::system_clock::now().time_since_epoch() - age) / std::chrono::microseconds(1);
 }

@@ -27,9 +27,9 @@ class Timeline {
   struct Job {
     std::string name;                // see TraceHead
     std::int64_t engine_number = 1;  // 1 for the first engine of this process, 2 for the second, …
-    // If the job has several hosts, the times in its files are those of one of these hosts, and
-    // count from `zero` there. A time there = a time here + clock_offset, with an error of at most
-    // clock_error.
+    // If the job has several hosts, the times in its files are those of the clock of one host,
+    // counted from `zero` on that clock. That clock shows the time of our clock plus clock_offset,
+    // with an error of at most clock_error.
     Duration clock_offset{};
     Duration clock_error{};
     std::optional<TimePoint> zero{};  // empty: now

@@ -20,16 +20,16 @@ class TraceReader {
     int ranks = 0;
     bool contains(int rank) const { return rank >= first_rank && rank - first_rank < ranks; }
   };
-  // Opens the file. What is appended later is not read. Errors, with path and reason: kFixCall if
-  // the file cannot be opened or is not the file of this job.
+  // Opens the file. Lines that are appended later are not read. Errors, with path and reason:
+  // kFixCall if the file cannot be opened or is not the file of this job.
   static Result<TraceReader> open(const std::string& path, const std::string& job,
                                   const Ranks& ranks);
 
   // The line of the first event in the file, of any rank; empty if there is none. No two files of a
   // job have the same first event.
   const std::string& first_event() const { return first_event_; }
-  // Reads on, and returns the lines of the ranks in what it has read, which may be none. Reads a
-  // few pages only. Drops incomplete lines. Errors: kStop.
+  // Reads the next few pages, and returns the lines of the ranks in these pages. There may be none.
+  // Drops incomplete lines. Errors: kStop.
   Result<std::string> next();
   bool at_end() const { return at_ >= bytes_; }
 

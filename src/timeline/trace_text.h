@@ -69,9 +69,9 @@ class TraceText {
   // Writes the largest error that the comparison of this host's clock with the file's clock may
   // have. Call it after begin().
   void add_clock_error(Duration error);
-  // Adds an event. Drops it if the beginning of its call is missing.
+  // Adds an event. Drops the event if the beginning of its call is missing.
   void add(const TraceEvent& event);
-  // Writes that the events of `calls` calls are missing since this time, and ends all open calls.
+  // Writes that, since this time, the events of `calls` calls are missing. Ends all open calls.
   void mark_lost(TimePoint since, std::size_t calls);
   // Ends the calls that are still open. This rank adds nothing more to the file.
   void end(TimePoint now);

@@ -66,8 +66,8 @@ std::vector<Part> parts_of_cores(const std::vector<Part>& sockets, int cores, in
   return parts;
 }
 
-// If the cores were divided into equal parts, a worker would get the socket of the core in the
-// middle of its part.
+// Each worker gets the socket of the core in the middle of the part that it would have if the cores
+// were divided into equal parts.
 std::vector<Part> parts_of_sockets(const std::vector<Part>& sockets, int cores, int workers) {
   std::vector<Part> parts;
   for (std::int64_t worker = 0; worker < workers; ++worker) {

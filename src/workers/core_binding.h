@@ -23,8 +23,8 @@ Result<BindTo> parse_bind_to(const std::string& word);
 
 struct WorkerCores {
   std::vector<int> hardware_threads;  // to which the worker is bound; empty: it is not bound
-  // The number of cores that the worker may use; its share of them, if other workers may use them,
-  // too, and at most its share of the quota. At least 1.
+  // The number of cores that the worker may use. If other workers may use the same cores, the
+  // worker's share of them. At most the worker's share of the quota, and at least 1.
   int threads = 1;
 };
 

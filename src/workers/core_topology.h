@@ -9,8 +9,8 @@
 namespace farandole {
 
 struct Core {
-  // Equal for all cores of one socket. If one NUMA node has cores of several sockets, as in many
-  // virtual machines, which give each core a socket of its own, the node counts as one socket.
+  // Equal for all cores of one socket. If one NUMA node has cores of several sockets, the node
+  // counts as one socket. Many virtual machines give each core a socket of its own.
   int socket = 0;
   int node = 0;                       // the NUMA node; 0 if the kernel does not say
   std::vector<int> hardware_threads;  // those that may be used, ascending; never empty
@@ -20,9 +20,9 @@ struct Core {
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
 // Returns the cores of the hardware threads in `usable`, ordered by socket, node and hardware
-// thread, so that neighbours in the list are close to each other. If `read` has no files in
-// /sys/devices/system, each hardware thread counts as a core, and there is one socket. A pure
-// function of what `read` returns.
+// thread, so that neighbours in the list are close to each other. If `read` finds no files in
+// /sys/devices/system, each hardware thread counts as a core, and there is one socket. The result
+// depends only on the arguments and on what `read` returns.
 std::vector<Core> find_cores(const std::vector<int>& usable, const FileReader& read);
 
 // The cores that the calling thread may use. Reads system files at every call.

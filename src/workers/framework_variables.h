@@ -29,10 +29,10 @@ std::vector<std::string> places_by_rank(const NodeLayout& layout,
 // The variables of a worker. They override inherited variables.
 //
 // TensorFlow reads TF_CONFIG. jax.distributed.initialize() reads only the coordinator's address
-// from a variable of its own. For the rest, it knows some launchers by their variables, and asks
-// for those of Open MPI first. So we set those; the value of OMPI_MCA_orte_hnp_uri does not matter,
-// because the address is known. Many scripts read JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors:
-// kStop if TF_CONFIG is longer than Linux allows.
+// from a variable of its own. For the rest, it recognizes some launchers by their variables, and
+// looks for those of Open MPI first. So we set the variables of Open MPI. The value of
+// OMPI_MCA_orte_hnp_uri does not matter, because the address is known. Many scripts read
+// JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors: kStop if TF_CONFIG is longer than Linux allows.
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
                                                              const FrameworkPlaces& places);

@@ -1,6 +1,6 @@
-// Which Python the words `python` and `python3` mean. They mean the Python beside the command
-// `farandole`, even if the environment of this Python is not activated. If no Python is there, PATH
-// decides.
+// Finds the Python that the words `python` and `python3` stand for. This is the Python beside the
+// command `farandole`, even if the environment of this Python is not activated. If there is no
+// Python beside the command, PATH decides.
 #pragma once
 
 #include <string>

@@ -21,8 +21,8 @@ int bind_any_port(int socket, int family) {
   if (::bind(socket, generic_address, bytes) != 0 ||
       ::getsockname(socket, generic_address, &bytes) != 0)
     return 0;
-  // Set the option only after bind(). With it, bind() could choose a port that another socket with
-  // this option uses.
+  // Set the option only after bind(). If the option were set earlier, bind() could choose a port
+  // that another socket with this option uses.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) return 0;
   return ntohs(address.sin6_port);  // at the same place in both families

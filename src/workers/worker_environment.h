@@ -48,9 +48,9 @@ std::vector<EnvironmentVariable> default_variables(int threads);
 
 // The variable by which the C library keeps up to `kept_bytes` of freed memory for new tensors, in
 // huge pages. By default it returns large blocks to the system at once, so that every training step
-// gets new pages, which the kernel fills with zeros. Empty if `given` has settings for the C
-// library's memory (GLIBC_TUNABLES, MALLOC_…), if `kept_bytes` is below what the C library keeps by
-// default, or if the C library is older than 2.35 and would ignore so large a threshold.
+// gets new pages, which the kernel fills with zeros. Empty in three cases: `given` has settings for
+// the C library's memory (GLIBC_TUNABLES, MALLOC_…); `kept_bytes` is below what the C library keeps
+// by default; or the C library is older than 2.35 and would ignore such a large threshold.
 std::optional<EnvironmentVariable> kept_memory_variable(
     std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given);
 

@@ -62,8 +62,8 @@ LocalState Automaton::state_of(std::shared_ptr<const ModelThread> checkpoint,
       states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
       return place->second;
     }
-    // The thread has reached its next checkpoint, so look for the state that consists of that
-    // checkpoint and no results.
+    // The thread has reached its next checkpoint. Look for the state that consists of this
+    // checkpoint, without any results.
     numbers_.erase(place);
     checkpoint = std::move(thread);
     results.clear();

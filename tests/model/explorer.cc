@@ -67,7 +67,8 @@ class Search {
     origins_.push_back({parent, choice});
   }
 
-  // Goes backwards from the states in which all threads have finished.
+  // Checks that every state has a way to the end: goes backwards from the states in which all
+  // threads have finished.
   void check_that_it_can_end() {
     std::sort(ways_back_.begin(), ways_back_.end());
     std::vector<bool> can_end(origins_.size(), false);
@@ -130,7 +131,7 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
-  // The next three fields are for end_must_be_reachable.
+  // The next three fields are for the option end_must_be_reachable.
   std::unordered_map<std::uint64_t, std::uint32_t> numbers_;        // of states, by fingerprint
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;  // (target, source), no deaths
   std::vector<std::uint32_t> ends_;  // the states in which all threads have finished

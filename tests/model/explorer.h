@@ -1,8 +1,9 @@
 // The explorer visits every state that the threads of a scenario can reach together. Each thread
 // has a FIFO store buffer (x86-TSO; or partial store order) and may sleep on futexes; members may
-// die at any point. The explorer finds broken assertions, and deadlocks: states in which no thread
-// can go on, although one has not finished. It compares states by a 64-bit fingerprint: among n
-// states, two different ones get the same fingerprint with a chance of about n² / 2^65.
+// die at any point. The explorer finds broken assertions and deadlocks. A deadlock is a state in
+// which no thread can go on, although one has not finished. The explorer compares states by a
+// 64-bit fingerprint: among n states, the probability that two different ones get the same
+// fingerprint is about n² / 2^65.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,8 @@ struct Limits {
   bool partial_store_order = false;
   // Breadth first finds the shortest way to an error; depth first often finds an error sooner.
   bool depth_first = false;
-  // Requires that the end stays reachable from every state. This check finds threads that poll for
-  // ever and so are never stuck. It costs memory, and works only if all states of the job are
-  // visited.
+  // Requires that every state has a way to the end. This finds threads that poll for ever, which
+  // are never stuck. The check costs memory, and works only if all states of the job are visited.
   bool end_must_be_reachable = false;
 };
 

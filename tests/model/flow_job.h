@@ -50,7 +50,7 @@ class FlowJob : public Job {
   // 0 if no member does.
   Cell& exposed(int member, std::int64_t window, int slice);
 
-  // Reads a cell together with the previous operation: no other thread runs in between.
+  // Reads a cell. No other thread runs between the previous operation and this read.
   Value peek(const Cell& cell);
   // Guards for all exposed memory: after a call has failed on the owner of memory, only the owner
   // may write this memory.

@@ -193,7 +193,8 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
     mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
 }
 
-// A step that not all members have entered fails on all of them. Any other step goes on.
+// After a death or a leave: a step that not all members have entered fails on all of them; any
+// other step goes on.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::check_whether_to_end() {
   const Options& options = job_->options();
@@ -226,7 +227,7 @@ void FlowMember<Slots>::fail() {
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::wait_for_writers() {
-  // The wait is only for memory that other members write.
+  // This member has to wait only if other members write to its memory.
   if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsWithoutFence) &&
       any_member_may_write())
     return go_on_or_sleep(false);

@@ -38,7 +38,7 @@ class BoardWithBug : public ModelBoard<Slots> {
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
   // A spinning member does not publish whom it awaits, and begins each check with the first member.
-  // That saves states. Only members that sleep would notice the difference.
+  // This saves states, and makes a difference only for members that sleep.
   void begin_check() {
     if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
@@ -139,7 +139,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   // sequence.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
-  // This member has read a value from memory that the owner had back, or a sum with such a value.
+  // This member has read memory that its owner had already got back, or a sum that contains such a
+  // value.
   bool read_after_give_back_ = false;
   // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};

@@ -1,7 +1,7 @@
 // Explores the sequences of flags of the algorithms. The shipped code holds with two, three and
 // four members of which one may die at any point, and every planted bug is found. The output says
-// which jobs were explored to their end ("holds") and which only to a bound, which
-// FARANDOLE_MODEL_STATES raises.
+// which jobs were explored to their end ("holds"), and which only to a bound.
+// FARANDOLE_MODEL_STATES raises this bound.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -294,7 +294,7 @@ TEST(Flow, AStepCompletedWithGivenBackMemoryIsFound) {
 }
 
 // Spinning members never sleep, so they cannot show a bug that leaves a member asleep. All other
-// bugs are found, also one that makes a member wait for ever.
+// bugs are found, even one that makes a member wait for ever.
 TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
   for (const PlantedBug& planted : planted_bugs()) {
     const bool waits = planted.bug == Bug::kOneSlot && planted.text == kSleeps;

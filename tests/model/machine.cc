@@ -121,8 +121,8 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
   into.clear();
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const Operation& next = automaton_.pending(state.threads[who].local);
-    // The value of an awaited word never falls, so letting this thread go first misses no
-    // behaviour.
+    // The value of an awaited word never falls, so the explorer misses no behaviour if this thread
+    // goes first.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
     into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
     return;
@@ -197,8 +197,8 @@ void Machine::die(std::size_t member, MachineState& state) {
 
 void Machine::reap(std::size_t member, MachineState& state) {
   state.reaped |= bit(member);
-  // The model executes a store early and shows it late. Dropping the store here means that the
-  // member died before it stored.
+  // The model executes a store early and makes it visible late. If the store is dropped here, the
+  // member has died before it stored.
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
     if (!alive(state, who)) state.threads[who] = {};
   state.memory[scenario_.reaped[member].word()] = number_of(1);
@@ -208,8 +208,8 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
-  // A thread that is woken early may still run late, so the time of a wake-up makes no difference,
-  // unless the waker may die before the wake-up.
+  // The time of a wake-up makes no difference, because a thread that is woken early may still run
+  // late. But if the waker may die before the wake-up, the time matters.
   if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);
@@ -235,8 +235,8 @@ std::uint16_t Machine::visible_value(Word word, const Thread& thread,
 }
 
 // The owner of a bell only needs to know whether the bell was rung since the owner's last load. So
-// a load sets the bell to 0 and a ring sets it to 1, which merges states that differ in the number
-// of rings.
+// a load sets the bell to 0, and a ring sets it to 1. This merges states that differ only in the
+// number of rings.
 bool Machine::is_bell(Word word) const { return scenario_.arena->site_of(word) == Site::kBell; }
 
 void Machine::check_owner(const Operation& operation, std::size_t who) const {

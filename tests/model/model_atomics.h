@@ -119,8 +119,8 @@ class Arena {
 
   // Returns zeroed memory that is aligned as the shipped lines are.
   std::byte* allocate(std::size_t bytes);
-  // Names a word. If it has an owner (a thread's number), only that thread may store to it, which
-  // is checked; the owner's loads then need no interleaving.
+  // Names a word. If the word has an owner (a thread's number), only that thread may store to it,
+  // which is checked. The owner's loads then need no interleaving.
   void mark(const void* place, std::string name, Site site = Site::kOther, int owner = kNoOwner);
 
   // Names a word that always has this value, which is checked. Its loads need no interleaving.

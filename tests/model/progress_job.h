@@ -1,7 +1,7 @@
 // A progress job of the model: the threads of one engine (callers, claims, the thread "progress"
 // and stop()) around the shipped ProgressLock and doorbells, and a peer that enters the calls of
-// these threads. The data that the engine guards is one value here, so each critical section is one
-// move.
+// these threads. Here, the data that the engine guards is one value, so each critical section is
+// one move.
 #pragma once
 
 #include <array>

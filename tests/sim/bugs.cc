@@ -99,8 +99,8 @@ void reuse_ids(Reuse& reuse, Items& items) {
   }
 }
 
-// When the second-last member announces a name, the coordinator also counts the last member as
-// ready, until the last member has announced something itself.
+// Until the last member has announced something itself, the coordinator also counts it as ready
+// when the second-last member announces a name.
 Tap decide_too_early(const Script& script) {
   auto announced = std::make_shared<std::set<int>>();  // groups; shared by all copies of the tap
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
@@ -137,9 +137,9 @@ bool announces(const Envelope& envelope) {
                              [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// The coordinator does not examine pending names again when a member joins, so a join counts only
-// for later announcements. This tap holds a join back until the next announcement of another
-// member.
+// When a member joins, the coordinator does not examine pending names again, so the join counts
+// only for later announcements. To this end, the tap holds back a join until the next announcement
+// of another member.
 Tap do_not_examine_again(const Script& /*script*/) {
   auto held =
       // by group; shared by all copies of the tap
@@ -183,7 +183,8 @@ void release_nobody(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
 }
 
-// Scales are not compared: the last member seems to have announced the scales of another member.
+// The coordinator does not compare scales: the tap replaces the scales that the last member
+// announces by those of another member.
 Tap do_not_compare_scales(const Script& script) {
   using Scales = std::pair<double, double>;
   auto scales =

@@ -222,8 +222,8 @@ class ProgramWriter {
  private:
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
-  // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes
-  // directly after them. A phase in which all programs use one order needs this, because other
+  // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes directly
+  // after them. This is needed in a phase in which all programs use one order, because other
   // programs may already wait for a call that needs the join.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {

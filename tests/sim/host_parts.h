@@ -60,8 +60,8 @@ class Hosts {
   // What the members of a host part know about the ends of ranks.
   EndedRanks ended_in(int group, int part);
   // Which other hosts notice a worker's death themselves, because their connections to it break.
-  // Lanes connect the members with the same index. All workers are also members of the world, so
-  // its lanes count, too.
+  // Lanes connect the members with the same index. The lanes of the world count, too, because all
+  // workers are its members.
   std::vector<int> hosts_connected_to(int worker) const;
   // Which other hosts a worker tells about a death. A worker tells the other hosts of each group in
   // which it has lane 0. The world counts, too.

@@ -6,8 +6,8 @@
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
 // hosts may complete it. So lane 0 waits until every other host has sent an entry of the step or is
-// closed without having sent one. As every host sends an entry to all hosts or to none, all hosts
-// decide alike.
+// closed without having sent one. Because every host sends an entry either to all hosts or to none,
+// all hosts decide in the same way.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ class LaneZero {
   LaneZero(int parts, int own_part, const Flaws& flaws);
 
   void take(int from, const Frame& frame);
-  // All members of our host part have entered this step. Only while the part is not closed.
+  // Call it when all members of our host part have entered this step. The part must not be closed.
   void enter(const StepIdentity& step);
   bool has_entered(const StepIdentity& step) const;
   Outlook outlook(const StepIdentity& step) const;
 
-  // A member of this host part has left or wants to leave.
+  // Call it when a member of this host part has left or wants to leave.
   void close(int rank);
   // The rank whose leave has closed this host part.
   const std::optional<int>& closed_by() const { return closed_by_; }

@@ -279,7 +279,7 @@ class LoopWriter {
   }
 
   // Whether two different stages share some of their calls. A member that has submitted only the
-  // shared part cannot tell in which of these stages it is, and may predict wrongly.
+  // shared part cannot know in which of these stages it is, so it may mispredict.
   bool has_shared_calls() const {
     std::map<std::pair<int, std::string>, std::set<std::pair<int, std::string>>> stage_of;
     for (const auto& variant : variants_)

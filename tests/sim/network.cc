@@ -112,7 +112,8 @@ void Network::send_death(int from_host, int to_host, int worker) {
                 HearOfDeath{to_host, worker});
 }
 
-// Most writes settle at once, because a store becomes visible much faster than a message arrives.
+// Most writes become visible at once, because a store becomes visible much faster than a message
+// arrives.
 void Network::schedule_settles(int group, int member, int writes) {
   auto& last = settled_last_[{group, member}];
   for (; writes > 0; --writes) {

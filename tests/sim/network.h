@@ -113,7 +113,7 @@ class Network {
   int entries_in_flight(int group) const {
     return entries_in_flight_[static_cast<std::size_t>(group)];
   }
-  // How many partitions have delayed something.
+  // How many partitions have delayed at least one message or frame.
   std::uint64_t partitions_used() const { return partitions_used_.size(); }
   // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
   void schedule_settles(int group, int member, int writes);

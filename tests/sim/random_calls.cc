@@ -59,7 +59,7 @@ Operation random_operation(Random& random) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  // At least 30 % are allreduces; of the other operations, only allgather runs if a member has
+  // At least 30 % are allreduces. Of the other operations, only allgather runs while a member has
   // joined.
   if (!random.chance(30))
     signature.operation = random_operation(random);

@@ -1,5 +1,5 @@
-// Referee: watches the whole job and reports the first violation of a rule. It sees at once what
-// each member has entered; no member can see that.
+// Referee: watches the whole job and reports the first violation of a rule. Unlike any member, it
+// sees at once what each member has entered.
 #pragma once
 
 #include <cstddef>
@@ -100,7 +100,7 @@ class Referee {
   AcrossHosts across_hosts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // How many steps had a joined member, and how many had several calls.
+  // Return how many steps had a joined member, and how many had several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }

@@ -44,9 +44,9 @@ AcrossHosts Referee::across_hosts() const {
   return counts;
 }
 
-// The order of events on different hosts is never compared. Each host blames the rank of whose end
-// it heard first. But that rank must have left before its own host knew of another leave, or must
-// have died.
+// The order of events on different hosts is never compared. Each host blames the rank whose end it
+// has heard of first. That rank must have died, or must have left before its own host knew of
+// another leave.
 void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
   const auto is_death = [failed_rank](const End& end) {
     return end.died && end.worker == failed_rank;

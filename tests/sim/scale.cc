@@ -194,8 +194,8 @@ class SimulatedGroup {
     return true;
   }
 
-  // A member that has completed has heard from all others, so the longest chain of messages counts
-  // for all members.
+  // A member that has completed a step has heard from all others, so the longest chain of messages
+  // counts for all members.
   void complete(std::size_t tensors) {
     int hops = 0;
     for (const auto& member : members_) hops = std::max(hops, member->hops);

@@ -38,8 +38,8 @@ TEST_P(Scale, LearningTakesTwoHops) {
   EXPECT_LE(costs.learning.hops, 2 * log2_rounded_up(GetParam()));
 }
 
-// Stop, report and answer come first, then the messages of learning. The coordinator has seen the
-// misprediction itself, so no raise is needed.
+// The stop, the reports and the answer come first, then the messages of learning. No raise is
+// needed, because the coordinator has seen the misprediction itself.
 TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
   const auto costs = measure_scale(GetParam(), kTensors);
   EXPECT_EQ(costs.misprediction.hops, 5);

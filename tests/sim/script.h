@@ -24,8 +24,8 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // By worker: the signature that it submits instead of `common`, so that the call is rejected.
-  // In a join only the name differs, which is no error.
+  // By worker: the signature that it submits instead of `common`, so that the call is rejected. In
+  // a join, only the name differs, and this is no error.
   std::map<int, Signature> odd = {};
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the members that have joined before this call

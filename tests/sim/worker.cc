@@ -81,9 +81,9 @@ void SimulatedWorker::die() {
 }
 
 // Does what Memberships::end_failed_groups() does. Before a group ends because of a leave, its
-// members finish the step that all have entered, and enter no other. After a death that step may be
-// lost, so the members go on as before until their groups end. If a rank leaves a group that spans
-// hosts, lane 0 decides where the group ends.
+// members finish the step that all have entered, and enter no other step. After a death that step
+// may be lost, so the members go on as before until their groups end. If a rank leaves a group that
+// spans hosts, lane 0 decides where the group ends.
 void SimulatedWorker::notify() {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
   if (!alive_) return;
@@ -470,8 +470,8 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
   return true;
 }
 
-// The program asks whether a call has ended. Returns true also if the program no longer has a
-// handle of the call.
+// Does what a program does to ask whether a call has ended. Also returns true if the program no
+// longer has a handle of the call.
 bool SimulatedWorker::poll(int number) {
   const Handle handle = handles_[static_cast<std::size_t>(number)];
   if (!submissions_.poll(handle)) return false;

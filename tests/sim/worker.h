@@ -51,7 +51,7 @@ class SimulatedWorker {
   void receive(const Envelope& envelope);
   // A frame from another host part has arrived.
   void receive(const RoutedFrame& frame);
-  // Goes on as far as possible. The simulation calls it for each Run event.
+  // Does everything that this worker can do now. The simulation calls it for each Run event.
   void run();
   void die();
   // Stops the whole worker until the given time.

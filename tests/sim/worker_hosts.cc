@@ -1,5 +1,6 @@
 // What a worker does for groups with members on several hosts. Member 0 of each host part, here
-// called lane 0, speaks with the other host parts and writes the results on the board of its part.
+// called lane 0, communicates with the other host parts and writes the results on the board of its
+// part.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +33,7 @@ void SimulatedWorker::receive(const RoutedFrame& frame) {
   wake();
 }
 
-// Returns whether there may be more to do.
+// Does what the other hosts make possible now. Returns whether there may be more to do.
 bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
   if (!spans_hosts(membership)) return false;
   return membership.lane_zero ? run_lane_0(membership) : follow_lane_0(membership);

@@ -28,7 +28,7 @@ constexpr std::size_t dot_product_count(std::size_t inputs) { return inputs * (i
 // Computes the weight of each input in the result, times `scale`, from the dot products of whole
 // inputs.
 // - If inputs cancel each other out to less than 2^-16 of their length, the remainder counts as
-//   zero, because rounding has lost its direction. A float64 vector shorter than 10^-154 also
+//   zero, because rounding errors decide its direction. A float64 vector shorter than 10^-154 also
 //   counts as zero.
 // - If an input contains an infinity or a NaN, all results are NaN. They may also be NaN if a
 //   float64 vector is longer than 10^154.

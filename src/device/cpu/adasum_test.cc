@@ -253,8 +253,8 @@ TEST(Adasum, works_with_the_largest_and_smallest_float32_values) {
   EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
 }
 
-// Rounding leaves the sum of the first two vectors with almost no direction. The third vector must
-// not magnify that error.
+// The sum of the first two vectors is so small that rounding errors decide its direction. The third
+// vector must not magnify that error.
 TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
   for (int exponent = -1; exponent > -60; --exponent) {
     const Vector x = {1, 0, 0};

@@ -105,8 +105,8 @@ struct Bool {
   }
 };
 
-// Bfloat16. A bfloat16 is the upper half of a float32, so elements need not change lanes: the lower
-// halves of all 32-bit lanes become one vector, and the upper halves another.
+// Bfloat16. A bfloat16 is the upper half of a float32. So elements need not change lanes: the lower
+// halves of all 32-bit lanes become one vector, and the upper halves become another.
 struct BFloat16Element {
   using Lane = float;
   static constexpr int kParts = 2;

@@ -243,8 +243,8 @@ struct Scales {
   double after;
 };
 
-// The pairs scale by 1, exactly, with rounding, with overflow in every type, with underflow, and by
-// 0.
+// The pairs cover a scale of 1, exact scaling, rounding, overflow in every type, underflow, and a
+// scale of 0.
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 

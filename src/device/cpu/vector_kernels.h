@@ -1,8 +1,9 @@
 // The source of the vector kernels. Each file that includes this one is compiled for one
 // instruction set and exports kVectorKernels under a name of its own. Everything here is in an
 // unnamed namespace or always inlined, and calls no inline function of a standard header. The
-// linker keeps one copy of such a function for the whole program, and that copy could contain
-// instructions that older processors cannot run. (The test unit.device_symbols checks this.)
+// linker keeps only one copy of such an inline function for the whole program, and that copy could
+// contain instructions that older processors cannot run. (The test unit.device_symbols checks
+// this.)
 #pragma once
 
 #include <type_traits>
@@ -32,8 +33,8 @@ struct Product {
     return a * b;
   }
 };
-// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false, so the result is b,
-// except that it is a if a is a NaN.
+// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false, which would select b;
+// so a is selected explicitly if it is a NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {

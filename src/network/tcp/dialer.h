@@ -1,6 +1,6 @@
 // Dialer: makes one connection to a peer that offers several addresses, of which some may not work.
-// It tries the addresses one after another, and does not wait until the previous attempt has
-// failed. It keeps the first connection on which the peer proves who it is.
+// It tries the addresses one after another, and begins with the next one before the previous
+// attempt has failed. It keeps the first connection on which the peer proves who it is.
 #pragma once
 
 #include <chrono>

@@ -21,7 +21,7 @@ struct Endpoint {
   std::string text() const;  // what parse() reads
 };
 
-// Whether the endpoint is a name other than localhost that leads only to loopback addresses, where
+// Whether the endpoint is a name other than localhost that has only loopback addresses, at which
 // other hosts cannot reach us. Debian's /etc/hosts often has such a line for the host's own name.
 bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found);
 

@@ -21,9 +21,9 @@ using HostLookup =
 Result<std::vector<SocketAddress>> look_up_host(const std::string& name, std::uint16_t port);
 
 // Returns the addresses of a host, with this port, in the order of preference of the system. Tries
-// again until the deadline, because the name of a container that starts is often not known yet.
-// Blocks; one look-up may end after the deadline, because its time limit is set in
-// /etc/resolv.conf. Errors: kFixCall if `name` cannot be a name, kStop if the name was not found in
+// again until the deadline, because the name of a container that is just starting is often not
+// known yet. Blocks, possibly beyond the deadline, because /etc/resolv.conf sets the time limit of
+// one look-up. Errors: kFixCall if `name` cannot be a name, kStop if the name was not found in
 // time.
 Result<std::vector<SocketAddress>> resolve_host(const std::string& name, std::uint16_t port,
                                                 TimePoint deadline,

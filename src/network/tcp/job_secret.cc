@@ -81,8 +81,8 @@ JobSecret::~JobSecret() {
 
 Result<JobSecret> JobSecret::make_empty() {
   // OpenSSL is initialized here, because all code that uses OpenSSL needs a secret first. Our
-  // threads may still run while the process exits, so OpenSSL must not free its tables then. Its
-  // configuration file is meant for the OpenSSL of the system, not for ours.
+  // threads may still run while the process exits, so OpenSSL must not free its tables at exit. It
+  // must not load its configuration file, which is meant for the OpenSSL of the system.
   ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);

@@ -1,6 +1,6 @@
-// JobSecret: the 32 random bytes that make a process a member of a job. Whoever has them can join
-// the job and read its data, so they never stand in an argument, an environment variable, a log or
-// a core dump.
+// JobSecret: the 32 random bytes that make a process a member of a job. Any process that has them
+// can join the job and read its data, so they are never in an argument, an environment variable, a
+// log or a core dump.
 #pragma once
 
 #include <array>

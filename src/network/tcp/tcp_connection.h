@@ -15,12 +15,13 @@ namespace farandole {
 
 struct TcpOptions {
   // The connection fails if the peer's host has not answered for this time (TCP_USER_TIMEOUT, and
-  // keepalive while nothing is sent). A peer that lives but does not receive counts as silent, too:
-  // its window is then closed, and the kernel counts that time.
+  // keepalive while nothing is sent). A peer that is alive but does not receive counts as silent,
+  // too: its window is then closed, and the kernel counts the time with a closed window.
   std::chrono::milliseconds silence_max{30'000};
 };
 
-// The options in a job of this kind. An elastic job can go on without a silent host.
+// The options for the connections of a job. In an elastic job, `silence_max` is shorter, because
+// the job can go on without a silent host.
 inline TcpOptions tcp_options(bool is_elastic) {
   return is_elastic ? TcpOptions{.silence_max = std::chrono::seconds(8)} : TcpOptions();
 }

@@ -131,7 +131,7 @@ void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     const bool short_of_room =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    // Any other error belongs to the connection that would have been accepted.
+    // Any other error concerns only the connection that would have been accepted.
     if (short_of_room && !make_room_for_descriptor(socket)) return;
   }
 }

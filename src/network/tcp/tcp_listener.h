@@ -4,7 +4,7 @@
 // Strangers cost a bounded amount: at most `handshakes_max` connections are in a handshake, and
 // each handshake has a deadline and receives at most 4 KiB. If there are too many handshakes, the
 // oldest connection of the source with the most handshakes is closed. So idle strangers from a few
-// addresses push out each other, not a member.
+// addresses displace each other, but no member.
 #pragma once
 
 #include <chrono>
@@ -65,8 +65,8 @@ class TcpListener {
   // For a forked child: closes the listening sockets, so that they do not outlive the parent.
   void close_sockets() { sockets_.clear(); }
 
-  // Ends listening also for forked children, which have the sockets, too. So the port is free for
-  // the next job.
+  // Ends listening even if forked children also have the sockets. So the port is free for the next
+  // job.
   void stop_listening();
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()

@@ -149,7 +149,8 @@ std::unique_ptr<TlsSession> TlsSession::dial(const TlsContext& context,
   made->peer_.party = link.listener;
   made->peer_.epoch = link.epoch;
   made->may_write_ = true;
-  // If a certificate came instead of a proof, it would be rejected, because none is trusted.
+  // If the peer sends a certificate instead of a proof, OpenSSL rejects it, because no certificate
+  // is trusted.
   ::SSL_set_verify(made->ssl_, SSL_VERIFY_PEER, nullptr);
   ::SSL_set_connect_state(made->ssl_);
   return made;
@@ -320,7 +321,7 @@ Result<TlsSession::Progress> TlsSession::confirm() {
   return Progress::kDone;
 }
 
-// Without the key of the link there must be no connection, even if OpenSSL reports success.
+// Without the key of the link, there must be no connection, even if OpenSSL reports success.
 void TlsSession::check_proof() const {
   const SSL_CIPHER* cipher = ::SSL_get_current_cipher(ssl_);
   const bool proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
@@ -383,7 +384,7 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
   FARANDOLE_TRY(flush());
   if (has_unsent()) return std::size_t{0};
   if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
-  // A record has its own cost, so a short header shares its record with the payload.
+  // Each record costs time, so a short header shares its record with the payload.
   if (first.size() >= kRecordBytes) return seal(first);
   const std::size_t joined_payload = std::min(second.size(), kRecordBytes - first.size());
   joined_.assign(first.begin(), first.end());
