@@ -24,8 +24,8 @@ SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
 
 
 class GradientArrays(Protocol):
-    """What the rules for gradients need. A framework may call them when it builds a program. Then
-    a shape may contain arrays, whose numbers are not known yet."""
+    """What the rules for gradients need. A framework may call these functions when it builds a
+    program. Then a shape may contain arrays, whose numbers are not known yet."""
 
     def zeros_like(self, array: Array, /) -> Array:
         """Return zeros with the shape and dtype of `array`, on its device."""
@@ -35,8 +35,8 @@ class GradientArrays(Protocol):
 
 
 class Arrays(GradientArrays, Protocol):
-    # An object of exactly one of these types is an array without other state, so sending its
-    # values is enough. An object of a subclass may have more state.
+    # An object of exactly one of these types is an array without other state, so sending its values
+    # is enough. An object of a subclass may have more state than its values.
     plain_types: tuple[type, ...]
 
     def is_array(self, value: object, /) -> bool: ...

@@ -31,8 +31,8 @@ def start(
     """Submit a call and return its handle.
 
     If `waits` is True, the caller must wait for the handle at once. The call then runs on this
-    thread if possible, and no other thread is woken for it. `engine` is the engine to use, if it is
-    not the engine of the job.
+    thread if possible, without waking another thread. `engine` is the engine to use, if it is not
+    the engine of the job.
     """
     engine = engine or lifecycle.engine()
     handle = Handle.of(engine, prepared)

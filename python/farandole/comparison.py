@@ -40,8 +40,8 @@ def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     """Return the texts of the members, by world rank.
 
-    A member whose text is empty has no entry, and neither has a rank that has joined. The names of
-    the calls begin with `name`; if `name` is empty, the engine chooses the names.
+    Members whose text is empty, and ranks that have joined, have no entry. The names of the calls
+    begin with `name`; if `name` is empty, the engine chooses the names.
     """
     size, me = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))

@@ -45,7 +45,7 @@ class NoneCompressor(Compressor):
 
 class CastCompressor(Compressor):
     """Send floating-point tensors in a smaller dtype, and all others as they are. Each frontend
-    derives a class that knows its tensors, and from that one class for each dtype."""
+    derives a class that knows its tensors. From that class, it derives one class for each dtype."""
 
     sent_dtype: Any
 

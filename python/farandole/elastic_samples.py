@@ -16,8 +16,8 @@ class ElasticSamples:
     remaining samples among the ranks of the new job.
 
     The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
-    process them in this order, batch by batch, so `processed_num`, a count for all ranks together,
-    says which samples are processed.
+    process them in this order, batch by batch. So one number for all ranks together,
+    `processed_num`, says which samples are processed.
 
     All ranks get the same number of samples. If the division has a remainder, some samples are used
     twice.

@@ -13,17 +13,18 @@ class FarandoleError(RuntimeError):
     """A call failed. The subclasses say more. An error of this class itself means that this process
     cannot continue: a limit of the system was reached, or the process is a forked child."""
 
-    # AutoGraph of TensorFlow makes a new error, with more text, of each error that leaves a
-    # function while it is traced. It keeps the class only if the class has this constructor.
+    # If an error leaves a function while TensorFlow traces it, AutoGraph replaces the error by a
+    # new one with more text. The new error has the same class only if the class has this
+    # constructor.
     __init__ = Exception.__init__
 
 
 class CallError(FarandoleError, ValueError):
     """The call itself is wrong. Correct it; later calls work.
 
-    If the arguments cannot be a call at all, the error is raised at once, on this rank only. If the
-    call of one rank is invalid, or the ranks disagree (about a shape, dtype, operation ...), the
-    error is raised on every rank.
+    If the call is malformed, the error is raised at once, on this rank only. If the call of one
+    rank is invalid, or the ranks disagree (about a shape, dtype, operation ...), the error is
+    raised on every rank.
     """
 
 
@@ -58,8 +59,8 @@ class WorkerError(FarandoleError):
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 
-# The name and the text of an error of a call, inside the error of a framework. TensorFlow appends
-# the name of its operation.
+# Finds the name and the text of an error of a call inside the error of a framework. TensorFlow
+# appends the name of its operation.
 _FAILED_CALL = re.compile(
     r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
     re.DOTALL,

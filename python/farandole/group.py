@@ -132,8 +132,8 @@ class OptimizerName:
     of the group. So after a job was formed again, the optimizer of a surviving member has the same
     prefix as the optimizer that a new member has just made. After a join(), optimizers that some
     members had not used yet have the same prefixes on all members. Members must use their
-    optimizers in the same order; farandole.training.pairing checks that by comparing the parameters
-    of the optimizers.
+    optimizers in the same order; farandole.training.pairing checks the order by comparing the
+    parameters of the optimizers.
     """
 
     def __init__(self, group: Group) -> None:

@@ -98,8 +98,8 @@ class PreemptionNotice:
     def received(self) -> bool:
         """Return True on all ranks if one of them has received a signal before it made this call.
 
-        All ranks must call it equally often, for example once after each step. It is an allreduce
-        of one byte, and blocks until all ranks have called it.
+        All ranks must call this method equally often, for example once after each step. The method
+        makes an allreduce of one byte, and blocks until all ranks have called it.
 
         Raises:
             GroupLostError: A rank has left or died.

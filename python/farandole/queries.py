@@ -62,6 +62,6 @@ def ddl_built() -> bool:
 
 
 def ccl_built() -> bool:
-    """Return False. After a "yes", scripts avoid calls that Intel's oneCCL lacks; Farandole has
-    these calls."""
+    """Return False. If this were true, scripts would avoid calls that Intel's oneCCL lacks;
+    Farandole has them."""
     return False

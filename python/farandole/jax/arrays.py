@@ -104,7 +104,7 @@ def as_before(result: Any, value: Any) -> Any:
 
 
 def _signed_dtype(value: Any) -> str | None:
-    # By default JAX would cut off half of each uint64 of NumPy.
+    # By default, JAX would cut off the upper half of each uint64 of NumPy.
     can_be_converted = isinstance(value, jax.Array) or (
         is_array(value) and value.dtype.itemsize <= 4
     )

@@ -48,9 +48,9 @@ class JaxState(State):
     """Keep pytrees of arrays, and any picklable objects, as attributes:
     `JaxState(params=params, opt_state=opt_state, batch=0)`.
 
-    save() waits until the arrays are computed, and raises the error if that fails. It copies no
-    jax.Array, because these never change. If the program donates an array that is saved, JAX
-    copies it, so donation saves no memory here. Everything else is copied.
+    save() waits until the arrays are computed, and raises the error if that fails. It copies
+    everything except objects of jax.Array, which never change. If the program donates a saved
+    array, JAX copies the array, so donation saves no memory here.
 
     sync() sends arrays bit by bit as arrays, and everything else as pickled objects. If a value
     contains a jax.Array, all ranks must have a pytree of the same paths, with arrays of the same
@@ -138,7 +138,7 @@ def _restored_leaf(leaf: Any) -> Any:
 
 
 def _copy(value: Any, copy_leaf: Callable[[Any], Any]) -> Any:
-    # JAX would change the order of the keys in a dict without arrays.
+    # JAX would change the order of the keys in a dict that has no arrays.
     return jax.tree.map(copy_leaf, value) if _has_arrays(value) else copy.deepcopy(value)
 
 

@@ -12,8 +12,8 @@ from farandole.jax.primitive import wait_for_programs
 
 def our_error(error: Exception) -> Exception:
     """Return the error of the call that has made a compiled program fail with this error. Return
-    any other error as it is. First wait for the programs that still run, so that the job can be
-    left."""
+    any other error as it is. First wait for the programs that still run, because this process can
+    leave the job only after that."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         wait_for_programs()
     cause: BaseException = error

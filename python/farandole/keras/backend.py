@@ -96,7 +96,7 @@ def gradient_functions() -> GradientFunctions:
 
 def outside_compiler(function: Function) -> Function:
     """Keep the tracer of torch.compile out of a function that calls the engine: see
-    farandole.torch.dynamo. Other backends trace our calls."""
+    farandole.torch.dynamo. The tracers of other backends may trace our calls."""
     if keras.config.backend() != "torch":
         return function
     outside: Function = importlib.import_module("farandole.torch.dynamo").outside_dynamo(function)

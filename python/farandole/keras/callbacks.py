@@ -28,8 +28,8 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
-    """Give all ranks the variables of the model and of its optimizer that root_rank has, when
-    fit() begins. If the model is not built yet on some rank, do so after the first batch.
+    """Give all ranks the variables of the model and of its optimizer that root_rank has, when fit()
+    begins. If the model is not built yet on some rank, give them after the first batch instead.
 
     Args:
         root_rank: The rank whose values all ranks get.
@@ -100,7 +100,8 @@ def average_metrics(logs: Any) -> None:
     names = sorted(logs)
     own = [numpy_of(logs[name]).astype(np.float64) for name in names]
     operation = Allreduce(global_process_set, Average)
-    # The names of the metrics are part of the name, so ranks with other metrics are noticed.
+    # The names of the metrics are part of the call's name. So if ranks have different metrics, the
+    # difference is noticed.
     found = run_on_numpy(operation, own, f"metrics.{','.join(names)}")
     values = [value if value.ndim else float(value) for value in found]
     logs.update(zip(names, values, strict=True))
@@ -179,7 +180,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     Args:
         initial_lr: The rate after the warm-up; usually the rate of one rank times size().
-        warmup_epochs: How long it takes.
+        warmup_epochs: The number of epochs until the rate is `initial_lr`.
         momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
         steps_per_epoch: The number of batches of an epoch. None: as in fit().
         verbose: 1: print the rate after the warm-up.

@@ -60,7 +60,8 @@ class KerasState(ObjectState):
     """Keep the variables of a model and of its optimizer, and any picklable objects as attributes.
 
     If the model is built and its optimizer is not, the state builds the optimizer with
-    model.trainable_variables. To train other variables with it, too, build it before.
+    model.trainable_variables. To train other variables with the optimizer, too, build the optimizer
+    yourself before.
 
     If the model is not built yet, its variables are first saved by CommitStateCallback, when fit()
     begins, or by the next commit. restore() leaves variables as they are that were never saved.
@@ -99,7 +100,7 @@ class KerasState(ObjectState):
     def reset(self) -> None:
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job
         if keras.config.backend() == "jax":
-            # JAX may still have the compiled program, if something refers to the old function.
+            # If something refers to the old function, JAX may still have the compiled program.
             importlib.import_module("jax").clear_caches()
 
     def save_new_variables(self) -> None:
@@ -180,8 +181,8 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
 
 
 class UpdateEpochStateCallback(keras.callbacks.Callback):
-    """Keep the number of finished epochs in state.epoch. After a restart, let fit() count from 0:
-    do not pass initial_epoch."""
+    """Keep the number of finished epochs in state.epoch. After a restart, fit() must count from 0
+    again: do not pass initial_epoch."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()

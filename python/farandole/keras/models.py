@@ -21,9 +21,9 @@ def load_model(
 ) -> Any:
     """Load a model, and make its optimizer combine the gradients of all ranks.
 
-    The optimizer keeps the state that was saved. A file has none of the arguments of
-    DistributedOptimizer(), so pass here those that differ from their defaults, such as
-    backward_passes_per_step or op.
+    The optimizer keeps the state that was saved. A file does not contain the arguments of
+    DistributedOptimizer(). So pass the arguments that differ from their defaults, such as
+    backward_passes_per_step or op, to this function.
 
     Args:
         filepath: The file, as for keras.models.load_model().

@@ -34,8 +34,8 @@ def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
 
 
 def _attributes_of(model: Any) -> Iterable[Any]:
-    """Return the values of all attributes. A model that was not compiled has no optimizer, and
-    others, such as GANs, have optimizers under names of their own."""
+    """Return the values of all attributes. The attribute with an optimizer may have any name: a
+    GAN, for example, has names of its own."""
     return vars(model).values()
 
 

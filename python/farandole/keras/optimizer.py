@@ -1,8 +1,8 @@
 """Optimizers of Keras with the gradients of all ranks combined.
 
-The optimizer keeps its class. An object takes the place of its methods apply() and
-stateless_apply(), through one of which the trainers of all backends go. It combines the gradients
-and calls the method of the class.
+The optimizer keeps its class. An object replaces its methods apply() and stateless_apply(); the
+trainers of all backends call one of these two. The object combines the gradients and then calls the
+method of the class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from farandole.training.optimizer_arguments import checked_optimizer_op, checked
 
 
 class GradientHook:
-    """Takes the place of methods of one optimizer."""
+    """Replaces methods of one optimizer."""
 
     def __init__(self, optimizer: Any, combiner: GradientCombiner) -> None:
         self._optimizer, self._combiner = optimizer, combiner
@@ -35,7 +35,8 @@ class GradientHook:
         self._optimizer.apply = self.apply
         self._optimizer.stateless_apply = self.stateless_apply
         self._optimizer.register_local_var = self._combiner.add_local
-        # Keras copies an optimizer by pickling it, which knows only the class.
+        # Keras copies an optimizer by pickling it. A pickle knows only the class, so this method
+        # replaces the usual one.
         self._optimizer.__reduce__ = self.reduce
         self._optimizer.from_config = self.from_config
 
@@ -45,7 +46,7 @@ class GradientHook:
             return original(self._optimizer, grads, trainable_variables)
         self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
-        # Only JAX passes no variables. It has built the optimizer before.
+        # Only the trainer for JAX passes no variables. It has already built the optimizer.
         given = None if trainable_variables is None else list(trainable_variables)
         combined = self._combined(grads, given or self._optimizer._trainable_variables)
         return original(self._optimizer, combined, given)

@@ -38,7 +38,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         axes = list(self._reduction_axes)
-        # Numbers that the mask leaves out may be NaN, so they are replaced by 0.
+        # Numbers that the mask excludes may be NaN, so they are replaced by 0.
         chosen = None if mask is None else _mask_of_all_numbers(mask, inputs)
 
         def masked(tensor: Any) -> Any:

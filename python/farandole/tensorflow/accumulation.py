@@ -12,8 +12,8 @@ from farandole.training.gradients import GradientCombiner
 
 
 class Accumulation:
-    """Adds up the gradients of `passes` calls of combined(). The last of these calls combines the
-    sums of all ranks. It works eagerly, inside tf.function and in graphs of TensorFlow 1.
+    """Adds up the gradients of `passes` calls of combined(). In the last of these calls, the sums
+    of all ranks are combined. It works eagerly, inside tf.function and in graphs of TensorFlow 1.
 
     Args:
         combiner: Combines the sums.

@@ -36,7 +36,8 @@ class TensorFlowGradients:
             return list(gradients)
         same = tf.reduce_all(tf.equal(found, own))
         with tf.control_dependencies([tf.debugging.Assert(same, [DIFFERENT_KINDS, found])]):
-            # Of slices, only the values wait: they are sent in one batch with the indices.
+            # Of tf.IndexedSlices, only the values wait until then: they are sent in one batch with
+            # the indices.
             return [
                 tf.IndexedSlices(tf.identity(part.values), part.indices, part.dense_shape)
                 if self.is_sparse(part)

@@ -1,8 +1,8 @@
 """The TensorFlow operations that call the engine, and their gradients.
 
 The operations are part of TensorFlow programs: of eager calls, of functions made by tf.function,
-and of the graphs of TensorFlow 1. Inside functions, a call holds a thread of TensorFlow for at most
-1 ms, and in graphs for no time (docs/decisions/0068).
+and of the graphs of TensorFlow 1. A call holds a thread of TensorFlow for at most 1 ms inside
+functions, and not at all in graphs (docs/decisions/0068).
 
 TensorFlow runs eager calls, and the operations inside functions, in the order of the program. So
 their names may be empty; the engine numbers them. A graph of TensorFlow 1 has no order, so each
@@ -48,7 +48,7 @@ _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 # The errors with which TensorFlow reports a failed call.
 FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-# For each graph of TensorFlow 1, how many operations have a name that begins like this.
+# For each graph of TensorFlow 1: by the beginning of a name, how many operations have such a name.
 _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
 
 
@@ -138,14 +138,14 @@ class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
 def _wait_ms_in_program() -> int:
     """Return how long a thread of TensorFlow makes progress with an operation, which saves waking
     another thread. (For an eager operation, a thread of the program waits in any case.)"""
-    # The operations of a function run one after another. Those of a graph run side by side.
+    # The operations of a function run one after another. The operations of a graph run in parallel.
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
 
 def name_of_our_own(base: str) -> str:
-    """Return a name for an operation that the user has not named. In a graph of TensorFlow 1, it
-    has a number, so that no other operation has it. Operations with another `base` do not change
-    the number. Anywhere else, `base` itself is enough."""
+    """Return a name for an operation that the user has not named. In a graph of TensorFlow 1, the
+    name ends with a number, so that no other operation has this name. Operations with another
+    `base` do not change the number. Outside of such graphs, `base` itself is enough."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return base
     with tf.init_scope():  # leaves functions that are inside the graph

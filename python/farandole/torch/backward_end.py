@@ -62,7 +62,8 @@ def _on_pass_end() -> None:
         _notify_after(nodes[-1])
     elif pass_count <= 1:
         _notify_listeners()
-    # In the remaining case, a hook has called backward(). step() waits for the calls of this pass.
+    # In the remaining case, a hook has called backward(). Then step() waits for the calls of this
+    # pass.
 
 
 def _notify_listeners() -> None:

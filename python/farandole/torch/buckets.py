@@ -64,8 +64,8 @@ class Combination:
 
 class Marks(NamedTuple):
     """Facts that must be the same on all ranks when they combine a bucket. Marks are dimensions of
-    length 1 in the shape of the call. So they cost nothing: the ranks compare the shapes of each
-    call anyway, and all ranks get an error if the shapes differ."""
+    length 1 in the shape of the call. They cost nothing, because the ranks compare the shapes of
+    each call anyway. If the shapes differ, all ranks get an error."""
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
     changed: bool  # this rank's program changed gradients before the bucket was combined
@@ -135,7 +135,7 @@ class Gradient:
     def save_version(self) -> None:
         """Remember the version of the gradient that the current pass has computed."""
         gradient = self.parameter.grad
-        # The version of a view is useless here, because it also counts writes to other views.
+        # The version of a view cannot be used here, because it also counts writes to other views.
         if gradient is not None and not gradient._is_view():
             self.last_version = version(gradient)
 
@@ -304,8 +304,8 @@ class Bucket(_AnyBucket):
         self._combined_version = -1  # of the first trained gradient, after it was combined
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
-        """Return whether these gradients can keep their places in this bucket's memory, and the
-        other ranks can map that memory."""
+        """Return whether these gradients can keep their places in this bucket's memory. For this,
+        the other ranks must also be able to map that memory."""
         return (
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]

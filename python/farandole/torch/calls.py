@@ -154,7 +154,7 @@ class _Operations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        # Every input that can have a gradient takes part, because another rank may need the
+        # Compute the gradient of every input that can have one, because another rank may need the
         # gradient of the same input. The last of `gradients` is unused, because it belongs to the
         # last output, ctx.received.
         differentiable = [i for i, g in enumerate(gradients[:-1]) if g.is_floating_point()]

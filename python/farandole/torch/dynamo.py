@@ -1,6 +1,6 @@
 """Keep Dynamo, the tracer of torch.compile, out of functions that call the engine.
 
-Dynamo calls the engine's functions in a wrong way while it traces. A function that is decorated
+While Dynamo traces, it calls the engine's functions in a wrong way. A function that is decorated
 here runs as usual, between two compiled parts of the program.
 """
 
@@ -23,7 +23,7 @@ def _tracer_after_load(wrapper: Any) -> object:
     if "torch._dynamo" not in sys.modules:
         return None
     torch._dynamo.eval_frame.skip_code(wrapper.__code__)
-    # Before 2.6, torch does not tell whether it traces, so assume that it does.
+    # Before 2.6, torch has no function that says whether it traces, so assume that it does.
     callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: True)
     _tracer = lambda _: callback()  # noqa: E731
     return callback()

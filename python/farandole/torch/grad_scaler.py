@@ -1,11 +1,11 @@
 """Let a torch.amp.GradScaler step a DistributedOptimizer.
 
-After an overflow, GradScaler.step() does not call the optimizer's step(), and each rank decides by
-the gradients that it has. So all gradients must be combined before a rank decides: otherwise a rank
-with an overflow of its own would skip the step while the others wait for it. Before it looks for an
+After an overflow, GradScaler.step() does not call the optimizer's step(). Each rank decides by its
+own gradients, so all gradients must be combined before a rank decides. Otherwise, a rank with an
+overflow of its own would skip the step while the other ranks wait for it. Before it looks for an
 overflow, GradScaler.step() asks the optimizer for its attribute `_step_supports_amp_scaling`, so
-the property of this name combines the gradients. If other code reads the property, nothing is
-combined.
+the property of this name combines the gradients. If other code reads the property, it combines
+nothing.
 """
 
 from __future__ import annotations

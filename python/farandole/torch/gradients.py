@@ -8,7 +8,7 @@ remaining buckets, in which at least one gradient is not complete on this rank. 
 combined once in a step, so the ranks always combine buckets of the same step.
 
 At the end of the first backward pass, gradients get places in buckets, the same places on all
-ranks. They are placed in the order in which they became complete on member 0, so buckets become
+ranks. Their places follow the order in which they became complete on member 0, so buckets become
 full one after another. All ranks then also know which gradients are sparse on at least one rank. A
 gradient that some rank did not have gets its place in step(), and its bucket is *late*: all ranks
 combine it in step().
@@ -212,9 +212,9 @@ class Gradients:
                 yield gradient
 
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
-        """Start a bucket whose gradients are all complete. The last bucket does not start here: its
-        gradients are only moved into it. The end of the pass starts this bucket and waits for it,
-        so that no other thread must be woken."""
+        """Start a bucket whose gradients are all complete. The last bucket is an exception: its
+        gradients are only moved into it here. The end of the pass starts this bucket and waits for
+        it, so that no other thread must be woken."""
         try:
             if bucket is self._last_bucket:
                 bucket.fill()
@@ -349,12 +349,12 @@ class Gradients:
             return
         assert group.period and former
         if self._complete_count > 0 and group.period.registration is former.registration:
-            # Otherwise the gradients that are combined already would be combined again. The next
-            # step forgets the places.
+            # If the places were forgotten now, gradients that are already combined would be
+            # combined again. The next step forgets the places instead.
             return
         self._period = group.period
         # Some ranks may be new in this period. They cannot know whether the others have dropped
-        # gradients in the former period, so no rank marks that.
+        # gradients in the former period, so no rank sets the mark for that.
         self._dropped = False
         self._former_buckets += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()

@@ -151,9 +151,9 @@ _PLAIN_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
 
 
 class AnyDistributedOptimizer(torch.optim.Optimizer):
-    """A class of every optimizer that DistributedOptimizer() returns, besides the class of the
-    wrapped optimizer. Use it for isinstance() and in annotations; DistributedOptimizer() makes the
-    objects."""
+    """Every optimizer that DistributedOptimizer() returns is an instance of this class and of the
+    class of the wrapped optimizer. Use it for isinstance() and in annotations;
+    DistributedOptimizer() makes the objects."""
 
     _combination: Combination
     _passes: int
@@ -245,7 +245,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Return a context in which step() does not synchronize. Call synchronize() before."""
+        """Return a context in which step() does not synchronize. Call synchronize() before you
+        enter it."""
         self._synchronizing = False
         try:
             yield
@@ -346,7 +347,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     def _with_combined_loss(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure with the loss that belongs to the combined gradients, the same on all
-        ranks. LBFGS chooses by the loss how far to go, and how often to call the closure."""
+        ranks. From the loss, LBFGS decides how far to go, and how often to call the closure."""
         op = self.op if self.op in (Sum, Average) else AverageOfPresent
 
         def evaluate() -> Any:
@@ -445,8 +446,8 @@ class _DistributedDeltas(AnyDistributedOptimizer):
     """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone
-    # A GradScaler then calls step() even after an overflow, with the attributes `found_inf` and
-    # `grad_scale`, as for the fused optimizers of torch.
+    # Because this is True, a GradScaler calls step() even after an overflow, with the attributes
+    # `found_inf` and `grad_scale`, as for the fused optimizers of torch.
     _step_supports_amp_scaling = True
     found_inf: torch.Tensor | None
     grad_scale: torch.Tensor | None

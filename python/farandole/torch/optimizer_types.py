@@ -1,8 +1,8 @@
 """The types of the results of DistributedOptimizer(), for type checkers.
 
 The result has the class of the wrapped optimizer and also the methods of AnyDistributedOptimizer.
-Python has no type for "a subclass of both" if one of the two is a type variable. So there is one
-class here for each optimizer of torch (decision 48).
+Python has no type for "a subclass of both" if one of the two classes is a type variable. So this
+module has one class for each optimizer of torch (decision 48).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def check_parameters(
 
     Args:
         params: `model.named_parameters()`, `model.state_dict()`, or tensors without names, on any
-            device and of any dtype. Tensors with the same name are compared, in any order. Leave
-            out tensors that differ by design, such as the running statistics of batch
+            device and of any dtype. Tensors are compared by name, so their order does not matter.
+            Leave out tensors that differ by design, such as the running statistics of batch
             normalization: state_dict() contains them, named_parameters() does not.
         name: The name of the call. None: check_parameters.
         process_set: The group.

@@ -26,8 +26,8 @@ def sparse_allreduce_async(
     CallError if the members' tensors have different sizes. An Average of integers is rounded toward
     zero.
 
-    Use it for gradients of embeddings. It sends the elements of every rank to every other rank.
-    That is less than the dense tensor only if there are few elements.
+    Use it for gradients of embeddings. It sends the elements of every rank to every other rank,
+    which is less data than the dense tensor only if there are few elements.
 
     Args:
         tensor: A tensor of the layout torch.sparse_coo, with the same size and dtype on all ranks.

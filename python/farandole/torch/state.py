@@ -99,7 +99,7 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         values.clear()
         values.update(loaded_values)
     for name, value in (("param_groups", groups), ("state", values)):
-        # In an optimizer that wraps another, the attribute may be a property without a setter.
+        # If an optimizer wraps another one, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
 
@@ -107,9 +107,9 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
     """Create the state with which a first step begins, if the optimizer can.
 
-    Only the optimizer knows its state, so let it make a step with gradients of zeros. During the
-    step, the parameters are zeros too, so that weight decay adds nothing. If the step fails,
-    because the optimizer needs a closure or sparse gradients, it gets no state.
+    Only the optimizer itself can create its state, so it makes a step with gradients of zeros.
+    During the step, the parameters are zeros too, so that weight decay adds nothing. If the step
+    fails, because the optimizer needs a closure or sparse gradients, it gets no state.
     """
     groups = optimizer.param_groups
     options = [{k: v for k, v in group.items() if k != "params"} for group in groups]

@@ -58,8 +58,8 @@ class SyncBatchNorm(_BatchNorm):
         the module.
 
         The layers are changed in place. They keep their parameters, buffers, options and hooks, so
-        an optimizer may be made before or after. Layers of other classes stay as they are, even
-        those of classes that derive from these three. This call does not block.
+        an optimizer may be made before or after this call. Layers of other classes stay as they
+        are, even those of classes that derive from these three. This call does not block.
 
         Args:
             module: A module that contains such layers at any depth, or is one.

@@ -83,7 +83,7 @@ def is_contiguous_on_host(tensor: torch.Tensor) -> bool:
 
 
 def contiguous_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself if it is contiguous on the host, otherwise such a copy."""
+    """Return the tensor if it is contiguous on the host, otherwise a contiguous copy there."""
     if is_contiguous_on_host(tensor):
         return tensor
     return _resolved(tensor).cpu().contiguous()

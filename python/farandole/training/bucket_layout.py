@@ -9,7 +9,7 @@ from farandole.comparison import allreduce_max
 from farandole.group import Group
 
 # The kind of gradient that a rank has for a parameter. All ranks use the largest of their kinds.
-# CHANGED: the rank's program has changed the gradient, which is then not combined on any rank.
+# CHANGED means that the rank's program has changed the gradient; then no rank combines it.
 NOTHING, DENSE, SPARSE, CHANGED = range(4)
 
 

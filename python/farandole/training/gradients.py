@@ -47,8 +47,8 @@ class GradientFunctions(Protocol):
         group: Group,
         variables: Sequence[Any],
     ) -> list[Array]:
-        """Check that all members have the same kinds, one for each variable. Return the gradients,
-        which are not sent before the check."""
+        """Check that all members have the same kinds, one for each variable. Return the gradients;
+        none of them is sent before the check."""
 
     def reduce(
         self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
@@ -114,7 +114,7 @@ class GradientCombiner:
         return bool(self._local)
 
     def multiply_by(self, factor: float) -> None:
-        """Multiply all gradients by this number, too, also those of local variables."""
+        """Multiply all gradients by this number, too, even those of local variables."""
         self._local_factor *= factor
         scales = (self._operation.prescale, self._operation.postscale * factor)
         self._operation = Allreduce(self._operation.group, self._operation.op, *scales)

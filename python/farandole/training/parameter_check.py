@@ -116,7 +116,7 @@ def _read(arrays: Arrays, key: str, array: Array) -> ParameterDigest:
 
 
 def _measure_spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
-    """Describe how far the values of a parameter differ. The parameter has the same dtype and
+    """Describe how far the values of a parameter differ. The parameter must have the same dtype and
     shape on all ranks, and all ranks must make this call."""
     values = arrays.contiguous_on_host(array)
     if not can_be_sent(arrays, values) or arrays.dtype_and_shape(values).startswith("bool"):

@@ -51,7 +51,7 @@ class _Epoch:
             yield batch[0]
 
     def close(self) -> None:
-        """End the thread, after the batch that it loads now."""
+        """End the thread as soon as it has loaded its current batch."""
         self._closed.set()
         self._drop_entries()  # the thread may wait for room in the queue
         self._thread.join()

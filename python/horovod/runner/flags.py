@@ -25,7 +25,7 @@ class Flag:
     key: the section and the key in a configuration file.
     to_run_flags: returns the arguments of `farandole run` for a value.
     to_elastic_flags: the same for a setting that has an effect only in an elastic job.
-    why_value_ignored: returns why a value has no effect here; empty if it has one.
+    why_value_ignored: returns why a value has no effect here; an empty text if it has an effect.
     why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
         the value is False. If to_run_flags is given, too, the setting has an effect only in a job
         over several hosts.
@@ -273,7 +273,8 @@ FLAGS = (
         to_run_flags=_with_value("--stall-limit"),
         help="Seconds after which a waiting call ends the job; 0 means never.",
     ),
-    # This row is after the two rows above, because `farandole run` uses the last value of a flag.
+    # This row must follow the two rows above, because `farandole run` uses the last value of a
+    # flag.
     Flag(
         "stall_check",
         ("--stall-check",),

@@ -141,7 +141,7 @@ def _converter_of(flag: Flag) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}")
         return value
 
-    # argparse uses the name in its error: "invalid int value".
+    # argparse uses this name in its error text: "invalid int value".
     convert.__name__ = flag.type.__name__ if flag.type else ""
     return convert
 

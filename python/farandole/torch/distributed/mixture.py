@@ -21,7 +21,7 @@ from farandole_torch_backend import NAME
 
 _HELPER = c10d._new_process_group_helper.__code__
 _NEW_GROUP = c10d._new_group_with_tag.__code__
-# Newer names of operations, with the names that torch has always had.
+# The newer names of some operations, each with the older name, which all versions of torch have.
 _OLDER_NAMES = {
     "all_gather_single": "_allgather_base",
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
@@ -68,8 +68,8 @@ def _local(code: CodeType, name: str) -> Any:
 
 
 def torch_group(backends: Mapping[str, str], spec: GroupSpec) -> dist.ProcessGroup:
-    """Make a group of torch with other backends. The group is not in torch's list of groups: it has
-    no name there, and destroy_process_group() does not end it."""
+    """Make a group of torch with other backends. The group is not in torch's list of groups, so it
+    has no name there, and destroy_process_group() does not end it."""
     text = dist.Backend(",".join(f"{device}:{name}" for device, name in backends.items()))
     made, _ = c10d._new_process_group_helper(
         spec.size,

@@ -1,8 +1,9 @@
 """The process group: torch's collective operations on the engine.
 
-A process group of torch uses the engine's group of the same ranks. It numbers its calls and puts
-its own name and the number into their names, because torch pairs calls by their order alone. So two
-process groups of the same ranks can have calls in flight at the same time.
+A process group of torch uses the engine's group of the same ranks. torch pairs calls by their order
+alone. So a process group numbers its calls; the name of a call consists of the name of the process
+group and this number. Therefore two process groups of the same ranks can have calls in flight at
+the same time.
 
 Every operation is one call of the engine. Tensors are sent with one dimension, because torch
 requires only that their numbers of elements are equal. If the engine does not know a dtype, the
@@ -226,9 +227,9 @@ class ProcessGroup(dist.ProcessGroup):
         store = dist.PrefixStore(f"{group_name}/", self._store)
         rank = list(ranks).index(self.rank()) if is_member else -1
         spec = GroupSpec(ranks, rank, len(ranks), store, group_name, timeout)
-        # If only the members make a group, torch's name of the group is a digest, not a number. If
-        # the ranks are not ascending, only the members make the group here, because the groups that
-        # the engine adds have ascending ranks.
+        # If only the members make a group, torch's name of the group is a digest, not a number. The
+        # groups that the engine adds have ascending ranks. So if the ranks are not ascending, only
+        # the members make the group here.
         by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
         if by_members and is_member:
             spec = _among_members(spec)

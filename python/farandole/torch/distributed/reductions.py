@@ -11,9 +11,9 @@ import torch.distributed as dist
 from farandole.errors import CallError
 from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
-# A Reduction is either the engine's op, and the factor by which every input is multiplied; or a
-# function of two tensors, which a rank applies to the gathered inputs, because the engine has no
-# such op.
+# A Reduction has one of two forms. It is either the engine's op, with the factor by which every
+# input is multiplied. Or, if the engine has no such op, it is a function of two tensors, which each
+# rank applies to the gathered inputs.
 Bitwise = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Reduction = tuple[ReduceOp, float] | Bitwise
 

@@ -53,8 +53,8 @@ class _Shared:
     # still write to it, and no other file may get the number of its descriptor.
     path = ""
     stores = 0
-    # torch's store of the last process group. With env://, rank 0 serves it. The store must not end
-    # with the group, because another rank may already connect to it for the next group.
+    # torch's store of the last process group. With env://, rank 0 serves it. The store must outlive
+    # the group, because another rank may already connect to it for the next group.
     served: dist.Store | None = None
 
     def next_store(self) -> tuple[str, str]:

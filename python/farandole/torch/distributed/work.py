@@ -25,8 +25,8 @@ class Work(dist.Work):
     """One call. It makes progress even if the program does not wait for it.
 
     Timeouts have no effect: a call ends when all ranks have made it, or with an error that names
-    the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that lives but does not
-    make the call.
+    the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that is alive but does
+    not make the call.
     """
 
     def __init__(
