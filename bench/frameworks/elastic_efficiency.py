@@ -7,9 +7,10 @@ round, the same job runs without kills, with one random worker killed (SIGKILL) 
 one per 15 s. The efficiency is (good steps per second) x (mean members), relative to the job
 without kills. A step is good if it counts in the state at the end, and each counts once.
 
-Then one random worker after another is stopped (SIGSTOP). Until the report is the time until
-`farandole run` says so; until the next good step also contains the 10 s that it waits for the
-worker to go on. Run it with `.venv/bin/python bench/frameworks/elastic_efficiency.py`.
+Then one random worker after another is stopped (SIGSTOP). Two times are measured from each stop:
+until `farandole run` reports the stopped worker, and until the next good step. The second time
+contains the 10 s for which `farandole run` waits for the worker to go on. Run it with
+`.venv/bin/python bench/frameworks/elastic_efficiency.py`.
 """
 
 from __future__ import annotations

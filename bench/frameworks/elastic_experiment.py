@@ -7,10 +7,11 @@ batch has 128 images of all workers together, so a step computes the same for an
 up to rounding. For each seed, all schedules are run one after another. More seeds of the fixed
 schedule show how much the accuracy varies by chance.
 
-The script checks in each run that the workers were as many as planned, that they used each image
+In each run, the script checks that the number of workers was as planned, that they used each image
 once in each epoch, and that they end with the same bits. It repeats one run, which must end with
-the same bits, too. It fails if the accuracy of a schedule differs on average from that of the fixed
-run of the same seed by more than the noise: the standard deviation of the fixed runs.
+the same bits, too. The noise is the standard deviation of the accuracy of the fixed runs. The
+script fails if the accuracy of a schedule differs, on average, from that of the fixed run of the
+same seed by more than this noise.
 
 Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
 this machine, and writes docs/elastic_accuracy.svg.

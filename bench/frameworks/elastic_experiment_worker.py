@@ -23,8 +23,8 @@ import farandole.torch as hvd
 PAUSE_S = 0.05  # between two questions whether the members change
 LEARNING_RATE_MAX, WARM_UP = 0.005, 0.1
 CHANNELS = 16
-CURVE_IMAGES = 2000  # with which the accuracy is measured during the training
-Data = dict[str, torch.Tensor]  # images and classes of both parts
+CURVE_IMAGES = 2000  # during the training, the accuracy is measured with so many images
+Data = dict[str, torch.Tensor]  # images and classes, for training and for testing
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def list_hosts(path: Path, count: int) -> None:
 
 
 def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
-    """Return if there are as many workers as the plan wants. Otherwise, have the members changed,
-    which raises an exception for hvd.elastic.run."""
+    """Return if there are as many workers as the plan wants. Otherwise, cause a change of the
+    members, which raises an exception that hvd.elastic.run handles."""
     wanted = plan.size_at(state.step)
     if hvd.size() == wanted:
         return

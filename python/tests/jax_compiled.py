@@ -117,7 +117,7 @@ class JaxCompiledChecks(Suite):
         return np.arange(rows) * (rank + 1.0)
 
     def check_gradients(self) -> None:
-        """The gradient of the sum of weights · result, by the rules that all frontends share."""
+        """Compute the gradient of Σ weights · result by the rules that all frontends share."""
         size, rank, rows = self.size, self.rank, 2 * self.size
         of_all = [self.weights(r, rows) for r in range(size)]
         mean, total = np.mean(of_all, 0), np.sum(of_all, 0)

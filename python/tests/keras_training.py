@@ -220,7 +220,7 @@ class KerasTrainingChecks(Suite):
                 self.expect_close(together, wanted)
 
     def check_auto_on_a_machine_with_a_gpu(self) -> None:
-        """Keras would choose XLA there."""
+        """On such a machine, Keras alone would choose XLA."""
         if keras.config.backend() != "tensorflow":
             return
         tf = importlib.import_module("tensorflow")
@@ -294,7 +294,7 @@ class KerasTrainingChecks(Suite):
             self.expect_apart(model)
 
     def check_local_variables_over_several_batches(self) -> None:
-        """They have the same sums or averages as the variables that are shared."""
+        """Local variables get the same sums or averages as variables that are shared."""
         for averages, wanted in ((False, -2.0), (True, -1.0)):
             shared, local = keras.Variable(0.0), keras.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
@@ -333,7 +333,7 @@ class KerasTrainingChecks(Suite):
             keras.config.set_dtype_policy("float32")
 
     def check_variables_of_the_root(self) -> None:
-        """The ranks begin with other weights, and a random generator has a state in uint32."""
+        """The ranks begin with different weights, and a random generator has a state in uint32."""
         root = self.size - 1
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
         callback = hvd.callbacks.BroadcastGlobalVariablesCallback(root)
@@ -348,7 +348,7 @@ class KerasTrainingChecks(Suite):
             assert np.array_equal(one, other) or one.dtype == np.uint32
 
     def check_the_first_step_with_variables_of_the_root(self) -> None:
-        """Whether or not a rank has built its optimizer, or has used it before."""
+        """A rank may have built or used its optimizer before, or not."""
         root = self.size - 1
 
         class CompareBeforeTheFirstStep(keras.callbacks.Callback):
@@ -397,7 +397,7 @@ class KerasTrainingChecks(Suite):
         self.expect_apart(model)
 
     def check_names_of_checks(self) -> None:
-        """Reports of a rank that waits name the function."""
+        """If a rank waits for a check, the report names the function."""
         if self.size == 1:
             return
         text = "`check_parameters.same` was submitted differently"
@@ -588,7 +588,7 @@ class KerasTrainingChecks(Suite):
         self.expect_equal_replicas(model)
 
     def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
-        """A rank fails in the first epoch, and there is no commit before."""
+        """A rank fails in the first epoch, before the first commit."""
         x, y = self.own_rows()
         model, wanted = make(), make()
         for one in (model, wanted):
@@ -645,7 +645,7 @@ class KerasTrainingChecks(Suite):
         assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
 
     def check_errors_of_calls_are_not_retried(self) -> None:
-        """In compiled steps, too, where they have other classes."""
+        """In compiled steps, the errors have other classes, but are not retried either."""
         if self.size == 1:
             return
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
@@ -658,7 +658,7 @@ class KerasTrainingChecks(Suite):
         self.expect_sum_works()
 
     def check_batch_normalization_of_uneven_batches(self) -> None:
-        """Each rank has another number of rows, some of which are masked, and not even numbers."""
+        """Each rank has a different number of rows. Some rows are masked and have the value NaN."""
         random = np.random.default_rng(6)
         rows = [random.standard_normal((rank + 2, 5, 3)).astype("float32") for rank in range(4)]
         layer = hvd.SyncBatchNormalization(momentum=0.0)
@@ -687,7 +687,7 @@ class KerasTrainingChecks(Suite):
             )
 
     def check_batch_normalization_of_masked_sequences(self) -> None:
-        """In fit(), where the number of rows is not known before."""
+        """In fit(), the number of rows is not known before a step runs."""
         model = keras.Sequential(
             [
                 keras.Input((3,), dtype="int32"),

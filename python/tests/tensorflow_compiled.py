@@ -88,8 +88,8 @@ class TensorFlowCompiledChecks(Suite):
                     self.expect(result, wanted, step.dtype, exact=False, absolute=1e-6)
 
     def check_independent_operations_of_a_graph(self) -> None:
-        """A graph of TensorFlow 1 has no order, so each rank runs its operations in another one,
-        and may have fewer threads than operations. The calls still find each other."""
+        """A graph of TensorFlow 1 has no order, so each rank runs its operations in a different
+        order. A rank may have fewer threads than operations. The calls still find each other."""
         count = 24
         graph = tf.Graph()
         with graph.as_default():
@@ -108,7 +108,7 @@ class TensorFlowCompiledChecks(Suite):
                     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
     def check_several_gradients_of_one_call_of_a_graph(self) -> None:
-        """Each rank runs them in another order."""
+        """Each rank runs the gradients in a different order."""
         count = 8
         with tf.Graph().as_default():
             x = tf.constant(np.ones(30), tf.float32)

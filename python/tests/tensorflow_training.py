@@ -157,7 +157,7 @@ class TensorFlowTrainingChecks(Suite):
         self.expect_close(together, alone)
 
     def check_two_optimizers_in_one_graph(self) -> None:
-        """They run side by side, in an order that differs between the ranks."""
+        """Both run at the same time, in an order that differs between the ranks."""
         with tf.Graph().as_default():
             variables = [tf.Variable(tf.zeros([500])) for _ in range(6)]
             steps = [

@@ -30,7 +30,7 @@ def test_models_of_flax_and_equinox(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "one_core"), [(1, ""), (2, ""), (3, "1"), (4, "")])
 def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of its own, because it starts XLA with other options on each rank."""
+    """These checks need a job of their own, because each rank starts XLA with other options."""
     monkeypatch.setenv("ONE_CORE", one_core)
     run_checks(size, "jax_compiled:JaxCompiledChecks")
 

@@ -19,7 +19,7 @@ def test_conformance_and_training(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "one_thread"), [(1, ""), (2, "1"), (3, ""), (4, "1")])
 def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of its own, because it starts TensorFlow with other options."""
+    """These checks need a job of their own: they start TensorFlow with other options."""
     monkeypatch.setenv("ONE_THREAD", one_thread)
     run_checks(size, "tensorflow_compiled:TensorFlowCompiledChecks")
 

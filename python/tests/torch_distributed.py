@@ -234,7 +234,7 @@ def messages() -> Iterator[torch.Tensor]:
 
 
 def messages_of_all_pairs() -> Iterator[torch.Tensor]:
-    """Several tags and sizes in flight between all pairs, received in another order."""
+    """Yield messages of several tags and sizes between all pairs, received in another order."""
     others = [other for other in range(size()) if other != rank()]
     counts = (0, 3, 70_000)
     sending = [

@@ -3,16 +3,17 @@
     chaos_worker.py SEED SHELTERED FOLDER [MISTAKE]
 
 Each batch has an entry in the ledger, and must count exactly once. After each step, each worker
-compares its whole ledger with the one that must be, and its weights with those of all others, bit
-by bit.
+compares its whole ledger with the correct one, and its weights with those of all others, bit by
+bit.
 
-Before each init(), a worker may get a new fault: a place, an action, and the passing of the place
-at which it acts. The engine has some of the places (FARANDOLE_FAILPOINT), this program the others.
-Some worker is always sheltered: it never dies, so the state is never lost. At first this is the
-worker SHELTERED. Later, others take turns. The file `sheltered.PID` in FOLDER tells the test, which
-must not kill this worker either. With the seed "places", each new worker dies at the next place. If
-the file `quiet` is in FOLDER, the workers get no more faults, form the group once more, and end.
-MISTAKE is "ledger" or "weights": a sheltered worker makes a mistake there, which must be found.
+Before each init(), a worker may get a new fault: a place, an action, and a number n. The action
+happens when the worker passes the place for the n-th time. The engine has some of the places
+(FARANDOLE_FAILPOINT), this program the others. Some worker is always sheltered: it never dies, so
+the state is never lost. At first this is the worker SHELTERED. Later, others take turns. The file
+`sheltered.PID` in FOLDER tells the test which worker it must not kill. With the seed "places", each
+new worker dies at the next place. If the file `quiet` is in FOLDER, the workers get no more faults,
+form the group once more, and end. MISTAKE is "ledger" or "weights": a sheltered worker makes a
+mistake there, which must be found.
 """
 
 from __future__ import annotations

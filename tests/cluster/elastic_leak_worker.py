@@ -1,9 +1,9 @@
 """A worker of an elastic job whose group changes many times: `elastic_leak_worker.py CHANGES`.
 
 Worker 0 stays. The others come, make some steps, and kill themselves; some do so while the group is
-formed. After each change, worker 0 notes what it and its launcher use. It prints the least of this
-in the second tenth of the changes and in the last tenth, because the launcher uses more while it
-has more workers.
+formed. After each change, worker 0 notes what it and its launcher use. At the end, it prints the
+smallest numbers of the second tenth of the changes and of the last tenth. It prints the smallest,
+because the launcher uses more while it has more workers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def used_by(pid: int) -> dict[str, int]:
 
 
 class Notes:
-    """The least that a process has used in two times. It keeps no more, which would be a leak."""
+    """The least that a process has used early, and late. All other notes are dropped, because
+    keeping them would be a leak."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.changes = pid, 0

@@ -46,7 +46,7 @@ CALLING_RANK = [sys.executable, str(Path(__file__).with_name("calling_rank.py"))
 END_SECONDS = 45  # a guard against hanging
 # Kills come until this multiple of the time that the job needs to start.
 MOMENTS = 1.5
-# If a node is killed before it has reached the others, these wait for it so long.
+# If a node is killed before it has reached the others, the others wait for it for this time.
 START_TIMEOUT = ["--start-timeout", "15"]
 POLL_SECONDS = 0.02
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
@@ -112,7 +112,7 @@ class Place:
                 return victim
 
     def wait_until_all_ended(self, *, without: Sequence[str] = ()) -> None:
-        """Wait for the end of all processes of the job, without those of some kinds."""
+        """Wait for the end of all processes of the job, except those of the kinds `without`."""
         while any(process.kind not in without for process in self.processes()):
             time.sleep(POLL_SECONDS)
 

@@ -4,7 +4,7 @@ Each job has a seed. Its workers get faults of their own (chaos_worker.py), also
 recovers from an earlier one, and this test kills and stops others from outside. After so many
 faults, the job must end well: every batch has counted once, and all workers have the same weights.
 Only one worker at a time is safe from being killed, so that the state is never lost; the workers
-take turns. More of them by hand:
+take turns. To run more of these jobs by hand:
 
     python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
 

@@ -22,7 +22,7 @@ def test_the_accuracy_is_compared_after_checks(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    # So short trainings may well differ by more than noise, about which the last line is then.
+    # Trainings that are so short may differ by more than noise; then the last line says so.
     assert done.returncode == 0 or "not within noise" in done.stderr, done.stdout + done.stderr
     assert "A repeated run ended with the same bits, too." in done.stdout, done.stdout
     runs = json.loads(results.read_text())["runs"]

@@ -90,7 +90,7 @@ def srun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variable
 
 
 def by_hand(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
-    """Only rank, size and the place: the ranks find out themselves which are on one host."""
+    """Return only rank, size and the place. The ranks find out themselves which are on one host."""
     return {
         "FARANDOLE_RANK": str(rank),
         "FARANDOLE_SIZE": str(size),
