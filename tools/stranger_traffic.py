@@ -33,7 +33,7 @@ from hosts import Host, run_command
 CONNECT_SECONDS_MAX = 0.02
 DRIBBLE_SECONDS = 0.1
 CLOSED_SECONDS_MAX = 2.0  # until a connection that the job has closed is opened again
-PAUSE_SECONDS = 0.005  # for which nothing is opened or sent, so that this comes in small groups
+PAUSE_SECONDS = 0.005  # a pause, so that connections and bytes come in small groups
 MESSAGE_SECONDS_MAX = 1.0  # until the connection of a malformed message is closed
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(189)  # the beginning of a TLS ClientHello
 HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -54,7 +54,7 @@ SCHEDULES = {
     "halving": [8, 4, 2, 1],
 }
 BATCH_IMAGES = 128
-POINTS = 8  # of a curve
+POINTS = 8  # the number of points of a curve
 RUN_SECONDS_MAX = 600
 
 

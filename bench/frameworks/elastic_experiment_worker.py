@@ -32,7 +32,7 @@ class Plan:
     sizes: list[int]  # numbers of workers, one after another, each for as many steps
     steps: int
     batch_images: int  # of all workers together
-    steps_between_points: int  # of the curve of the accuracy
+    steps_between_points: int  # between two points of the curve of the accuracy
     seed: int
     data: str  # files
     hosts: str

@@ -33,7 +33,7 @@ from report import aligned, size_text, time_text  # noqa: E402
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 Round = dict[str, dict[str, float]]  # the seconds, by way and then by size
 PORT = 4711
-OPEN_MPI = "Open MPI, "  # in the names of its ways, the setting follows
+OPEN_MPI = "Open MPI, "  # the names of its ways begin with this; the setting follows
 HOW_OPEN_MPI_RUNS = (
     "Open MPI runs a C++ program; the other ways run from Python. In each round, each of its "
     "settings is a job of its own. mpirun starts it after the other ways, while their ranks sleep. "

@@ -36,8 +36,8 @@ START_SECONDS_MAX = 300
 @dataclass
 class Start:
     seconds: float  # from the command to the beginning of the job
-    processor_seconds: float  # of the driver in this time
-    order_bytes: int  # that the driver has sent to all hosts
+    processor_seconds: float  # processor time of the driver in these seconds
+    order_bytes: int  # bytes of all orders that the driver has sent
 
 
 class StandIns:

@@ -43,7 +43,7 @@ from stranger_traffic import listening_endpoints, write_replays  # noqa: E402
 
 PORT = 4711
 RANKS = 2  # on each of the two hosts
-TARGET = 1.2  # of the p99
+TARGET = 1.2  # strangers may multiply the p99 by at most this
 SETTLE_SECONDS = 1.0  # between two phases
 START_SECONDS_MAX = 120
 Window = tuple[float, float]  # in the time of time.monotonic()

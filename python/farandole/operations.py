@@ -42,8 +42,9 @@ class Operation:
     group: Group
 
     def fields(self) -> dict[str, int | float]:
-        """Return what the operation sets of a Submission of the engine, without name, tensor and
-        splits, for programs of a framework that make the call later and without Python."""
+        """Return the fields that the operation sets in a Submission of the engine, except name,
+        tensor and splits. Frameworks need them for programs that make the call later, without
+        Python."""
         return {"group": arguments.group_number(self.group)}
 
     def check_linear(self) -> None:

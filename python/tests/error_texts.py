@@ -687,13 +687,13 @@ class ErrorTexts:
             "  rank 0   float32   [64]\n"
             "  rank 1   float32   [64" + ", 1" * 15 + "]\n"
             "The shape begins with 1 on a rank that has not called step() for the gradients that "
-            "were combined before these. It begins with 1, 1 on a rank that has changed gradients "
-            "between backward() and step() before these were combined, and with 1, 1, 1 on a rank "
-            "that has done both. (In the shape of sparse gradients, these ones follow the number "
-            "of rows.) The ones at its end stand for the parameters that are frozen. All ranks "
-            "must make or skip the same steps, and freeze the same parameters. To clip or scale "
-            "gradients that some rank has not computed, call optimizer.synchronize() first, and "
-            "step() within `with optimizer.skip_synchronize():`",
+            "were combined last time. It begins with 1, 1 on a rank that has changed gradients "
+            "between backward() and step() before they were combined, and with 1, 1, 1 on a rank "
+            "that has done both. (The shape of sparse gradients begins with the number of rows, "
+            "and these 1s come after it.) Further 1s at the end of the shape say which parameters "
+            "are frozen. All ranks must make or skip the same steps, and freeze the same "
+            "parameters. To clip or scale gradients that some rank has not computed, call "
+            "optimizer.synchronize() first, and step() within `with optimizer.skip_synchronize():`",
         )
         optimizer.zero_grad()
 

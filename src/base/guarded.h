@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-// A condition variable for some of the threads that wait for a Guarded value, so that these can be
-// woken without waking the others.
+// A condition variable for some of the threads that wait for a Guarded value. They can be woken
+// without waking the other threads.
 class WaitQueue {
  public:
   void notify_all() { changed_.notify_all(); }

@@ -1,4 +1,4 @@
-// Reads and checks knobs by their rows (farandole/knobs.h).
+// Reads and checks knobs. The table of knobs is in farandole/knobs.h.
 #pragma once
 
 #include <chrono>

@@ -47,7 +47,8 @@ struct Parts {
   }
 };
 
-// Data for each member begins at a multiple of this, so that two members never share a cache line.
+// Data for each member begins at a multiple of this number, so that two members never share a cache
+// line.
 inline constexpr std::int64_t kPieceAlignment = 64;
 
 }  // namespace farandole

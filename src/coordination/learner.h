@@ -36,9 +36,9 @@ class Learner {
   // not see, such as a replan or a join. If the caller gives the members' counts of quiescent
   // points so far, the next step may already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
-  // Call it before the step of this id is issued; `contexts` are those of the members' submissions.
-  // Returns true if a superstep, or a sequence that has repeated often enough, ends there. Then the
-  // learner has learned from it, and a plan may begin before this step.
+  // Call it before the step with this id is issued. `contexts` are the contexts of the members'
+  // submissions. Returns true if a superstep, or a sequence that has repeated often enough, ends
+  // there. Then the learner has learned from it, and a plan may begin before this step.
   bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
   // Call it when the step was issued.
   void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);

@@ -23,8 +23,8 @@ class StallWatch {
   // A call that waits for `warn_after` is reported. 0 means no warnings.
   explicit StallWatch(Duration warn_after) : warn_after_(warn_after) {}
 
-  // Sets the time after which a waiting call is reported. If it differs from the previous time, a
-  // stall that was already reported is reported again.
+  // Sets the time after which a waiting call is reported. If the time changes, stalls that were
+  // already reported are reported again.
   void warn_after(std::int64_t seconds);
   bool is_on() const { return warn_after_ > Duration::zero(); }
   // The time between two calls of tick(), if the watch is on.

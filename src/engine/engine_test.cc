@@ -361,7 +361,7 @@ TEST(Engine, TheProgressThreadIsNotWokenForCallsWithWaiters) {
       ASSERT_TRUE(handles.ok());
       for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
     }
-    // If the calls had woken the threads, these would have gone to sleep again each time.
+    // If the calls had woken the threads, the threads would have gone to sleep again each time.
     EXPECT_LT(read_progress_threads().sleeps - before, kRounds / 10);
     EXPECT_EQ(barrier(engine), Status());
   });

@@ -83,7 +83,7 @@ class Loop {
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
   HandleRange wanted_;             // the calls for which the driving thread waits
-  std::size_t unfinished_ = 0;     // how many of these are unfinished
+  std::size_t unfinished_ = 0;     // how many of the calls wanted_ are unfinished
   std::vector<Record*> arrived_;   // submissions that are not passed to memberships_ yet
   std::vector<Record*> finished_;  // finished calls that are not published yet
   Completions completions_;        // of published calls

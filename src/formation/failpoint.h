@@ -50,7 +50,7 @@ class Failpoint {
 
   const Place place_;
   const Action action_;
-  std::atomic<std::int64_t> passings_left_;  // until it acts
+  std::atomic<std::int64_t> passings_left_;  // the failpoint acts when it is 0
 };
 
 // `failpoint` is null except in tests.

@@ -22,8 +22,8 @@ struct StoresAndNetwork {
 // Engine::create().
 Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options);
 
-// Returns the Store of the whole job, without a prefix: that of the launcher if the job is on one
-// host. Errors: as Engine::create().
+// Returns the Store of the whole job, without a prefix. If the job is on one host, this is the
+// launcher's Store. Errors: as Engine::create().
 Result<std::shared_ptr<Store>> open_whole_store(const EngineOptions& options);
 
 // Whether another launcher than `farandole run` has started the ranks of the job.

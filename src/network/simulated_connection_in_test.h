@@ -82,8 +82,8 @@ class SimulatedConnection final : public Connection {
   const OtherEnd& peer() const override { return peer_; }
 
  private:
-  // Returns how many of `bytes` bytes one call moves. In a quarter of the calls, these are as many
-  // as the limit of a piece allows; otherwise the number is random.
+  // Returns how many of `bytes` bytes one call moves. In a quarter of the calls, the number is the
+  // largest that the limit of a piece allows; otherwise it is random.
   std::size_t piece(std::size_t bytes) {
     if (wire_->random() % 4 == 0) return std::min(bytes, wire_->piece_bytes_max);
     return wire_->random() % (std::min(bytes, wire_->piece_bytes_max) + 1);

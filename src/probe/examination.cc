@@ -72,7 +72,7 @@ struct HostProbe {
   TimePoint answer_by = TimePoint::max();
   std::array<Stream, 2> streams{};
   double clock_asked = 0;
-  std::size_t questions = 0;  // that it has not answered yet
+  std::size_t questions = 0;  // those that the probe has not answered yet
   HostReport report{};
 };
 

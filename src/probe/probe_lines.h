@@ -21,7 +21,7 @@ inline constexpr std::size_t kProbeLineBytesMax = 4 << 20;
 // The first order. The probe listens, and answers with a NameLookup for each host and HostFacts.
 struct BeginOrder {
   std::vector<std::string> hosts{};  // the names of all hosts
-  std::uint32_t number = 0;          // which of them the probe is on
+  std::uint32_t number = 0;          // the index of the probe's own host in `hosts`
   std::vector<std::string> environment{};
   friend bool operator==(const BeginOrder&, const BeginOrder&) = default;
 };

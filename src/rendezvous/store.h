@@ -43,7 +43,7 @@ class Store {
                                            const std::string& unless, const WaitLimit& limit) = 0;
   // The same for one key.
   Result<Bytes> wait(const std::string& key, const WaitLimit& limit);
-  // Sets the key if it is new, and returns the value that it has then. So all ranks that call this
+  // Sets the key if it has no value yet. Returns the value of the key, so all ranks that call this
   // get the value of the first of them.
   Result<Bytes> set_if_new(const std::string& key, Bytes value);
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a

@@ -62,7 +62,7 @@ class StoreOwner {
   std::shared_ptr<const TlsContext> context_;  // also owned by connections of the process
   pid_t owner_pid_;
   std::string failure_;      // why the one formation fails; empty if it does not
-  bool has_result_ = false;  // that formation has succeeded or failed
+  bool has_result_ = false;  // whether formation has succeeded or failed
   bool is_alone_ = false;    // no other rank of any host is connected
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts

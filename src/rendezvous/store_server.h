@@ -80,7 +80,7 @@ class StoreServer {
     std::size_t outbox_bytes = 0;
     std::size_t waits = 0;
     bool connected_by_itself = false;
-    std::vector<std::string> keys{};  // that it has set; only for the watcher of ends
+    std::vector<std::string> keys{};  // the keys that it has set; only for the watcher of ends
     std::uint32_t interest = 0;       // what epoll waits for
     bool gone = false;
     std::string complaint;

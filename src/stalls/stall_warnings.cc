@@ -26,8 +26,8 @@ namespace {
 
 const std::function<bool()> kNeverInterrupted;
 
-// Whether a signal has stopped the process. Unknown, hence false, if the process is not in our PID
-// namespace.
+// Whether a signal has stopped the process. If the process is not in our PID namespace, this is
+// unknown, and the result is false.
 bool is_stopped(const Descriptor& pidfd) {
   const auto info = file_text(format_text("/proc/self/fdinfo/{}", pidfd.get()));
   const auto pid = number_after(info.value_or(""), "Pid");

@@ -22,7 +22,7 @@ enum class BindTo : std::uint8_t {
 Result<BindTo> parse_bind_to(const std::string& word);
 
 struct WorkerCores {
-  std::vector<int> hardware_threads;  // to which the worker is bound; empty: it is not bound
+  std::vector<int> hardware_threads;  // those of its cores; empty: the worker is not bound
   // The number of cores that the worker may use. If other workers may use the same cores, the
   // worker's share of them. At most the worker's share of the quota, and at least 1.
   int threads = 1;
@@ -30,7 +30,7 @@ struct WorkerCores {
 
 struct CoreDivision {
   BindTo bind_to = BindTo::kNone;
-  int cores = 1;                     // that all workers together may use
+  int cores = 1;                     // the number that all workers together may use
   std::vector<WorkerCores> workers;  // by local rank
 };
 

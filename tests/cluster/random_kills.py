@@ -63,7 +63,7 @@ FOREIGN_FILES = ("ompi.",)
 class Victim:
     """A process of a job."""
 
-    node: int  # on which it runs
+    node: int  # the node on which it runs
     pid: int
     kind: str
     words: list[str] = field(compare=False)

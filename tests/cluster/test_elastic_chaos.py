@@ -57,7 +57,7 @@ def is_stopped(pid: int) -> bool | None:
 class Chaos:
     """One job under faults. `faults` counts those that have struck, by their kind."""
 
-    places: set[str]  # at which faults of the workers have struck
+    places: set[str]  # where faults of the workers have struck
 
     def __init__(
         self, seed: str, folder: Path, faults_wanted: int, places_wanted: int = 0, mistake: str = ""

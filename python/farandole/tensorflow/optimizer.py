@@ -86,8 +86,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """Return an optimizer that combines the gradients of all ranks before it applies them.
 
     Args:
-        optimizer: An optimizer of tf.compat.v1.train, or of Keras 3; for the latter, this is
-            farandole.keras.DistributedOptimizer().
+        optimizer: An optimizer of tf.compat.v1.train, or of Keras 3. For an optimizer of Keras 3,
+        this function is farandole.keras.DistributedOptimizer().
         name: The name of the optimizer.
         use_locking: For optimizers of tf.compat.v1.train: the argument of their base class.
         device_dense: Ignored, like device_sparse. Scripts that were written for Horovod pass it.

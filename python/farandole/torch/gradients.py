@@ -312,9 +312,9 @@ class Gradients:
         combined_here: Sequence[Bucket | SparseBucket],
     ) -> None:
         """Raise an error if a program has changed gradients before these buckets were combined.
-        `changed` says whether the program of this rank has done so. All ranks combine the buckets
-        `combined_here` in reduce(), so all ranks raise the error. The marks of the other buckets
-        have already told all ranks whether gradients were changed."""
+        `changed` says whether the program of this rank has changed gradients. All ranks combine the
+        buckets `combined_here` in reduce(), so all ranks raise the error. The marks of the other
+        buckets have already told all ranks whether gradients were changed."""
         changed_somewhere = changed
         if combined_here:
             name = f"{self._name}.changed"

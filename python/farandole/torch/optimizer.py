@@ -233,7 +233,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def _handles(self) -> dict[torch.Tensor, Any]:
-        """The parameters for whose gradients synchronize() would wait."""
+        """The parameters whose gradients synchronize() would wait for."""
         gradients = self._gradients
         return {} if gradients is None else dict.fromkeys(gradients.parameters_in_flight())
 
@@ -408,7 +408,7 @@ class _Deltas:
         self._name, self._combination, self._names = name, combination, names
         self._ids: list[int] = []  # of the parameters in _paired, but in the optimizer's order
         self._paired: list[torch.Tensor] = []
-        self._period: Period | None = None  # in which the parameters were paired
+        self._period: Period | None = None  # the period in which the parameters were paired
 
     @outside_dynamo
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:

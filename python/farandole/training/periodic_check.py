@@ -45,7 +45,8 @@ class PeriodicCheck:
         chosen, advice = read_params(), ADVICE
         if checks > 0:
             chosen, count = _part_of(self._arrays, chosen, checks)
-            last_check = max(1, self._steps - count * self._interval)  # of the same part
+            # The last check of the same part.
+            last_check = max(1, self._steps - count * self._interval)
             advice = (
                 f"They were the same after step {last_check}: look for what changes them on some "
                 "ranks only, such as a branch on the rank, or a checkpoint that one rank loads"

@@ -63,7 +63,7 @@ Result<std::unique_ptr<Connection>> Dialer::try_connect(TimePoint now) {
       failed_ = Status::fix_call("this dialer has handed out its connection");
       return connection;
     }
-    if (confirming_) break;  // no other attempt is left
+    if (confirming_) break;  // the only attempt that is left
   }
   if (now >= deadline_) return failed_ = failure("there was no connection in time");
   while (!confirming_ && !waiting_.empty() && next_start_ <= now) FARANDOLE_TRY(begin_next(now));

@@ -104,7 +104,7 @@ struct TlsPair {
 };
 
 // Sends all bytes from one end and receives them at the other end, in turns. Returns the received
-// bytes; after an error, these are fewer.
+// bytes, which are fewer after an error.
 inline Bytes carry(Connection& from, Connection& to, std::span<const std::byte> bytes) {
   Bytes received(bytes.size());
   std::size_t sent = 0;

@@ -523,7 +523,7 @@ class ProcessGroup(dist.ProcessGroup):
         finish: Callable[[core.Engine, int], Result],
         writes: bool = True,
     ) -> PreparedCall[Result]:
-        """Return the call that `make` makes for the tensor as input and output. `writes` says
+        """Return the call that `make` returns if the tensor is both input and output. `writes` says
         whether the call writes to the tensor."""
         check_memory(tensor)
         source = contiguous_on_host(tensor)
