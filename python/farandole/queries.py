@@ -1,7 +1,7 @@
 """The functions with which scripts ask how their Horovod was built.
 
 Farandole has no optional parts, so an answer does not say whether a library is linked. It says
-whether the code that a script runs after a "yes" works here.
+whether a script may run the code that needs this library.
 """
 
 from __future__ import annotations

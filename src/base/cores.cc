@@ -29,7 +29,7 @@ std::optional<std::string> read_text(const char* path) {
 }  // namespace
 
 std::vector<int> usable_hardware_threads(pid_t process) {
-  // The kernel refuses a mask that is too small for its largest number.
+  // The kernel refuses a mask that has no room for its largest number of a hardware thread.
   for (std::size_t sets = 1; sets <= kSetsMax; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);
     const std::size_t bytes = sets * sizeof(cpu_set_t);

@@ -44,8 +44,7 @@ class BasicRounds {
   //   void stage(round): shows our part of a round; for round 0 it is called before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
-  //   number
-  //     of rounds, which is the same on all members. Empty if an entry is invalid;
+  //     number of rounds, which is the same on all members. Empty if an entry is invalid;
   //   bool take(round): copies or reduces what the others show for us; false while the round is
   //     unfinished.
   template <class Algorithm>

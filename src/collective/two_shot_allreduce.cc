@@ -20,8 +20,8 @@ constexpr std::int64_t kPagesMin = 16;
 // would not fit into our own cache and would sometimes be slow.
 constexpr std::int64_t kRotationBytes = 1 << 20;
 
-// The largest tensor that two members each reduce as a whole. Above the size of the second-level
-// cache, it is faster if each reduces its slice, because that moves less data.
+// Up to this size, each of two members reduces the whole tensor. Above the size of the second-level
+// cache, it is faster if each member reduces its slice, because that moves less data.
 constexpr std::int64_t kWholeReductionBytesMax = 512 * 1024;
 
 }  // namespace

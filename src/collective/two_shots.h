@@ -22,7 +22,7 @@
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
 // completes the step only after all members have published that they reduced the last window. If a
-// member sees the end of the group earlier, it does not publish this.
+// member sees the end of the group earlier, it does not publish the phase.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,7 @@ class BasicTwoShots {
   //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
-  //   number
-  //     of windows, which is the same on all members. Empty if an entry is invalid;
+  //     number of windows, which is the same on all members. Empty if an entry is invalid;
   //   bool reduce(window): reduces our slice; false while a part of it is left;
   //   void fetch(window): fetches the other slices.
   template <class Algorithm>

@@ -291,8 +291,8 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
   for (const auto other : announced)
     if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
   const auto next = choose(fragment_last_, fragments, EdgeKind::kNextSuperstep);
-  // A fragment that only follows others inside a superstep does not begin a superstep. The fragment
-  // that begins this superstep is not announced yet.
+  // A fragment does not begin a superstep if it has only followed others inside a superstep. The
+  // fragment that begins this superstep is not announced yet.
   bool begins_superstep = true;
   for (const auto& [before, kind] : predecessors(next)) {
     if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;

@@ -17,7 +17,7 @@ namespace farandole {
 
 class ProgressLock {
  public:
-  // Which threads the engine must wake after a change, as soon as it has unlocked its guard.
+  // The threads that a change wakes. The engine wakes them as soon as it has unlocked its guard.
   enum class Wake : std::uint8_t {
     kNoThread,
     kCallers,   // all threads that wait for a call or have a claim

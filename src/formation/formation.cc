@@ -247,7 +247,7 @@ class FormationProtocol {
     const Status published = publish_process();
     if (published.code() != StatusCode::kFixCall) return published;
     const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
-    if (!found.ok()) return published;  // the error is not that the key exists
+    if (!found.ok()) return published;  // it had another cause
     FARANDOLE_TRY_ASSIGN(const auto other, keys::ProcessRecord::decode(*found));
     const bool same_host = other.host_token == host_token_;
     if (same_host && other.pid == ::getpid()) return {};

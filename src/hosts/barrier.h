@@ -1,5 +1,5 @@
 // HostsBarrier: a barrier of a group that has members on several hosts. The notes alone complete
-// it: 2 waits and one one-way latency.
+// it: 2 waits and a one-way latency.
 #pragma once
 
 #include <vector>

@@ -7,7 +7,7 @@
 // each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
 // its part from the memory into which it received the slice.
 //
-// Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and one one-way
+// Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and a one-way
 // latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
 // notes, and then 2 waits and two latencies per window (one if h = 2), with two windows on the
 // wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n bytes. Each member

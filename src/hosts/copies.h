@@ -6,7 +6,7 @@
 // hosts' chunks into its own staging memory. As soon as data that stays on the host is staged, the
 // members copy it from there. They copy data from other hosts as soon as it is complete.
 //
-// Cost, after the 2 waits and the one-way latency of the notes: 2 waits and one one-way latency per
+// Cost, after the 2 waits and the one-way latency of the notes: 2 waits and a one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
 // member moves twice what it brings, to stage it, and twice what it gets.
 #pragma once

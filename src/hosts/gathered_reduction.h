@@ -10,7 +10,7 @@
 // products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
-// small, which takes 2 waits and one one-way latency. Otherwise a host sends (h − 1) pn bytes per
+// small, which takes 2 waits and a one-way latency. Otherwise a host sends (h − 1) pn bytes per
 // pass, with the waits of HostCopies, and each member moves about 4hpn bytes per pass.
 #pragma once
 

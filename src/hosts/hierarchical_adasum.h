@@ -10,9 +10,9 @@
 // all members get the same bits.
 //
 // Cost for n bytes on h hosts with p members and L lanes each: a small tensor travels in the notes,
-// which takes 2 waits and one one-way latency. Otherwise each host sends 2 (h − 1) n bytes (the
-// flat Adasum sends p times as many). It takes a one-way latency for the notes, and then 2 waits
-// and a one-way latency per window of each pass, with two windows on the wire.
+// which takes 2 waits and a one-way latency. Otherwise each host sends 2 (h − 1) n bytes (the flat
+// Adasum sends p times as many). It takes a one-way latency for the notes, and then 2 waits and a
+// one-way latency per window of each pass, with two windows on the wire.
 #pragma once
 
 #include <array>

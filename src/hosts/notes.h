@@ -12,7 +12,7 @@
 // entered. If the entries of a host are invalid, its note says so, and then the step is a mismatch
 // on all members of all hosts.
 //
-// Cost: 2 waits for flags, and one one-way latency between the hosts. A host sends its note to each
+// Cost: 2 waits for flags, and a one-way latency between the hosts. A host sends its note to each
 // other host.
 #pragma once
 

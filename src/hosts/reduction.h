@@ -16,7 +16,7 @@
 // are applied to the result. Hosts whose members have all joined send no host sum.
 //
 // Cost for n bytes on h hosts with p members and L lanes each:
-// - if the notes can carry the host sum: 2 waits and one one-way latency; each host sends (h − 1) n
+// - if the notes can carry the host sum: 2 waits and a one-way latency; each host sends (h − 1) n
 //   bytes, local member 0 moves (p + 1) n bytes and each member (h + 1) n bytes;
 // - otherwise: 2 waits, and 2 per window; a one-way latency for the notes, and then per window one,
 //   or two in an allreduce, with two windows on the wire. Each host sends 2 (h − 1)/h · n bytes in

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kClockDifferenceMax = 1;     // seconds
 constexpr std::size_t kListedMax = 4;         // of names, before "and 3 others"
-constexpr std::size_t kSourcesListedMax = 8;  // of addresses in a rule of a firewall
+constexpr std::size_t kSourcesListedMax = 8;  // of addresses in the rule for a firewall
 
 using Numbers = std::vector<std::size_t>;
 

@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 std::string with_prefix(const std::string& prefix, const std::string& key) {
-  // An empty key names no key: as `unless`, and in errors.
+  // An empty text names no key. It occurs as `unless`, and in errors.
   return key.empty() || key == keys::host_token() ? key : prefix + key;
 }
 

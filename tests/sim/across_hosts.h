@@ -14,7 +14,7 @@ struct AcrossHosts {
   std::uint64_t ends_sent = 0;       // between two host parts
   std::uint64_t ends_heard = 0;      // host parts that were closed by another host
   std::uint64_t ends_answered = 0;   // of these: host parts that sent an end in answer
-  std::uint64_t steps_finished = 0;  // met after the host part was closed
+  std::uint64_t steps_finished = 0;  // after the host part was closed
   std::uint64_t steps_given_up = 0;  // entered by the host part, but not by all hosts
 
   AcrossHosts& operator+=(const AcrossHosts& other) {

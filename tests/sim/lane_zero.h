@@ -1,7 +1,7 @@
 // LaneZero: what member 0 of a host part, here called lane 0, does for its part. It tells the other
 // hosts when all members of the part have entered a step, and finds out whether the members on all
-// hosts have entered it. It also decides where the group ends for its part. It is pure: it takes
-// frames and makes frames.
+// hosts have entered it. It also decides after which step the group ends for its part. It is pure:
+// it takes frames and makes frames.
 //
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other

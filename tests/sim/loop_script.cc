@@ -298,8 +298,8 @@ class LoopWriter {
     for (const auto& [group, signature] : batch) names.emplace(group, signature.name);
   }
 
-  // Whether, from `iteration` on, every transition from one variant to the next has already
-  // occurred at least four times.
+  // Whether every transition from one variant to the next that occurs from `iteration` on has
+  // occurred at least four times before.
   bool is_all_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());

@@ -300,7 +300,7 @@ void SimulatedWorker::roll_back(Membership& membership) {
                            number_, text_of(step_number), membership.group);
   if (membership.attempt->state == Attempt::State::kAgreed)
     dependencies_.referee.report_problem(
-        format_text("worker {} rolls back {} of group {}, which it saw agreed", number_,
+        format_text("worker {} rolls back {} of group {}, though it saw its agreement", number_,
                     text_of(step_number), membership.group));
   // The line on the board stays. No member takes it for a new entry, because its generation is
   // over.

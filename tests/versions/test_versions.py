@@ -92,7 +92,7 @@ def install_jax(version: str) -> Path:
     return install(f"jax-{version}", *requirements, "--no-deps")
 
 
-# The oldest version is that of the other tests.
+# The tests outside of this file use the oldest version.
 @pytest.mark.parametrize(
     "version",
     JAX_VERSIONS,
@@ -107,7 +107,7 @@ def test_jax(version: str) -> None:
     check_job("jax_compiled:JaxCompiledChecks", environment)
 
 
-# The version of the other tests is 2.21.0.
+# The tests outside of this file use 2.21.0.
 @pytest.mark.parametrize("version", ["2.16.2", "2.18.1"], ids=["ends-2.16.2", "2.18.1"])
 def test_tensorflow(version: str) -> None:
     folder = install(f"tensorflow-{version}", f"tensorflow-cpu=={version}")
@@ -117,7 +117,7 @@ def test_tensorflow(version: str) -> None:
     check_job("tensorflow_compiled:TensorFlowCompiledChecks", environment)
 
 
-# The version of the other tests is 3.15.1. Keras 3.5 needs an older JAX than that of .venv.
+# The tests outside of this file use 3.15.1. Keras 3.5 needs an older JAX than that of .venv.
 @pytest.mark.parametrize("backend", ["tensorflow", "torch"], ids=lambda name: f"ends-{name}")
 def test_keras(backend: str) -> None:
     folder = install("keras-3.5.0", "keras==3.5.0", "--no-deps")

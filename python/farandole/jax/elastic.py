@@ -64,8 +64,8 @@ class JaxState(State):
         values: The values by name. They may be assigned again later.
 
     Raises:
-        CallError: By sync(), on all ranks: pytrees differ between the ranks, or an object of rank 0
-            cannot be pickled.
+        CallError: The pytrees differ between the ranks, or an object of rank 0 cannot be pickled.
+        sync() raises this error on all ranks.
     """
 
     def __init__(self, **values: Any) -> None:

@@ -38,7 +38,7 @@ def broadcast_variables(
         inplace: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
-        In a graph of TensorFlow 1 the operation to run. Otherwise None; inside tf.function, too.
+        In a graph of TensorFlow 1, the operation to run. Otherwise None; inside tf.function, too.
 
     Raises:
         CallError: The members give different shapes or dtypes, or a value is not a variable.

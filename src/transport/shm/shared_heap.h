@@ -25,7 +25,7 @@ inline constexpr std::size_t kHeapAlignment = 128;
 // A block of at least this size is large: it begins at a page boundary. A block of at least
 // kHugePageBytes begins at a huge page boundary.
 inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
-// At most this many bytes of freed large blocks keep their pages for reuse.
+// The pages of freed large blocks are kept for reuse, up to this number of bytes.
 inline constexpr std::size_t kKeptBytesMax = 128 << 20;
 
 class HeapPin;
