@@ -43,7 +43,7 @@ class Task:
         return (self.operation, *given, *self.flags, "--json")
 
     def as_copies(self) -> Task:
-        """Return the task of copying as many bytes, which measures the limit of the machine."""
+        """Return the task of copying the same number of bytes: the limit of the machine."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 

@@ -23,7 +23,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kCacheBytes = 1 << 20;
 constexpr std::size_t kBuffers = 3;
 // The first calls do not count, because they touch memory that is in no cache yet. For small
-// messages, we skip as many calls as the OSU benchmarks do; for large messages, fewer.
+// messages, we skip the same number of calls as the OSU benchmarks; for large messages, we skip
+// fewer.
 constexpr std::size_t kWarmUpBytes = 16 << 20;
 constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;

@@ -2,10 +2,10 @@
 """Train a small residual network on Fashion-MNIST while workers come and go, and compare its
 accuracy with that of a fixed number of workers.
 
-Each schedule is a list of numbers of workers. The training has each number for as many steps. A
-batch has 128 images of all workers together, so a step computes the same for any number of workers,
-up to rounding. For each seed, all schedules are run one after another. More seeds of the fixed
-schedule show how much the accuracy varies by chance.
+Each schedule is a list of numbers of workers. The training has each number for the same number of
+steps. A batch has 128 images of all workers together, so a step computes the same for any number of
+workers, up to rounding. For each seed, all schedules are run one after another. More seeds of the
+fixed schedule show how much the accuracy varies by chance.
 
 In each run, the script checks that the number of workers was as planned, that they used each image
 once in each epoch, and that they end with the same bits. It repeats one run, which must end with

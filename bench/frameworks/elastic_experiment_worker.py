@@ -29,7 +29,7 @@ Data = dict[str, torch.Tensor]  # images and classes, for training and for testi
 
 @dataclass(frozen=True)
 class Plan:
-    sizes: list[int]  # numbers of workers, one after another, each for as many steps
+    sizes: list[int]  # numbers of workers, each for the same number of steps
     steps: int
     batch_images: int  # of all workers together
     steps_between_points: int  # between two points of the curve of the accuracy

@@ -53,8 +53,8 @@ def _report_a_job_within_a_worker() -> None:
     """Print a warning if a worker of `farandole run` has started this process as a rank of another
     job.
 
-    Such jobs train different models, also if they use another backend, and nothing else would
-    report that. One process of each such job prints the warning: the first rank that cannot be the
+    Such jobs train different models, even if they use another backend. Nothing else would report
+    this mistake. One process of each such job prints the warning: the first rank that cannot be the
     worker itself. The children of that process do not repeat the warning.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))

@@ -33,10 +33,10 @@ SPLITS: tuple[Split, ...] = (
 )
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
-# By the number of ranks: inputs to an Adasum and its result, calculated by hand from the paper
-# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b.
-# With four vectors, the first two and the last two are combined, and then the two results. With
-# three vectors, the result of the first two is combined with the third one.
+# Inputs to an Adasum and its result, by the number of ranks. The results were calculated by hand
+# from the paper (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b
+# / 2|b|²) b. With four vectors, the first two and the last two are combined, and then the two
+# results. With three vectors, the result of the first two is combined with the third one.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
         ([3.0, 5.0], 4.0),  # scalars are averaged, also those of opposite signs

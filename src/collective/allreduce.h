@@ -37,8 +37,8 @@ inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
 }
 
 // How many members bring data. Call it after all have entered. Returns 0 if the entries are
-// invalid: each member must bring `bytes` bytes, or have joined and expect as many bytes, and at
-// least one must bring data.
+// invalid. Each member must bring `bytes` bytes, or have joined and expect `bytes` bytes. At least
+// one member must bring data.
 int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
 // Sets the divisor of an average over the present members.

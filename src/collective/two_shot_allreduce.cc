@@ -201,8 +201,8 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     farandole::reduce(options_.reduction, scratch_->inputs, scratch_->outputs, range.count);
 }
 
-// Uses the slices of the staged windows even if nothing is staged, so that the result has the same
-// rounding wherever the tensors are.
+// Works on slices of windows of the staged size, even if nothing is staged. So the rounding of the
+// result does not depend on where the tensors are.
 bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();

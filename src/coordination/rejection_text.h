@@ -21,8 +21,8 @@ struct Variant {
 // least two variants, all with the same name.
 std::string mismatch_text(std::vector<Variant> variants);
 
-// For a call that is invalid on some ranks: says in one line per variant what is wrong on which
-// ranks. At most kRejectionTextBytesMax bytes. At least one variant must have a text in
+// For a call that is invalid on some ranks: says what is wrong, and on which ranks, in one line for
+// each variant. At most kRejectionTextBytesMax bytes. At least one variant must have a text in
 // `call_error`.
 std::string call_error_text(std::vector<Variant> variants);
 

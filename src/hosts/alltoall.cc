@@ -23,8 +23,8 @@ std::int64_t number_at(const std::byte* numbers, std::int64_t index) {
 
 }  // namespace
 
-// Every host keeps as many bytes of each note as the host with the most members needs, so that all
-// hosts have the same windows.
+// All hosts keep the same number of bytes of each note: what the host with the most members needs.
+// So all hosts have the same windows.
 NoteSizes HostsAlltoall::note_sizes(const HostParts& hosts) {
   std::int64_t largest = 0;
   for (int host = 0; host < hosts.hosts(); ++host)

@@ -7,8 +7,9 @@
 
 namespace farandole {
 
-// Whether a variable is passed on. Pure. All are, so that ranks on all hosts read the same values,
-// except those that describe this host, the user's session on it, or a job of a scheduler.
+// Whether a variable is passed on. Pure. Variables that describe this host, the user's session on
+// it, or a job of a scheduler are not passed on. All others are, so that ranks on all hosts read
+// the same values.
 bool is_passed_on(std::string_view name);
 
 // Returns those of the "NAME=value" lines whose names are passed on. Pure.

@@ -58,8 +58,8 @@ struct Stores {
   // Whether no other formation uses the keys. Then the last rank that departs also removes the keys
   // that otherwise stay as long as the job.
   bool for_one_formation = false;
-  // Of a job over several hosts: where its engines publish what the ranks of their hosts do. Null
-  // if launchers do this.
+  // In a job over several hosts, the engines publish here what the ranks of their hosts do. Null if
+  // launchers publish this instead.
   std::shared_ptr<Store> reports = nullptr;
 
   // For a job on one host.

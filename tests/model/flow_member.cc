@@ -213,7 +213,7 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::fail() {
   const Ghost& outcome = job_->outcomes[step_];
   if (job_->options().mortal < 0) {
-    require(job_->arena(), outcome.get() != 1, "a step has failed that somebody completed");
+    require(job_->arena(), outcome.get() != 1, "a step that a member completed has failed");
     outcome.set(2);
   }
   if (job_->options().quitter == number_) {

@@ -315,7 +315,7 @@ void Member<Slots>::follow_answer() {
   const Report mine = progress();
   for (std::uint32_t step = prefix_ + 1; step <= job_->options().steps; ++step) {
     require(arena, job_->completed[step].get() != 1 && step > mine.completed,
-            "a step was rolled back that somebody completed");
+            "a step that a member completed was rolled back");
     job_->rolled_back[step].set(1);
   }
   answered_ = true;

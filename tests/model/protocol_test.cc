@@ -159,7 +159,7 @@ const std::vector<PlantedBug>& planted_bugs() {
        kBroken,
        "wrong identity",
        {.steps = 2, .rollback = true}},
-      {"naive common prefix", kNaivePrefix, kBroken, "rolled back that somebody completed",
+      {"naive common prefix", kNaivePrefix, kBroken, "completed was rolled back",
        rollback, true},
       {"report by the watch thread", kReportByWatch, kBroken, "", rollback, true},
       {"entering between report and answer", kEntersAfterReport, kBroken, "", rollback, true},

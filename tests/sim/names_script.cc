@@ -89,7 +89,7 @@ class NamesWriter {
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
     std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped
-    std::vector<int> droppable;  // those of them that the program never waits for
+    std::vector<int> droppable;  // calls in pollable that the program never waits for
     const int pauses_percent = random_.below(15);
     for (const Action& action : common_actions_) {
       if (!script_.member_of(group_of(action), worker)) continue;

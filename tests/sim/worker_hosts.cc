@@ -33,7 +33,7 @@ void SimulatedWorker::receive(const RoutedFrame& frame) {
   wake();
 }
 
-// Does what the other hosts make possible now. Returns whether there may be more to do.
+// Does what is possible after the frames of other hosts. Returns whether there may be more to do.
 bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
   if (!spans_hosts(membership)) return false;
   return membership.lane_zero ? run_lane_0(membership) : follow_lane_0(membership);

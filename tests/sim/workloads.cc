@@ -495,7 +495,7 @@ constexpr std::array kNamedWorkloads = {
          "waits for a gradient of the last step just before it submits the same gradient again"},
         overlapping},
     Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
-    Row{{"changing parts", "waits for four gradients first; which four changes from step to step"},
+    Row{{"changing parts", "waits for four gradients first, for other ones in each step"},
         clipped_by_part},
     Row{{"slow at first",
          "8 steps, with 15 to 75 ms before each gradient from the 4th step on; then *changing "

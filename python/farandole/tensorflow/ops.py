@@ -48,7 +48,8 @@ _FUNCTIONS = {kind: getattr(_library, f"farandole_{kind}") for kind in _KINDS}
 _ANY_JOB = 0
 # The errors with which TensorFlow reports a failed call.
 FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-# For each graph of TensorFlow 1: by the beginning of a name, how many operations have such a name.
+# For each graph of TensorFlow 1: how many operations have a name with a certain beginning, by that
+# beginning.
 _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
 
 

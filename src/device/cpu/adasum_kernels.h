@@ -1,6 +1,6 @@
 // The source of the Adasum kernels. It is compiled like vector_kernels.h, and its code must follow
 // the same rules. With every instruction set, the kernels add eight float64 numbers in parallel. So
-// the order of the additions, and so the result, does not depend on the instruction set.
+// neither the order of the additions nor the result depends on the instruction set.
 #pragma once
 
 #include "device/cpu/elements.h"
