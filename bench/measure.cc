@@ -146,10 +146,10 @@ class Measurement {
       if (bench_rank_.rank == 0) {
         const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
         const bool is_enough = counted >= repetitions_min && spent.count() > options_.seconds;
-        shared_results.continues.store(!is_enough && counted < kRepetitionsMax);
+        shared_results.has_next_repetition.store(!is_enough && counted < kRepetitionsMax);
       }
       shared_results.barrier(bench_rank_.ranks, has_own_core_);
-      if (shared_results.continues.load() == 0) return counted;
+      if (shared_results.has_next_repetition.load() == 0) return counted;
       const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
       if (counted >= 0)
         shared_results.nanoseconds[index()][static_cast<std::size_t>(counted)] =

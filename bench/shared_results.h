@@ -21,7 +21,7 @@ class SharedResults {
 
   // Whether another repetition follows. Rank 0 writes it before a barrier, and the other ranks read
   // it after that barrier.
-  std::atomic<std::uint32_t> continues{};
+  std::atomic<std::uint32_t> has_next_repetition{};
   std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // how many results were wrong
   std::array<std::array<float, kRepetitionsMax>, kRanksMax> nanoseconds{};
 

@@ -231,22 +231,22 @@ def about_strangers(phase: str, reports: list[Report]) -> Iterator[str]:
 
 
 def measure(arguments: argparse.Namespace) -> int:
-    rounds, worked = run(arguments)
-    rows = list(summary(rounds, worked["times"]))
+    rounds, job_report = run(arguments)
+    rows = list(summary(rounds, job_report["times"]))
     print("", *table(rows), "", sep="\n")
     for phase in PHASES[1:]:
         print(*about_strangers(phase, [one.reports[phase] for one in rounds]), sep="\n")
     accepted = sum(one.reports["strangers"]["accepted"] for one in rounds)
     print(f"The job did not fail. Accepted strangers: {accepted}.")
     print(
-        f"Its {worked['cycles']} cycles of steps have the same results, bit by bit, on all ranks: "
-        f"{worked['equal']}."
+        f"Its {job_report['cycles']} cycles of steps have the same results, bit by bit, "
+        f"on all ranks: {job_report['equal']}."
     )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine_facts(), "rounds": [vars(one) for one in rounds], "rows": rows}
     arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     print(f"Everything as JSON: {arguments.json}")
-    return int(accepted > 0 or not worked["equal"])
+    return int(accepted > 0 or not job_report["equal"])
 
 
 def main() -> int:

@@ -130,8 +130,8 @@ class OptimizerName:
 
     An optimizer gets a prefix at its first use, and a new one at its first use in each later period
     of the group. So after a job was formed again, the optimizer of a surviving member has the same
-    prefix as the optimizer that a new member has just made. After a join(), optimizers that some
-    members had not used yet have the same prefixes on all members. Members must use their
+    prefix as the optimizer that a new member has just made. After a join(), an optimizer that some
+    members had not used yet has the same prefix on all members, too. Members must use their
     optimizers in the same order; farandole.training.pairing checks the order by comparing the
     parameters of the optimizers.
     """

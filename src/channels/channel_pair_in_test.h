@@ -21,11 +21,11 @@ struct ChannelPair {
   // Advances both ends until nothing has moved for many rounds. One round without progress proves
   // nothing, because a simulated connection sometimes takes no byte.
   void run() {
-    for (int idle = 0; idle < 50; ++idle) {
+    for (int idle_rounds = 0; idle_rounds < 50; ++idle_rounds) {
       for (auto* const end : {&left, &right}) {
         const auto moved = end->advance();
         ASSERT_EQ(moved.status(), Status());
-        if (*moved) idle = 0;
+        if (*moved) idle_rounds = 0;
       }
     }
   }

@@ -125,7 +125,7 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const Case test_case = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
   MemberPart without_memory(test_case, 0);
-  MemberPart with_memory(test_case, 1);
+  MemberPart member_with_memory(test_case, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Allgather(group.group(0), step_identity(1),
                             {.input = without_memory.input.data(),
@@ -134,9 +134,9 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
                              .allocate = [](std::span<const std::int64_t>) {
                                return static_cast<std::byte*>(nullptr);
                              }}));
-  steps.push_back(with_memory.step(group.group(1), 1, test_case));
+  steps.push_back(member_with_memory.step(group.group(1), 1, test_case));
   group.finish_in_random_order(steps, 1);
-  EXPECT_TRUE(with_memory.output == test_case.expected());
+  EXPECT_TRUE(member_with_memory.output == test_case.expected());
 }
 
 // Member 0's call in a test whose result is too large for any memory.

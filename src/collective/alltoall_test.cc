@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMembers, ::testing::Values(1, 2, 3, 5, 8
 TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
-  MemberCallInTest with_memory(prepared, 1);
+  MemberCallInTest member_with_memory(prepared, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Alltoall(group.group(0), step_identity(1),
                            {.input = prepared.inputs[0].data(),
@@ -74,9 +74,9 @@ TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
                             .allocate = [](std::span<const std::int64_t>) {
                               return static_cast<std::byte*>(nullptr);
                             }}));
-  steps.push_back(with_memory.step(group.group(1), step_identity(1)));
+  steps.push_back(member_with_memory.step(group.group(1), step_identity(1)));
   group.finish_in_random_order(steps, 1);
-  with_memory.expect_result();
+  member_with_memory.expect_result();
 }
 
 // An entry that the test writes for one member by hand, and the size of a row.

@@ -43,8 +43,8 @@ class Lane {
   // Begins to move the data of a step that all members of all hosts have entered. Ends the previous
   // step, whose data must all have been sent and received.
   virtual void begin(const StepIdentity& step) = 0;
-  // Appends bytes to the stream of this step to another host. The memory is borrowed until
-  // bytes_sent() has counted it.
+  // Appends bytes to the stream that goes to another host in this step. The memory is borrowed
+  // until bytes_sent() has counted it.
   virtual void send(int host, std::span<const std::byte> bytes) = 0;
   // Says where the next bytes of the stream from another host go. The memory is borrowed until
   // bytes_received() has counted it.

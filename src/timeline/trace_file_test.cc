@@ -205,15 +205,16 @@ TEST_F(TraceFileTest, AnExistingFileIsContinuedAndRepaired) {
 }
 
 TEST_F(TraceFileTest, OnlyTheFileOfTheJobIsContinued) {
-  const auto cannot = [&](const std::string& why) {
+  const auto write_error = [&](const std::string& why) {
     return Status::fix_call("the timeline cannot be written to `" + path() + "`: " + why);
   };
-  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(), cannot("No such file or directory"));
+  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(),
+            write_error("No such file or directory"));
   EXPECT_FALSE(std::filesystem::exists(path()));
   must_open("two").close();
   const std::string before = text_of(path());
   EXPECT_EQ(TraceFile::open_existing(path(), "one").status(),
-            cannot("it is not the timeline of this job"));
+            write_error("it is not the timeline of this job"));
   EXPECT_EQ(text_of(path()), before);
 }
 
@@ -235,16 +236,16 @@ TEST_F(TraceFileTest, WrongPathsAreReportedWithTheReason) {
   const auto status_of_open = [&](const std::string& where) {
     return TraceFile::open(where, head_of("one")).status();
   };
-  const auto cannot = [](const std::string& where, const std::string& why) {
+  const auto write_error = [](const std::string& where, const std::string& why) {
     return Status::fix_call("the timeline cannot be written to `" + where + "`: " + why);
   };
   EXPECT_EQ(status_of_open(path("no/such/trace.json")),
-            cannot(path("no/such/trace.json"), "No such file or directory"));
-  EXPECT_EQ(status_of_open(folder_), cannot(folder_, "Is a directory"));
-  EXPECT_EQ(status_of_open(""), cannot("", "No such file or directory"));
-  EXPECT_EQ(status_of_open("/dev/null"), cannot("/dev/null", "it is not a regular file"));
+            write_error(path("no/such/trace.json"), "No such file or directory"));
+  EXPECT_EQ(status_of_open(folder_), write_error(folder_, "Is a directory"));
+  EXPECT_EQ(status_of_open(""), write_error("", "No such file or directory"));
+  EXPECT_EQ(status_of_open("/dev/null"), write_error("/dev/null", "it is not a regular file"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(status_of_open(path("pipe")), cannot(path("pipe"), "it is not a regular file"));
+  EXPECT_EQ(status_of_open(path("pipe")), write_error(path("pipe"), "it is not a regular file"));
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ namespace farandole::sim {
 namespace {
 
 // A script is a list of phases. In a phase, every member of a group makes the same calls, each
-// once. Programs cannot deadlock, because each phase keeps one of two rules. Either a program
-// submits all its calls of the phase before it waits for any of them; until then it waits only for
-// calls of earlier phases. Or all programs make their calls in one order. A group may join during
-// some phases: each member joins in one of these phases, after some of that phase's calls, and then
-// makes no calls until the release. After the last of these phases, programs may wait for the
-// release.
+// once. Programs cannot deadlock, because each phase keeps one of two rules. With the first rule, a
+// program submits all its calls of the phase before it waits for any of them. Until then, it waits
+// only for calls of earlier phases. With the second rule, all programs make their calls in one
+// order. A group may join during some phases: each member joins in one of these phases, after some
+// of that phase's calls, and then makes no calls until the release. After the last of these phases,
+// programs may wait for the release.
 struct Phase {
   struct Join {
     int call;

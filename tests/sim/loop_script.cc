@@ -261,13 +261,13 @@ class LoopWriter {
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
     if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
-      script_.nothing_new_from = 0;
+      script_.repeats_from = 0;
       script_.must_fall_silent = true;
       return;
     }
     const int first = disturbed_iterations_ + kIterationsToLearn;
     if (is_large_ || !is_all_known_from(first)) return;
-    script_.nothing_new_from = first;
+    script_.repeats_from = first;
     // If calls are made in turn and in a different order each time, each call is a stage of its
     // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;

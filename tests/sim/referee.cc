@@ -82,16 +82,16 @@ void Referee::report_problem(std::string problem) {
 }
 
 void Referee::began(int iteration) {
-  if (script_.nothing_new_from == iteration) ++workers_in_last_part_;
+  if (script_.repeats_from == iteration) ++repeating_workers_;
 }
 
-bool Referee::is_nothing_new() const {
-  if (!script_.nothing_new_from || died_ || any_group_is_cut_short()) return false;
-  return *script_.nothing_new_from == 0 || workers_in_last_part_ == script_.workers;
+bool Referee::all_programs_repeat() const {
+  if (!script_.repeats_from || died_ || any_group_is_cut_short()) return false;
+  return *script_.repeats_from == 0 || repeating_workers_ == script_.workers;
 }
 
 void Referee::sent() {
-  if (!is_nothing_new()) return;
+  if (!all_programs_repeat()) return;
   ++late_messages_;
   if (script_.must_fall_silent) report_problem("a control message, though nothing is new");
 }

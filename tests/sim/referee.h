@@ -53,8 +53,8 @@ class Referee {
   // A group is over for a worker, because another worker has died or left.
   void group_ended(int group, int worker, int failed_rank, bool died);
   bool any_group_is_cut_short() const;
-  // Whether all programs have reached the part in which nothing is new (Script::nothing_new_from).
-  bool is_nothing_new() const;
+  // Whether all programs have reached the part in which they only repeat (Script::repeats_from).
+  bool all_programs_repeat() const;
   // A control message is sent.
   void sent();
 
@@ -177,7 +177,7 @@ class Referee {
   std::vector<std::vector<Participation>> participations_;  // by call and worker
   std::vector<std::uint32_t> ends_observed_;    // by worker: how many of its calls it has seen end
   std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
-  int workers_in_last_part_ = 0;    // how many workers are in the part in which nothing is new
+  int repeating_workers_ = 0;       // how many workers have reached Script::repeats_from
   std::vector<End> ends_;           // in the order of time
   std::vector<bool> is_cut_short_;  // by group: a member leaves early
   bool died_ = false;

@@ -139,7 +139,7 @@ struct Script {
   Time pauses = 0;     // the sum over all programs, partitions and pauses of hosts
   // From this iteration on, the programs only repeat what they have done before. If
   // must_fall_silent, no control message may be sent after all programs have begun this iteration.
-  std::optional<int> nothing_new_from = {};
+  std::optional<int> repeats_from = {};
   bool must_fall_silent = false;
 
   const std::vector<int>& members(int group) const {

@@ -26,7 +26,7 @@ DIFFERENT_KINDS = (
 
 
 class Kind(enum.IntEnum):
-    """What a rank has for a variable."""
+    """The gradient that a rank has for a variable."""
 
     NONE = 0
     DENSE = 1

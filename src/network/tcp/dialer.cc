@@ -146,7 +146,7 @@ Status Dialer::failure(const char* why) const {
                                                      : "not tried yet";
     text += format_text("; {} (tried {} times): {}", target.address.text(), target.tries, last);
   }
-  return Status::rebuild_group(text + "; check that the peer runs and that no firewall is between");
+  return Status::rebuild_group(text + "; check that the peer runs and that no firewall blocks it");
 }
 
 TimePoint Dialer::next_deadline() const {

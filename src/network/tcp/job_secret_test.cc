@@ -100,10 +100,11 @@ TEST(JobSecret, RejectsOtherFiles) {
   };
   const SecretFile readable(std::string(kSecretBytes, 's'), 0640);
   EXPECT_THAT(error_of(readable.path), HasSubstr("others can use it, because its mode is 0640"));
-  const SecretFile short_one("short", 0600);
-  EXPECT_THAT(error_of(short_one.path), HasSubstr("it has 5 bytes; it must be a regular file of"));
-  EXPECT_THAT(error_of(short_one.folder), HasSubstr("it is not a regular file"));
-  EXPECT_THAT(error_of(short_one.path + "x"), HasSubstr("cannot open the file"));
+  const SecretFile short_secret("short", 0600);
+  EXPECT_THAT(error_of(short_secret.path),
+              HasSubstr("it has 5 bytes; it must be a regular file of"));
+  EXPECT_THAT(error_of(short_secret.folder), HasSubstr("it is not a regular file"));
+  EXPECT_THAT(error_of(short_secret.path + "x"), HasSubstr("cannot open the file"));
   if (::getuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const SecretFile foreign(std::string(kSecretBytes, 's'), 0600);
   ASSERT_EQ(::chown(foreign.path.c_str(), 65534, 65534), 0);
