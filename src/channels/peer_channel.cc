@@ -13,10 +13,10 @@
 namespace farandole {
 namespace {
 
-// The most bytes in a data frame. A short frame waits until the data frame before it is sent, so
-// this must be small.
+// The largest number of bytes in a data frame. A short frame waits until the data frame before it
+// is sent, so this must be small.
 constexpr std::size_t kDataBytesMax = 256 * 1024;
-// The most bytes of a group that are kept until a step wants them.
+// The largest number of bytes of a group that are kept until a step wants them.
 constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
 // How many envelopes wait at most for the connection. This bounds the memory of their copies.
 constexpr std::size_t kEnvelopesMax = 16;

@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-// The most bytes that one round shows.
+// The largest number of bytes that one round shows.
 inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
-// The least number of parts in the staging memory.
+// The smallest number of parts in the staging memory.
 inline constexpr std::int64_t kRoundParts = 4;
 static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
 

@@ -38,8 +38,8 @@ namespace farandole {
 
 class TwoShotAllreduce {
  public:
-  // The most members of an Adasum. The dot products of more members do not fit into a part of the
-  // staging memory.
+  // The largest number of members of an Adasum. The dot products of more members do not fit into a
+  // part of the staging memory.
   static constexpr std::size_t kAdasumMembersMax = 255;
 
   // check_reduction() must be ok. The memory is borrowed until the step has ended.

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// The most bytes of a report.
+// The largest number of bytes in a report.
 inline constexpr std::size_t kWorkerReportBytesMax = 64'500;
 
 // The report has all calls in flight and the last finished calls, but no traceback. A pure

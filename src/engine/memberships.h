@@ -62,7 +62,8 @@ class Memberships {
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }
-  // As Channels::serve() and Channels::begin_serving(), if this rank has channels.
+  // Call Channels::serve() and Channels::begin_serving(). serve() does nothing if this rank has no
+  // channels.
   void serve(std::function<void()> on_knock) {
     if (channels_ != nullptr) channels_->serve(std::move(on_knock));
   }
@@ -106,7 +107,7 @@ class Memberships {
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
   void end_all(const Status& status, std::vector<Record*>& finished);
-  // As GroupMember::end().
+  // Calls GroupMember::end().
   bool end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);

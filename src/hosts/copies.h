@@ -43,7 +43,7 @@ class HostCopies {
         layout_(notes, outgoing_count, notes.parts().hosts()),
         lane_(notes.parts()) {}
 
-  // The most bytes of a stream in a window.
+  // The largest number of bytes that a stream has in a window.
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
   // Only after all have entered. Returns the number of windows. If the output is null, this member
   // gets no result. The memory is borrowed until the step has ended.

@@ -36,7 +36,7 @@ struct NoteHeader {
 
 // How many bytes the payloads have, by host. All members of all hosts must give the same.
 struct NoteSizes {
-  // The most staging memory that the notes may use.
+  // The largest part of the staging memory that the notes may use.
   static constexpr std::int64_t kStagingBytesMax = 1024 * 1024;
 
   std::vector<std::int64_t> payloads;

@@ -83,7 +83,7 @@ class HostStream {
 // the same sizes.
 class WindowLayout {
  public:
-  // The most bytes of one stream in a window; more would not fit into the caches.
+  // The largest number of bytes that a stream has in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
 
   WindowLayout(const HostNotes& notes, int chunks, int slices);

@@ -59,7 +59,7 @@ class Submissions {
 
   std::size_t in_flight() const { return table_.in_flight(); }
   std::size_t with_completion() const { return table_.with_completion(); }
-  // As SubmissionTable::oldest().
+  // Returns SubmissionTable::oldest().
   const Record* oldest() { return table_.oldest(); }
 
  private:

@@ -43,8 +43,8 @@ def used_by(pid: int) -> dict[str, int]:
 
 
 class Notes:
-    """The least that a process has used early, and late. All other notes are dropped, because
-    keeping them would be a leak."""
+    """The smallest numbers that a process has used: early, and late. All other notes are dropped,
+    because keeping them would be a leak."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.changes = pid, 0

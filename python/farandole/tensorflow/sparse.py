@@ -24,9 +24,9 @@ from farandole.tensorflow import ops
 def allreduce_slices(
     slices: Sequence[Any], operation: Allreduce, compression: AnyCompressor, name: str | None
 ) -> list[Any]:
-    """Return the reduction of each tf.IndexedSlices over all members. Two allgathers for each, in
-    one batch, send its indices and its values. One more sends the shapes of the dense tensors,
-    which must be the same on all members."""
+    """Return the reduction of each tf.IndexedSlices over all members. For each of them, two
+    allgathers send the indices and the values. Another allgather sends the shapes of the dense
+    tensors, which must be the same on all members. All allgathers are one batch."""
     op = checked_op(operation.op)
     if op is AverageOfPresent:
         raise CallError(

@@ -47,8 +47,8 @@ def plan_buckets(
 def plan_groups(
     gradients: Sequence[tuple[Hashable, int]], groups: Sequence[int | None]
 ) -> list[PlannedBucket]:
-    """Give the gradients with the same number in `groups` one bucket for each dtype, of any size.
-    Gradients whose number is None come last, each in a bucket of its own."""
+    """Put gradients with the same number in `groups` together: one bucket, of any size, for each
+    dtype. Gradients whose number is None come last, each in a bucket of its own."""
 
     def number_of(index: int) -> int:
         number = groups[index]

@@ -159,7 +159,7 @@ class BasicFlagBoard {
   struct CheckState {
     int missing = 0;                // the member that was missing at the last check
     std::uint32_t awaited = 0;      // the value that we have stored in our `Waiting`
-    bool publishes_awaited = true;  // whether we publish for which member we wait
+    bool publishes_awaited = true;  // whether we publish the member that we await
   };
   CheckState check_state_;  // not private, for the model explorer
 
