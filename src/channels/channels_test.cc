@@ -281,7 +281,7 @@ TEST(Channels, NeedTwoDescriptors) {
   Doorbells doorbells(memory.data(), 0, kSize);
   const auto start = [&] { return Channels(*context, nullptr, doorbells, {}).start(); };
   Descriptor spare(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(start(),
             Status::stop("cannot make an eventfd (Too many open files); raise `ulimit -n`"));
   spare.reset();

@@ -138,7 +138,8 @@ void Alltoall::read_splits() {
   }
 }
 
-// Returns the same on all members: false if a member sends more than it has, or if a sum overflows.
+// Returns false if a member sends more than it has, or if a sum overflows. The result is the same
+// on all members.
 bool Alltoall::splits_fit() const {
   const int members = rounds_.entry_barrier().group().members();
   for (int member = 0; member < members; ++member) {

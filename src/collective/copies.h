@@ -35,7 +35,7 @@ class Copies {
     return true;
   }
 
-  // The same for a round with a single copy.
+  // Advances a round that has a single copy.
   bool advance(const Copy& copy) {
     std::int64_t left = kChunkBytes;
     return advance_one(copy, left);

@@ -89,7 +89,7 @@ TEST(DoctorCheck, ACheckDoesNotDisturbOurOutput) {
 
 TEST(DoctorCheck, WithoutDescriptorsNoCheckCanBeTried) {
   const Check check = check_of([] { return std::vector<Finding>(2); });
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   expect_same_for_all(findings_of(check), "cannot be tried: pipe2: Too many open files",
                       "look at `ulimit -u` and `ulimit -n`");
 }

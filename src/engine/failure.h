@@ -37,7 +37,7 @@ struct GroupFailure {
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
 
-// The same for a group that has ended on another host because `rank` has left.
+// Returns the failure of a group that has ended on another host because `rank` has left.
 GroupFailure failure_of_leave(int rank, const std::string& reason,
                               const std::vector<std::int64_t>& pids);
 

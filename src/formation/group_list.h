@@ -14,7 +14,7 @@ inline constexpr std::size_t kGroupsMax = 32;
 
 // Returns the ranks of a group as error texts show them: "[0, 2]".
 std::string group_text(const std::vector<int>& ranks);
-// The same for a list of groups: "[[0, 1], [1, 2]]".
+// Returns a list of groups as error texts show it: "[[0, 1], [1, 2]]".
 std::string groups_text(const std::vector<std::vector<int>>& groups);
 // Checks a list of ranks. Errors: kFixCall unless the list is ascending and within 0 … size − 1.
 Status check_group(const std::vector<int>& ranks, int size);

@@ -34,7 +34,7 @@ std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payloa
   return NoteHeader{};
 }
 
-// Returns the same on all members: false if a number is negative or a sum overflows.
+// Returns false if a number is negative or a sum overflows. The result is the same on all members.
 bool HostsAllgather::read_rows() {
   scratch_->counts.assign(static_cast<std::size_t>(hosts().group_members()), 0);
   for (int host = 0; host < hosts().hosts(); ++host) {

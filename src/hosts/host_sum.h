@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// Reduces the inputs that are in the scratch list; a null pointer stands for zeros, only in an
-// Adasum.
+// Reduces the inputs that are in the scratch list. Only in an Adasum, an input may be a null
+// pointer, which stands for zeros.
 void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::byte* output,
                    std::int64_t bytes);
 

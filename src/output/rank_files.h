@@ -19,7 +19,7 @@ class RankFiles {
   // Creates or empties the files of `workers` workers, the first of which has the rank `first_rank`
   // in a job of `size` ranks. Errors: kFixCall with the path and the reason.
   static Result<RankFiles> create(const std::string& folder, int workers, int first_rank, int size);
-  // The same for all workers of a job.
+  // Creates or empties the files of all workers of a job.
   static Result<RankFiles> create(const std::string& folder, int workers) {
     return create(folder, workers, 0, workers);
   }

@@ -55,7 +55,7 @@ inline void fail(Survey& survey, std::size_t from, const std::string& address, F
   }
 }
 
-// The same for all attempts at this address.
+// Makes all attempts at this address fail.
 inline void fail_for_all(Survey& survey, const std::string& address, Failure failure) {
   for (std::size_t from = 0; from < survey.hosts.size(); ++from)
     fail(survey, from, address, failure);

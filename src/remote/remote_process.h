@@ -100,7 +100,8 @@ class RemoteProcess {
 
   // Why the process has not done its work: the lines that it has shown, or how it has ended.
   std::string why_ended() const;
-  // The same if it does not answer: `reason`, after the lines that it has shown.
+  // Why a process that does not answer has not done its work: the lines that it has shown, and then
+  // `reason`.
   std::string why_silent(std::string_view reason) const;
   // What users can do about that; empty if the remedy is unknown.
   std::string advice() const;

@@ -250,7 +250,7 @@ TEST_F(RemoteProcessTest, WithoutADescriptorNothingStarts) {
                                              RemoteProcess::Tags{});
   Status started;
   {
-    const NoFreeDescriptors none;
+    const NoFreeDescriptors no_free_descriptors;
     started = process_->start({.words = {"/bin/true"}, .greeting = kGreeting}, 1, 2, state_);
   }
   EXPECT_EQ(started.code(), StatusCode::kStop);

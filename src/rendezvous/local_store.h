@@ -39,7 +39,7 @@ class LocalStore : public Store {
   // Like wait_for_all(), but with descriptors. The caller owns them; they are duplicates.
   virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
                                           const std::string& unless, const WaitLimit& limit) = 0;
-  // The same for one key.
+  // Waits for one key in the same way.
   Result<LocalValue> receive(const std::string& key, const WaitLimit& limit);
 
   Status set(const std::string& key, Bytes value) final {

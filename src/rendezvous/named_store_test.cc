@@ -101,7 +101,7 @@ TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
   const auto accepted_rank = open_store(name, 3);
   ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());  // so the owner has accepted it
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   last.reset();  // leaves one free descriptor: rejected_rank uses it, so accept() fails
   const auto rejected_rank = UnixListener::connect(name);
   ASSERT_TRUE(rejected_rank.ok()) << rejected_rank.status().message();
@@ -114,7 +114,7 @@ TEST(NamedStore, ErrorsNameTheOwner) {
   const auto owner = open_store(unused_name(), 2);
   LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_THAT(owner->share("key", std::move(value)).message(),
               HasSubstr("the rank that keeps the rendezvous lost descriptors"));
 }
@@ -149,7 +149,7 @@ TEST(NamedStore, AForkedChildReleasesTheName) {
 
 TEST(NamedStore, ErrorsAreReturned) {
   EXPECT_EQ(open_named_store("", 2, long_limit()).status().code(), StatusCode::kFixCall);
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(open_named_store(unused_name(), 2, long_limit()).status().code(), StatusCode::kStop);
 }
 

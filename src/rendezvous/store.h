@@ -41,7 +41,7 @@ class Store {
   // not fit into one message are read with several requests.
   virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
                                            const std::string& unless, const WaitLimit& limit) = 0;
-  // The same for one key.
+  // Waits for one key in the same way.
   Result<Bytes> wait(const std::string& key, const WaitLimit& limit);
   // Sets the key if it has no value yet. Returns the value of the key, so all ranks that call this
   // get the value of the first of them.
@@ -51,7 +51,7 @@ class Store {
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
   // Removes values and counters. Keys that do not exist are ignored.
   virtual Status remove_all(const std::vector<std::string>& keys) = 0;
-  // The same for one key.
+  // Removes one value or counter.
   Status remove(const std::string& key) { return remove_all({key}); }
   // Returns the time now on the clock of the host that keeps the Store.
   virtual Result<TimePoint> clock() = 0;

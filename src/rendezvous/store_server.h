@@ -47,7 +47,7 @@ class StoreServer {
   std::optional<std::int64_t> number_at(const std::string& key) const;
   // The bytes of a key's value; empty if there is no such key.
   std::optional<Bytes> bytes_at(const std::string& key) const;
-  // As number_at(), for a text.
+  // The value of a key that has a text; empty if there is no such value.
   std::optional<std::string> text_at(const std::string& key) const;
 
   // Called when a client's connection has ended, with the client's name and those keys that the

@@ -257,7 +257,7 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
   };
   EXPECT_EQ(descriptors_of_answer(), 1U);
   const auto lost = [&] {
-    const NoFreeDescriptors full;
+    const NoFreeDescriptors no_free_descriptors;
     return (*client)->receive("key", long_limit());
   }();
   EXPECT_EQ(lost.status().code(), StatusCode::kStop);
@@ -319,7 +319,7 @@ TEST(StoreClient, ManyThreadsThatWaitInVainAllGiveUp) {
 
 TEST(StoreClient, NeedsADescriptor) {
   ServingThread serving(1);
-  const NoFreeDescriptors full;
+  const NoFreeDescriptors no_free_descriptors;
   const auto client = StoreClient::connect(serving.end(0).get());
   EXPECT_EQ(client.status().code(), StatusCode::kStop);
   EXPECT_THAT(client.status().message(), HasSubstr("cannot duplicate the socket"));
@@ -352,7 +352,7 @@ TEST(StoreServer, ReadsATextForTheLauncher) {
 }
 
 TEST(StoreServer, NeedsADescriptor) {
-  const NoFreeDescriptors full;
+  const NoFreeDescriptors no_free_descriptors;
   const auto server = StoreServer::create("the launcher");
   EXPECT_EQ(server.status().code(), StatusCode::kStop);
   EXPECT_THAT(server.status().message(), HasSubstr("epoll_create1 failed"));
@@ -364,7 +364,7 @@ TEST(StoreServer, NamesTheSenderOfDescriptorsThatDoNotFit) {
   LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   {
-    const NoFreeDescriptors full;
+    const NoFreeDescriptors no_free_descriptors;
     const Status rejected = client->share("key", std::move(value));
     EXPECT_EQ(rejected.code(), StatusCode::kStop);
     EXPECT_THAT(rejected.message(), HasSubstr("the launcher lost descriptors"));

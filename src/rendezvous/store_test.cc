@@ -387,7 +387,7 @@ TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
   LocalValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   ASSERT_TRUE(store.share("key", std::move(value)).ok());
-  const NoFreeDescriptors full;
+  const NoFreeDescriptors no_free_descriptors;
   const auto found = store.receive("key", at_once());
   EXPECT_EQ(found.status().code(), StatusCode::kStop);
   EXPECT_THAT(found.status().message(), HasSubstr("cannot duplicate a descriptor"));

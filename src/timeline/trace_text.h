@@ -26,7 +26,8 @@ namespace farandole {
 
 // The first lines of a file. The rank that opens the file first writes them.
 struct TraceHead {
-  // The same on all ranks of a job, and different in every other job. Has no quotes.
+  // Identifies the job: the same on all ranks of a job, and different in every other job. Has no
+  // quotes.
   std::string job;
   TimePoint zero{};  // the zero point of the times in the file, on the clock of one host of the job
   std::int64_t epoch_us = 0;  // the zero point in microseconds since 1970, for people

@@ -70,7 +70,7 @@ TEST(UnixListener, FailsWithoutFreeDescriptors) {
   ASSERT_TRUE(listener.ok());
   const auto connection = UnixListener::connect(name);
   ASSERT_TRUE(connection.ok());
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_THAT(UnixListener::open(name).status().message(), HasSubstr("socket on an abstract"));
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kStop);
 }

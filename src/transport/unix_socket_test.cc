@@ -135,7 +135,7 @@ TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
 }
 
 TEST(UnixSocket, APairNeedsDescriptors) {
-  const NoFreeDescriptors full;
+  const NoFreeDescriptors no_free_descriptors;
   const auto pair = UnixSocket::make_pair();
   EXPECT_EQ(pair.status().code(), StatusCode::kStop);
   EXPECT_THAT(pair.status().message(), HasSubstr("socketpair on a Unix socket failed"));

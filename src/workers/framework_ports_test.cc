@@ -33,7 +33,7 @@ TEST(FrameworkPorts, TheCoordinatorOfJaxIsOnNode0) {
 }
 
 TEST(FrameworkPorts, SayWhichFlagNeedsThem) {
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(FrameworkPorts::reserve({.tf_config = true}, 1, true).status(),
             Status::stop("--tf-config: no TCP port could be reserved (Too many open files)"));
   EXPECT_EQ(FrameworkPorts::reserve({.jax = true}, 1, true).status(),

@@ -98,7 +98,7 @@ TEST(ReservedPort, AcceptsNoConnection) {
 }
 
 TEST(ReservedPort, SaysWhyThereIsNone) {
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   const auto port = ReservedPort::create();
   EXPECT_EQ(port.status().code(), StatusCode::kStop);
   EXPECT_THAT(port.status().message(), Eq("Too many open files"));

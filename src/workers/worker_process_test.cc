@@ -155,7 +155,7 @@ TEST(WorkerProcess, FindsProgramsAsShellsDo) {
 
 TEST(WorkerProcess, TooFewDescriptorsAreReported) {
   const OriginalState state = own_state();
-  const NoFreeDescriptors full;
+  const NoFreeDescriptors no_free_descriptors;
   const auto worker = start_worker({.command = {"true"},
                                     .environment = {},
                                     .inherited = {},

@@ -26,8 +26,8 @@ def bind_to(numbers: list[int]) -> Callable[[], None]:
 def cores_of_workers(
     workers: int, *words: str, before_exec: Callable[[], object] | None = None
 ) -> tuple[Cores, list[int], str]:
-    """Return what the workers may use, by rank, their numbers of threads, and the launcher's
-    messages."""
+    """Return the cores that the workers may use and their numbers of threads, both by rank, and the
+    launcher's messages."""
     arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW)
     with Launched(*arguments, before_exec=before_exec) as job:
         assert job.end() == 0, job.errors

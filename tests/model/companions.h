@@ -92,7 +92,8 @@ class Submitter final : public CopiedThread<Submitter> {
 
 // All threads of the job: the members, their watch threads and the other companions.
 Scenario scenario_of(Job& job);
-// The same with the members that `make_member` makes. The caller may add guards to the scenario.
+// All threads of the job, with the members that `make_member` makes. The caller may add guards to
+// the scenario.
 using MemberMaker = std::function<std::unique_ptr<ModelThread>(int number)>;
 Scenario scenario_of(Job& job, const MemberMaker& make_member);
 

@@ -105,7 +105,7 @@ class Referee {
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
   std::uint64_t rollbacks() const { return rollbacks_; }
-  // How many messages were sent although nothing was new.
+  // How many messages were sent although all programs only repeated.
   std::uint64_t late_messages() const { return late_messages_; }
 
  private:

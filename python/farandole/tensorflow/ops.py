@@ -132,7 +132,7 @@ class RejectedCallError(CallError, tf.errors.FailedPreconditionError):
     def __init__(self, text: str) -> None:
         tf.errors.FailedPreconditionError.__init__(self, None, None, text)
 
-    def __reduce__(self) -> Any:  # that of TensorFlow expects other arguments of __init__()
+    def __reduce__(self) -> Any:  # TensorFlow's own expects other arguments of __init__()
         return RejectedCallError, (self.message,)
 
 

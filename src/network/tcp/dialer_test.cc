@@ -186,7 +186,7 @@ TEST_F(DialerTest, NeedsAnAddressAndADescriptor) {
   EXPECT_THAT(dial(*context_).status().message(),
               HasSubstr("worker 0 offers no address to connect to"));
   options_.addresses = {v4_};
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(dial(*context_).status().code(), StatusCode::kStop);
 }
 

@@ -38,7 +38,7 @@ TEST(EventSet, NamesTheDescriptorsThatAreReady) {
 TEST(EventSet, ReportsErrorsOfTheSystem) {
   auto set = EventSet::make();
   EXPECT_THAT(set->add(-1, 1, false).message(), HasSubstr("epoll_ctl: Bad file descriptor"));
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_THAT(EventSet::make().status().message(), HasSubstr("epoll_create1: Too many open"));
 }
 

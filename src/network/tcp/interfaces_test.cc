@@ -77,7 +77,7 @@ TEST(Interfaces, OfThisHostIncludeLoopback) {
 }
 
 TEST(Interfaces, CannotBeListedWithoutADescriptor) {
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_THAT(list_interface_addresses().status().message(),
               HasSubstr("cannot list the network interfaces of this host: Too many open files"));
 }

@@ -174,7 +174,7 @@ TEST(TcpConnection, ReportsErrorsOfTheSystem) {
   Descriptor unconnected(::socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_EQ(TcpConnection::adopt(std::move(unconnected), {}).status().code(),
             StatusCode::kRebuildGroup);
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_THAT(TcpConnection::dial(address_of("127.0.0.1:1"), {}, {}).status().message(),
               HasSubstr("cannot make a TCP socket: Too many open files"));
 }

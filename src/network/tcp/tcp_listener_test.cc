@@ -223,7 +223,7 @@ TEST(TcpListener, KeepsWorkingWithoutFreeDescriptors) {
   const Descriptor other = stranger_at(where);
   const Descriptor third = stranger_at(where);
   {
-    const NoFreeDescriptors none;
+    const NoFreeDescriptors no_free_descriptors;
     work_until(*job.listener, [&] { return job.listener->counts().evicted == 3; });
     char answer = 0;
     EXPECT_LE(::recv(third.get(), &answer, 1, 0), 0);
@@ -282,7 +282,7 @@ TEST(TcpListener, RejectsWhatItCannotListenAt) {
   EXPECT_THAT(error_of(foreign).message(), HasSubstr("choose an address of this host"));
   ListeningJob usual;
   Descriptor last_free(::dup(0));
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(error_of(usual).code(), StatusCode::kStop);
   last_free.reset();  // a descriptor for the epoll, but none for the socket
   EXPECT_THAT(error_of(usual).message(),

@@ -11,7 +11,7 @@ namespace farandole {
 // Returns the available memory plus the free swap space, from the text of /proc/meminfo. If the
 // text does not state the available memory, returns the largest number.
 std::size_t available_memory(std::istream& meminfo);
-// Returns the same for this host, now.
+// Returns this sum for this host at this moment.
 std::size_t available_memory();
 
 // Returns ok if the host has memory for this many more bytes. Errors: kStop with both numbers.

@@ -29,7 +29,7 @@ class Segment {
   // segment, or if the segment is not sealed, because an unsealed one could shrink while we use it.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
-  // The same for a segment of any size.
+  // Maps a segment of any size.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor);
   ~Segment();
   Segment(const Segment&) = delete;

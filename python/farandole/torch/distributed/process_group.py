@@ -230,12 +230,12 @@ class ProcessGroup(dist.ProcessGroup):
         # If only the members make a group, torch's name of the group is a digest, not a number. The
         # groups that the engine adds have ascending ranks. So if the ranks are not ascending, only
         # the members make the group here.
-        by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
-        if by_members and is_member:
+        is_made_by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
+        if is_made_by_members and is_member:
             spec = _among_members(spec)
         if backends and NAME not in backends.values():
             return torch_group(backends, spec) if is_member else None
-        if by_members:
+        if is_made_by_members:
             made = _group_of_members(spec, group_name, self._world) if is_member else None
         else:
             group = _group_of(ranks)
