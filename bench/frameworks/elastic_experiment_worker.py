@@ -177,7 +177,7 @@ def main() -> None:
         model,
         hvd.DistributedOptimizer(optimizer, named_parameters=names, op=hvd.Sum),
         step=0,
-        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # of each image in this epoch
+        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # by image, in this epoch
         epochs_checked=0,
         sizes=[],  # by step
         curve={},  # the accuracy by step

@@ -68,8 +68,8 @@ class TwoShotAllreduce {
     return has_dot_product_pass_ && index < windows();
   }
   Range slice(Range window, int member) const;  // what a member reduces, relative to the window
-  // Offset of a window in the staging memory of every member. There a member shows the data that
-  // the others need: its input and, at the position of its own slice, the reduced slice.
+  // Offset of a window in the staging memory of every member. At this offset, a member shows the
+  // data that the others need: its input and, at the position of its own slice, the reduced slice.
   std::int64_t part_offset(std::int64_t index) const;
   // Bytes that a window uses in the staging memory. In an Adasum, the member's dot products follow
   // after the window.

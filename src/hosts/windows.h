@@ -1,11 +1,11 @@
 // HostWindows: the flags of a step that moves data between hosts, window by window. Every host has
 // a stream of bytes for every host, also for itself. Window w is the w-th chunk of all streams.
 // Lane k carries slice k of each chunk. For window w, a member does this:
-//   A(w): stages its part of the window, and publishes that;
+//   A(w): stages its part of the window, and publishes A(w);
 //   K(w): waits until all have done A(w). Then it takes the data that needs no other host from
 //         the staging memory of the others, and begins to send and receive through its lane;
 //   B(w): waits until it has sent all its data of the window, and has all results of its lane in
-//         its own staging memory. Then it publishes that;
+//         its own staging memory. Then it publishes B(w);
 //   C(w): waits until all have done B(w), and fetches its own results from their staging memory.
 // Each member does this in the order
 //   A0 K0 A1 K1 B0 C0 A2 K2 B1 C1 A3 K3 B2 C2 …

@@ -298,7 +298,7 @@ using UnknownNames = std::map<std::string, std::map<std::size_t, Numbers>>;
 UnknownNames unknown_names(const Survey& survey) {
   UnknownNames unknown;
   for (std::size_t named = 0; named < survey.hosts.size(); ++named) {
-    if (!survey.hosts[named].facts) continue;  // ssh has said more about it
+    if (!survey.hosts[named].facts) continue;  // another problem, with the words of ssh, says more
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;

@@ -185,7 +185,7 @@ def test_an_interface_that_a_host_lacks(ssh_hosts: SshHosts) -> None:
 
 
 def test_large_packets_are_lost(ssh_hosts: SshHosts) -> None:
-    """IPv6 goes through a part of the network with a smaller MTU; IPv4 and ssh have a cable."""
+    """IPv6 packets pass a switch with a smaller MTU. IPv4 and ssh use a direct cable."""
     hosts = ssh_hosts.hosts
     cable = ("type", "veth", "peer", "name", "eth1", "netns", hosts[1].namespace)
     port = ("ip", "-n", hosts[1].switch, "link", "set", hosts[1].bridge_end, "mtu")

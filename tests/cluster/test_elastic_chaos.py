@@ -159,7 +159,7 @@ class Chaos:
         waiting = []
         for when, pid in self.to_continue:
             stopped = is_stopped(pid)
-            # A failpoint announces that it stops the process a moment before it does.
+            # A failpoint writes its line a moment before it stops the process.
             if stopped and time.monotonic() >= when:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)

@@ -168,8 +168,8 @@ class Gradient:
         return self.parameter.grad is view and view.data_ptr() == self.address
 
     def replace_by_view(self) -> torch.Tensor | None:
-        """Make the view the parameter's gradient, without copying values. Return the gradient that
-        it replaces."""
+        """Make the view the parameter's gradient, without copying values. Return the old
+        gradient."""
         before = self.parameter.grad
         if self.view.data_ptr() != self.address:
             self.set_place(self.place)
