@@ -11,7 +11,7 @@ intervals.
 
 The job and the strangers share the cores of this machine. So the strangers and the other program
 run with a low priority (--nice), the output says which share of a core the strangers use, and the
-ratio to the phases with the other program is without the cost of sharing the cores.
+ratio to the phases with the other program does not contain the cost of sharing the cores.
 """
 
 from __future__ import annotations

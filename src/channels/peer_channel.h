@@ -3,9 +3,9 @@
 // receives.
 //
 // Short frames go before all data and envelopes that have not begun. Data and envelopes take turns.
-// Data for which there is no memory yet is kept here, so that it does not hold up the frames of
-// other groups. There is little of it: a member sends at most two windows of a step before it needs
-// an answer.
+// If data comes before there is memory for it, the data is kept here, so that it does not hold up
+// the frames of other groups. There is little of it: a member sends at most two windows of a step
+// before it needs an answer.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // All-gather: in each round, every member shows a window of its input and copies what all others
-// show. How much each member brings is known only after all have entered, so the output is
+// show. The sizes of the members' inputs are known only after all have entered, so the output is
 // allocated only then.
 //
 // Each member decides for itself how it shows its own part, and its entry says how. For p members

@@ -282,8 +282,8 @@ void Coordinator::issue(const Candidate& candidate) {
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
-// Returns the fragment with which the plan begins at the synchronization point before the step of
-// this id; 0 if no plan begins there.
+// Returns the first fragment of the plan, if a plan begins at the synchronization point before the
+// step with this id; otherwise 0.
 std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
   if (sync_points_to_pass_ > 0) {
     --sync_points_to_pass_;

@@ -39,7 +39,7 @@ struct Engine::Parts {
   std::int64_t epoch = 0;              // of an elastic job; 0: the job is not elastic
   std::unique_ptr<Channels> channels;  // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
-  // Null if a launcher of ours, or the engine of another rank of this host, reports stalls.
+  // Null if a launcher of Farandole, or the engine of another rank of this host, reports stalls.
   std::unique_ptr<StallWarnings> stall_warnings;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;

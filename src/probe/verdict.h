@@ -21,9 +21,9 @@ struct Problem {
 // The most important problems first. A job over the hosts works if none of them is fatal.
 std::vector<Problem> problems_of(const Survey& survey);
 
-// The attempt of one host at another host that a job would use: the first one that works, in the
-// order in which the addresses are offered; if there is none, the first one that failed. Null if
-// nothing was tried.
+// Of the attempts of one host at another host, returns the one that a job would use: the first
+// attempt that works, in the order of the offered addresses. If none works, it is the first one
+// that failed. Null if nothing was tried.
 const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t to);
 
 // The value of --network-interfaces with which all hosts offer only addresses that all others

@@ -1,6 +1,6 @@
-// Explores the sequences of flags of the algorithms. The shipped code holds with two, three and
-// four members of which one may die at any point, and every planted bug is found. The output says
-// which jobs were explored to their end ("holds"), and which only to a bound.
+// Explores the sequences of flags of the algorithms. With two, three and four members, one of which
+// may die at any point, the explorer finds no error in the shipped code, and it finds every planted
+// bug. The output says which jobs were explored to their end ("holds"), and which only to a bound.
 // FARANDOLE_MODEL_STATES raises this bound.
 #include <gmock/gmock.h>
 

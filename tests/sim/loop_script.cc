@@ -271,8 +271,7 @@ class LoopWriter {
     // If calls are made in turn and in a different order each time, each call is a stage of its
     // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
-    // A poll that returns true counts as a wait. Which poll returns true depends on the random
-    // times.
+    // A poll that returns true counts as a wait. The random times decide which poll returns true.
     const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();

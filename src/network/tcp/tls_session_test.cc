@@ -270,7 +270,7 @@ TEST(TlsSession, AnswersNoStranger) {
   }
 }
 
-// The ClientHello of a program that has no key of ours.
+// The ClientHello of a program that does not have our key.
 Bytes hello_of_a_browser(const char* groups) {
   SSL_CTX* settings = ::SSL_CTX_new(::TLS_client_method());
   EXPECT_EQ(SSL_CTX_set1_groups_list(settings, groups), 1);
