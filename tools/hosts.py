@@ -88,7 +88,7 @@ class Host:
         self.v6 = str(V6_NETWORK[number + 1])
         self.address = self.v6 if v6_only else self.v4
         self.v6_only = v6_only
-        self.cores: list[int] = []  # of its programs; all cores of this machine if empty
+        self.cores: list[int] = []  # cores for its programs; empty: all cores
         self.settings = Path("/etc/netns") / self.namespace  # replaces files of /etc
         self.shown: dict[str, Path] = {}  # folders that its programs see, by path
 

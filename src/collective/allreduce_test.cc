@@ -143,7 +143,7 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
 }
 
 // Two members may each reduce the whole tensor from each other's memory, but only if no output
-// overwrites an input. In a call in place, they must not do this.
+// overwrites an input. So in a call in place, each member reduces only its slice.
 TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
     const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();

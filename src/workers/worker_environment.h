@@ -46,7 +46,7 @@ std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, in
 // that its libraries should use: WorkerCores::threads.
 std::vector<EnvironmentVariable> default_variables(int threads);
 
-// The variable by which the C library keeps up to `kept_bytes` of freed memory for new tensors, in
+// The variable that makes the C library keep up to `kept_bytes` of freed memory for new tensors, in
 // huge pages. By default it returns large blocks to the system at once, so that every training step
 // gets new pages, which the kernel fills with zeros. Empty in three cases: `given` has settings for
 // the C library's memory (GLIBC_TUNABLES, MALLOC_…); `kept_bytes` is below what the C library keeps
