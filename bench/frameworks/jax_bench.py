@@ -40,9 +40,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def start_workers() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
     command = Path(sys.executable).with_name("farandole")
     words = [str(command), "run", "-n", str(RANKS), "--prefix", "", sys.executable, *sys.argv]
     variables = {"JAX_PLATFORMS": "cpu", "BENCH_COORDINATOR": place}

@@ -542,8 +542,8 @@ class ErrorTexts:
         yield (
             lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
             "reduce_scatter got an input of 3 elements (torch.float32) and an output of 2 "
-            "(torch.float32) for 2 ranks; the input must have the number of elements of the output "
-            "times the number of ranks",
+            "(torch.float32) for 2 ranks; the input must have as many elements as the outputs of "
+            "all ranks together",
         )
         yield (
             lambda: dist.all_gather_single(torch.ones(4, 2).t(), torch.ones(4)),

@@ -164,7 +164,7 @@ bool Prober::can_start_trial() const {
   return !targets_.empty() && trials_.size() < (measures_ ? 1 : kTrialsAtOnce);
 }
 
-// Whether there is something to do that polling would not notice.
+// Whether there is work although no descriptor is ready.
 bool Prober::has_work() const {
   return can_start_trial() || std::ranges::any_of(trials_, &AddressTrial::has_received) ||
          std::ranges::any_of(answerers_, [](const Answerer& answerer) {

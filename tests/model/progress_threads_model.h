@@ -1,5 +1,5 @@
-// The threads of a progress job. Each mirrors what engine/progress_threads.cc and loop.cc do around
-// the shipped decisions: from one checkpoint to the next, a thread runs about one critical section
+// The threads of a progress job. Each thread does what engine/progress_threads.cc and loop.cc do
+// around the shipped decisions. From one checkpoint to the next, it runs about one critical section
 // or one call of the doorbells.
 #pragma once
 

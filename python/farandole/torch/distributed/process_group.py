@@ -495,7 +495,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise CallError(
                 f"reduce_scatter got an input of {source.numel()} elements ({source.dtype}) and an "
                 f"output of {output.numel()} ({output.dtype}) for {self._size} ranks; the input "
-                "must have the number of elements of the output times the number of ranks"
+                "must have as many elements as the outputs of all ranks together"
             )
         check_writable(output)
         check_writable(source)
