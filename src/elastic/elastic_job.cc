@@ -53,6 +53,7 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     const auto request = keys::RankRequest::decode(*bytes);
     if (!request.ok()) continue;  // only a program that is not ours writes it
     worker.epoch = request->left;
+    if (request->knows_state) membership_.had_state();
     membership_.rank_wanted(static_cast<int>(slot), request->left, request->has_state);
   }
   Membership::Decisions decisions = membership_.decide(now);
@@ -70,8 +71,9 @@ void ElasticJob::give_ranks(const Epoch& epoch) {
     Worker& worker =
         workers_.at(static_cast<std::size_t>(epoch.workers[static_cast<std::size_t>(rank)]));
     // The key is new, because this worker has not got this answer before.
-    (void)store_.set(keys::rank_given(worker.number, worker.epoch),
-                     keys::RankRecord{epoch.number, rank, size}.encode());
+    (void)store_.set(
+        keys::rank_given(worker.number, worker.epoch),
+        keys::RankRecord{epoch.number, rank, size, membership_.somebody_had_state()}.encode());
     worker.epoch = epoch.number;
   }
 }

@@ -145,7 +145,8 @@ void FirstElasticNode::take_over(TimePoint now) {
   }
   job_.membership().continue_from({.number = std::max(known.epoch, last.epoch),
                                    .workers = {last.slots.begin(), last.slots.end()}},
-                                  members, last.has_state, now);
+                                  members, now);
+  if (last.has_state) job_.membership().had_state();
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
                                  workers_text(members.size())));
 }

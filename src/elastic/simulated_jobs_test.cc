@@ -48,6 +48,7 @@ struct Process {
   bool is_stopped = false;
   bool waits_for_local_ranks = false;  // while it forms: it sees only the Store of its node
   int store = 0;                       // the Store of the job to which it has a connection
+  bool knows_state = false;            // see RankRequest
   std::int64_t progress = 0;           // how many steps its state has seen
 };
 
@@ -400,19 +401,22 @@ class SimulatedJob {
     process.state = Process::State::kAsking;
     if (!can_reach_store(process)) return;
     process.store = stores_;
-    const keys::RankRequest request{.left = process.epoch, .has_state = process.has_state};
+    const keys::RankRequest request{
+        .left = process.epoch, .has_state = process.has_state, .knows_state = process.knows_state};
     ASSERT_TRUE(store_->set(keys::rank_wanted(process.number), request.encode()).ok());
   }
   void take_rank(Process& process) {
     if (!can_reach_store(process)) return;
-    const std::string answer = keys::of_worker(keys::kRankGiven, process.number);
-    if (!store_->has_key_under(answer)) return;
-    store_->remove_under(answer);
-    const auto& slots = first_->slots_by_rank();
-    const auto found = std::ranges::find(slots, process.slot);
-    ASSERT_NE(found, slots.end());
-    process.epoch = epoch_;
-    process.rank = static_cast<int>(found - slots.begin());
+    const std::string answer = keys::rank_given(process.number, process.epoch);
+    const auto bytes = store_->bytes_at(answer);
+    if (!bytes) return;
+    store_->remove(answer);
+    const keys::RankRecord record = keys::RankRecord::decode(*bytes).value();
+    ASSERT_EQ(first_->slots_by_rank().at(static_cast<std::size_t>(record.rank)), process.slot);
+    ASSERT_EQ(record.epoch, epoch_);
+    process.epoch = record.epoch;
+    process.rank = record.rank;
+    process.knows_state = process.knows_state || record.has_state;
     process.state = Process::State::kForming;
     process.waits_for_local_ranks = between(0, 1) == 0;
   }

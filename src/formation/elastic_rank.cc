@@ -23,7 +23,9 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   const std::int64_t left = options.context->epoch();
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
-  const keys::RankRequest request{.left = left, .has_state = options.context->has_state()};
+  const keys::RankRequest request{.left = left,
+                                  .has_state = options.context->has_state(),
+                                  .knows_state = options.context->knows_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
   const Status asked = store->set(keys::rank_wanted(worker), request.encode());
   if (!asked.ok() && asked.code() != StatusCode::kFixCall) return asked;
@@ -36,6 +38,7 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(given));
   FARANDOLE_TRY(store->remove(answer));
   options.context->set_epoch(record.epoch);
+  if (record.has_state) options.context->set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);
   options.context->keep_store(store);

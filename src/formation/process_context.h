@@ -62,6 +62,9 @@ class ProcessContext {
   // Whether this process has the state of the training of an elastic job.
   bool has_state() { return parts_.lock()->has_state; }
   void set_has_state() { parts_.lock()->has_state = true; }
+  // Whether this process knows that somebody in the job had that state.
+  bool knows_state() { return parts_.lock()->knows_state; }
+  void set_knows_state() { parts_.lock()->knows_state = true; }
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
   std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
@@ -87,6 +90,7 @@ class ProcessContext {
     std::string served_places;
     std::int64_t epoch = 0;
     bool has_state = false;
+    bool knows_state = false;
     std::string failpoint_text;
     std::shared_ptr<Failpoint> failpoint;  // also owned by engines
   };

@@ -35,9 +35,7 @@ void Membership::worker_started(int worker, TimePoint now) {
   slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
 }
 
-void Membership::continue_from(const Epoch& last, const std::vector<int>& members,
-                               bool somebody_had_state, TimePoint now) {
-  somebody_had_state_ = somebody_had_state_ || somebody_had_state;
+void Membership::continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now) {
   epoch_ = last;
   skips_number_ = true;
   resets_ = static_cast<int>(std::max<std::int64_t>(last.number - 1, 0));

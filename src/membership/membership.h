@@ -81,8 +81,7 @@ class Membership {
   // that run were started by worker_started(). Call it once, before the first decision. If there
   // was a newer epoch, rank_wanted() tells it. The next epoch skips a number, because the group
   // with that number may have been given to some of its members only.
-  void continue_from(const Epoch& last, const std::vector<int>& members, bool somebody_had_state,
-                     TimePoint now);
+  void continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now);
   // No more workers are started, because one has succeeded.
   void finish() { finishing_ = true; }
 
@@ -100,6 +99,8 @@ class Membership {
   // When to call decide() again, even if nothing happens.
   std::optional<TimePoint> deadline() const;
 
+  // Somebody has had the state of the training, so a worker without it cannot begin anew.
+  void had_state() { somebody_had_state_ = true; }
   // Whether a worker has ever asked with the state of the training.
   bool somebody_had_state() const { return somebody_had_state_; }
   const Epoch& epoch() const { return epoch_; }

@@ -407,7 +407,7 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
   job_.emplace(Membership::Options{.workers = 4, .workers_min = 1, .resets_max = 8});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
   job_->worker_ended(2, false, now_);
-  job_->continue_from({.number = 7, .workers = {1, 0}}, {0, 1}, true, now_);
+  job_->continue_from({.number = 7, .workers = {1, 0}}, {0, 1}, now_);
   decide();
   EXPECT_THAT(last_.end, IsEmpty());
   EXPECT_TRUE(job_->is_member(0) && job_->is_member(1));
@@ -428,7 +428,7 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
 TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
-  job_->continue_from({.number = 3, .workers = {0, 1}}, {0, 1}, true, now_);
+  job_->continue_from({.number = 3, .workers = {0, 1}}, {0, 1}, now_);
   job_->rank_wanted(0, 3, true);  // it was not in epoch 4
   job_->rank_wanted(2, 4, true);
   job_->rank_wanted(1, 4, true);

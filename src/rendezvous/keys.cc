@@ -40,6 +40,7 @@ Bytes RankRequest::encode() const {
   ByteWriter writer;
   writer.put(left);
   writer.put(static_cast<std::uint8_t>(has_state ? 1 : 0));
+  writer.put(static_cast<std::uint8_t>(knows_state ? 1 : 0));
   return writer.take();
 }
 
@@ -48,6 +49,7 @@ Result<RankRequest> RankRequest::decode(std::span<const std::byte> bytes) {
   RankRequest request;
   request.left = reader.get<std::int64_t>();
   request.has_state = reader.get<std::uint8_t>() != 0;
+  request.knows_state = reader.get<std::uint8_t>() != 0;
   const bool is_possible = request.left >= 0 && request.left < kEpochMax;
   if (!reader.ok() || !reader.at_end() || !is_possible)
     return malformed("a request for a rank", bytes.size());
@@ -59,6 +61,7 @@ Bytes RankRecord::encode() const {
   writer.put(epoch);
   writer.put(rank);
   writer.put(size);
+  writer.put(static_cast<std::uint8_t>(has_state ? 1 : 0));
   return writer.take();
 }
 
@@ -68,6 +71,7 @@ Result<RankRecord> RankRecord::decode(std::span<const std::byte> bytes) {
   record.epoch = reader.get<std::int64_t>();
   record.rank = reader.get<std::int32_t>();
   record.size = reader.get<std::int32_t>();
+  record.has_state = reader.get<std::uint8_t>() != 0;
   if (!reader.ok() || !reader.at_end()) return malformed("a rank record", bytes.size());
   return record;
 }

@@ -133,8 +133,9 @@ struct ProcessRecord {
 
 // What a worker of an elastic job says when it asks for a rank.
 struct RankRequest {
-  std::int64_t left = 0;   // the epoch that it has left; 0: none
-  bool has_state = false;  // whether it has the state of the training
+  std::int64_t left = 0;     // the epoch that it has left; 0: none
+  bool has_state = false;    // whether it has the state of the training
+  bool knows_state = false;  // as its last RankRecord has said, somebody had the state
 
   Bytes encode() const;
   static Result<RankRequest> decode(std::span<const std::byte> bytes);
@@ -145,6 +146,7 @@ struct RankRecord {
   std::int64_t epoch = 0;
   std::int32_t rank = 0;
   std::int32_t size = 1;
+  bool has_state = false;  // a worker had the state of the training by then
 
   Bytes encode() const;
   static Result<RankRecord> decode(std::span<const std::byte> bytes);

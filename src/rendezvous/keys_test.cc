@@ -56,11 +56,11 @@ TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
 }
 
 TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
-  const Bytes bytes = RankRequest{7, true}.encode();
+  const Bytes bytes = RankRequest{7, true, true}.encode();
   const auto decoded = RankRequest::decode(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->left, 7);
-  EXPECT_TRUE(decoded->has_state);
+  EXPECT_TRUE(decoded->has_state && decoded->knows_state);
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(RankRequest::decode(std::span(bytes).first(length)).ok()) << length;
   EXPECT_FALSE(RankRequest::decode(RankRequest{-1, true}.encode()).ok());
@@ -68,12 +68,13 @@ TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
 }
 
 TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
-  const Bytes bytes = RankRecord{7, 2, 3}.encode();
+  const Bytes bytes = RankRecord{7, 2, 3, true}.encode();
   const auto decoded = RankRecord::decode(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->epoch, 7);
   EXPECT_EQ(decoded->rank, 2);
   EXPECT_EQ(decoded->size, 3);
+  EXPECT_TRUE(decoded->has_state);
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(RankRecord::decode(std::span(bytes).first(length)).ok()) << length;
 }
