@@ -8,6 +8,9 @@ take turns. To run more of these jobs by hand:
 
     python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
 
+Half of the jobs run on two hosts, which are loopback addresses. There, the launchers of the hosts
+and the one that decides about the members are killed, too.
+
 The faults of a seed are always the same, but the times at which they strike are not.
 """
 
@@ -45,6 +48,16 @@ FAILPOINT = re.compile(r"process (\d+) is at the failpoint ([\w.]+): (\w+)")
 PROGRESS = re.compile(r"worker (\d+) \(pid (\d+)\) is at batch (\d+)")
 
 
+def children_of(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    return []
+
+
 def is_stopped(pid: int) -> bool | None:
     """Return None if the process has ended."""
     try:
@@ -76,9 +89,12 @@ class Chaos:
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         # With 2, the worker that never dies must sometimes wait for a new one.
         flags = ("--min-workers", self.chooser.choice("12"), "--cooldown-range", "0,0")
+        self.has_hosts = seed not in ("places", "mistake") and self.chooser.random() < 0.5
+        hosts = f"127.0.0.1:2,127.0.0.2:{self.workers - 2}"
+        size = ("-H", hosts) if self.has_hosts else ("-n", str(self.workers))
         program = (sys.executable, WORKER, seed, str(first_sheltered), str(folder), mistake)
         self.launched = Launched(
-            *("run", "-n", str(self.workers), *flags, *program),
+            *("run", *size, *flags, *program),
             environment={"CHAOS_WORKERS": str(self.workers), "OMP_NUM_THREADS": "1"},
             seconds=HANG_SECONDS,
         )
@@ -129,7 +145,9 @@ class Chaos:
                 self._plan_to_continue(pid)
 
     def _strike(self) -> None:
-        """Kill or stop a random worker from outside."""
+        """Kill or stop a random worker from outside, or kill a launcher."""
+        if self.has_hosts and self.chooser.random() < 0.2:
+            return self._kill_launcher()
         action = self.chooser.choice(("kill", "stop"))
         running = [
             pid
@@ -144,6 +162,26 @@ class Chaos:
             self.faults[f"outside {action}"] += 1
             if action == "stop":
                 self._plan_to_continue(pid)
+
+    def _kill_launcher(self) -> None:
+        """Kill one process of the launcher of a host, or of the one that has no workers."""
+        launchers = [
+            (foreground, agent, children_of(agent))
+            for foreground in children_of(self.launched.process.pid)
+            for agent in children_of(foreground)
+        ]
+        deciding = [one for one in launchers if not one[2]]
+        others = [one for one in launchers if one[2] and not any(map(self.is_sheltered, one[2]))]
+        kind = self.chooser.choice(("deciding launcher", "launcher of a host"))
+        victims = deciding if kind == "deciding launcher" else others
+        # A launcher of a host has no workers, either, until it has got orders. After the third loss
+        # of the deciding one within a minute, the driver would give up.
+        if len(deciding) != 1 or not victims or self.faults[kind] >= 3:
+            return
+        launcher = self.chooser.choice(victims)
+        with suppress(ProcessLookupError):
+            os.kill(launcher[self.chooser.randrange(2)], signal.SIGKILL)
+            self.faults[kind] += 1
 
     def is_sheltered(self, pid: int) -> bool:
         return (self.folder / f"sheltered.{pid}").exists()
@@ -174,7 +212,9 @@ def what_is_wrong(chaos: Chaos, code: int) -> str:
         return "; ".join(wrong)
     if code != 0:
         return f"the job has ended with code {code}"
-    if found := re.search(r"Traceback|raised|exited with code [^0].*", chaos.launched.errors):
+    if found := re.search(
+        r"Traceback|raised|worker.* exited with code [^0].*", chaos.launched.errors
+    ):
         return f"a worker has failed by itself: {found[0]}"
     ended = re.findall(r"\(pid (\d+)\) has the right ledger", chaos.launched.output)
     sheltered = {file.suffix[1:] for file in chaos.folder.glob("sheltered.*")}
