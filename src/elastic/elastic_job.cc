@@ -34,7 +34,10 @@ int ElasticJob::worker_started(int slot, TimePoint now) {
 
 // If the epoch is still being formed, it cannot be formed without this worker.
 void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now) {
-  if (membership_.is_member(slot)) end_formation(store_, membership_.epoch().number, how);
+  if (membership_.is_member(slot)) {
+    end_formation(store_, membership_.epoch().number, how);
+    tell_that_member_is_gone();
+  }
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
   worker.runs = false;
   store_.remove(keys::rank_wanted(worker.number));
@@ -53,6 +56,7 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     const auto request = keys::RankRequest::decode(*bytes);
     if (!request.ok()) continue;  // only a program that is not ours writes it
     worker.epoch = request->left;
+    if (membership_.is_member(static_cast<int>(slot))) tell_that_member_is_gone();
     if (request->knows_state) membership_.had_state();
     membership_.rank_wanted(static_cast<int>(slot), request->left, request->has_state);
   }
@@ -61,6 +65,11 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
   if (decisions.announces_change)
     (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::change_announced(), {});
   return decisions;
+}
+
+void ElasticJob::tell_that_member_is_gone() {
+  // An error means that the key exists already.
+  (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::member_is_gone(), {});
 }
 
 void ElasticJob::give_ranks(const Epoch& epoch) {

@@ -92,6 +92,21 @@ TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
   EXPECT_FALSE(store_->has_key_under(key(1, ""))) << "the keys of the last epoch are removed";
 }
 
+TEST_F(ElasticJobTest, TheMembersLearnThatOneIsGone) {
+  ask_all();
+  (void)job_.advance(now_);
+  EXPECT_FALSE(store_->has_key_under(key(1, keys::member_is_gone())));
+  ask(2, 1);
+  (void)job_.advance(now_);
+  EXPECT_TRUE(store_->has_key_under(key(1, keys::member_is_gone())));
+  ask(0, 1);
+  ask(1, 1);
+  ASSERT_TRUE(job_.advance(now_).epoch.has_value());
+  EXPECT_FALSE(store_->has_key_under(key(1, ""))) << "nobody needs it any more";
+  job_.worker_ended(1, false, "rank 1", now_);
+  EXPECT_TRUE(store_->has_key_under(key(2, keys::member_is_gone())));
+}
+
 TEST_F(ElasticJobTest, AWorkerThatEndsLeavesNoKeys) {
   ask(1, 0);
   job_.worker_ended(1, false, "rank 1", now_);

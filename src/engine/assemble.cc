@@ -1,5 +1,6 @@
 #include "engine/assemble.h"
 
+#include <functional>
 #include <utility>
 
 #include "base/allocation.h"
@@ -9,6 +10,7 @@
 #include "base/try.h"
 #include "formation/process_context.h"
 #include "formation/timeline_job.h"
+#include "rendezvous/keys.h"
 
 namespace farandole {
 namespace {
@@ -88,6 +90,24 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
   return {};
 }
 
+// The group members have begun to connect. If the hosts of the job cannot reach each other, the
+// start fails here. In an elastic job, a member that must dial may have ended, which only the
+// launchers know.
+Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options) {
+  bool member_is_gone = false;
+  const Status connected = parts.channels->wait_until_connected([&] {
+    if (options.interrupted && options.interrupted()) return true;
+    const std::function<bool()> no_interruption;
+    member_is_gone = parts.epoch > 0 &&
+                     parts.stores.job->wait(keys::member_is_gone(), {TimePoint{}, no_interruption})
+                             .status()
+                             .code() != StatusCode::kRetry;
+    return member_is_gone;
+  });
+  if (connected.code() != StatusCode::kRetry || !member_is_gone) return connected;
+  return Status::rebuild_group("a member of the group is gone, so the group is formed again");
+}
+
 Status start(Engine::Parts& parts, const EngineOptions& options) {
   FARANDOLE_TRY(make_channels(parts, options));
   FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
@@ -102,9 +122,7 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   });
   parts.watch = std::make_unique<Watch>(*parts.formation.doorbells,
                                         processes_to_watch(parts.formation), *parts.log);
-  // The group members have begun to connect. If the hosts of the job cannot reach each other, the
-  // start fails here.
-  if (parts.channels) FARANDOLE_TRY(parts.channels->wait_until_connected(options.interrupted));
+  if (parts.channels) FARANDOLE_TRY(connect_to_other_hosts(parts, options));
   FARANDOLE_TRY(parts.progress->start());
   FARANDOLE_TRY(parts.watch->start());
   return start_stall_warnings(parts, options);

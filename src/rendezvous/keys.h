@@ -102,6 +102,9 @@ inline std::string rank_given(int worker, std::int64_t left) {
 // With the prefix of an epoch: exists when the launcher wants to change the members, so that
 // all should ask for a rank in the next epoch. The value has no bytes.
 inline std::string change_announced() { return "change_announced"; }
+// With the prefix of an epoch: exists when a member of the epoch has ended or left it. So members
+// that still connect to each other need not wait for it. The value has no bytes.
+inline std::string member_is_gone() { return "member_is_gone"; }
 
 // The following keys are only in the LocalStore. The rank that sets one removes it when it departs.
 
