@@ -131,17 +131,16 @@ void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
   if (state.is_leaving) node_leaves(node);
 }
 
-// The driver may know a newer group than all nodes that are back. Then workers that do not come
-// from that group have a state that is too old.
+// The driver may know a newer group than all nodes that are back. Then all workers may be members
+// of it, and the state of those that are not is too old.
 void FirstElasticNode::take_over(TimePoint now) {
   const TakeOver known = *std::exchange(taking_over_, std::nullopt);
   const GroupFormed& last = known.last;
   std::vector<int> members;
-  for (std::size_t rank = 0; rank < std::min(last.slots.size(), last.numbers.size()); ++rank) {
-    const int slot = static_cast<int>(last.slots[rank]);
-    if (slot < layout_.size() && job_.runs(slot) &&
-        job_.number_of(slot) == static_cast<int>(last.numbers[rank]))
-      members.push_back(slot);
+  for (int slot = 0; slot < layout_.size(); ++slot) {
+    const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
+    const bool was_member = std::ranges::find(last.numbers, number) != last.numbers.end();
+    if (job_.runs(slot) && (was_member || known.epoch > last.epoch)) members.push_back(slot);
   }
   job_.membership().continue_from({.number = std::max(known.epoch, last.epoch),
                                    .workers = {last.slots.begin(), last.slots.end()}},

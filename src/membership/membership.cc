@@ -40,15 +40,20 @@ void Membership::continue_from(const Epoch& last, const std::vector<int>& member
   skips_number_ = true;
   resets_ = static_cast<int>(std::max<std::int64_t>(last.number - 1, 0));
   for (const int worker : members) slot(worker).is_member = true;
-  for (Slot& slot : slots_)
+  for (Slot& slot : slots_) {
+    slot.may_be_member = slot.runs;
     if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
+  }
   failed_early_ = false;
 }
 
 void Membership::rank_wanted(int worker, std::int64_t left, bool has_state) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "only a worker that runs can ask");
-  epoch_.number = std::max(epoch_.number, left);  // see continue_from()
+  if (left > epoch_.number) {  // see continue_from()
+    epoch_.number = left;
+    for (Slot& other : slots_) other.is_member = other.is_member || other.may_be_member;
+  }
   if (left > 0 && left == epoch_.number) slot.is_member = true;
   slot.wants_rank = true;
   slot.left = left;
@@ -228,7 +233,7 @@ void Membership::form(Decisions& decisions, TimePoint now) {
   const int step = std::exchange(skips_number_, false) ? 2 : 1;
   epoch_ = {.number = epoch_.number + step, .workers = by_rank(next_members())};
   has_announced_ = has_named_late_ = false;
-  for (Slot& slot : slots_) slot.is_member = false;
+  for (Slot& slot : slots_) slot.is_member = slot.may_be_member = false;
   for (const int worker : epoch_.workers) {
     slot(worker).is_member = true;
     slot(worker).wants_rank = false;

@@ -124,6 +124,8 @@ class Membership {
     bool is_closed = false;   // no worker can be started there
     bool is_leaving = false;  // see slot_leaves()
     bool is_member = false;   // of the current epoch
+    // It ran when the job was continued. If there was a newer epoch, it may have been a member.
+    bool may_be_member = false;
     bool wants_rank = false;
     // What it has said when it asked.
     std::int64_t left = 0;
