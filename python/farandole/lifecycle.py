@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from farandole import core
-from farandole.errors import CallError, GroupLostError
+from farandole.errors import CallError, GroupLostError, MisuseError
 from farandole.group import Group, checked, global_process_set
 
 
@@ -33,6 +33,7 @@ class _Process:
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
+    has_state = False  # see set_has_state()
     # Wait for calls that a framework makes in its own threads. See wait_for_frameworks().
     framework_waits: tuple[Callable[[], object], ...] = ()
     preparations: tuple[Callable[[], object], ...] = ()  # see add_preparation()
@@ -44,6 +45,7 @@ _process = _Process()
 def set_has_state() -> None:
     """Say that this process has the state of the training: from now on, the launcher of an elastic
     job gives rank 0 only to such a process."""
+    _process.has_state = True
     _process.context.set_has_state()
 
 
@@ -244,6 +246,7 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
 
     Raises:
         CallError: The ranks are wrong, or the group exists already. CallError is also a ValueError.
+        MisuseError: This process has not yet got the state of an elastic training.
 
     Example::
 
@@ -253,6 +256,13 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
         hvd.remove_process_set(first)
     """
     current = engine()
+    if is_elastic() and not _process.has_state:
+        # A worker that comes later would wait here, while the others wait for it to sync the state.
+        raise MisuseError(
+            "add_process_set() was called before this process got the state of the training: in an "
+            "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
+            "Step.ready(), so that all ranks call it whenever the job is formed again"
+        )
     group = process_set if isinstance(process_set, Group) else Group(process_set)
     number = current.add_group(group.ranks or [])
     group.register(number, current.ranks_of(number), current.rank)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import farandole
 from farandole import elastic, lifecycle
@@ -11,6 +13,12 @@ from farandole.objects import broadcast_object
 
 
 def cases() -> Iterator[tuple[Callable[[], object], str]]:
+    yield (
+        lambda: _in_an_elastic_job(lambda: farandole.add_process_set([0, 1])),
+        "add_process_set() was called before this process got the state of the training: in an "
+        "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
+        "Step.ready(), so that all ranks call it whenever the job is formed again",
+    )
     step = elastic.Step(_new_state())
     yield (
         step.__enter__,
@@ -48,6 +56,15 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "An elastic program must train with one state, in one function of hvd.elastic.run or with "
         "one Step",
     )
+
+
+def _in_an_elastic_job(call: Callable[[], object]) -> None:
+    """Make the call as a new worker, which does not have the state yet."""
+    with (
+        mock.patch.dict(os.environ, {"FARANDOLE_ELASTIC_WORKER": "0"}),
+        mock.patch.object(lifecycle._process, "has_state", False),
+    ):
+        call()
 
 
 def _new_state() -> elastic.ObjectState:
