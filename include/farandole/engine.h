@@ -66,7 +66,9 @@ struct EngineOptions : Knobs {
   // and later engines of this one, connect to it.
   bool serves_job_store = false;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
-  // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
+  // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0. In an
+  // elastic job, groups may name ranks that the job lacks. Such groups have their numbers, too, but
+  // they cannot be used until an engine of a larger job is created.
   std::vector<std::vector<int>> groups;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
   // true, the wait ends with kRetry.
@@ -217,7 +219,8 @@ class Engine {
   // different times, so they must agree on the step. The call asks the launcher, which takes about
   // 20 µs. Returns false in other jobs.
   bool is_change_announced() const;
-  // World ranks of a group, ascending; empty for an unknown group.
+  // World ranks of a group, ascending, also if the job lacks some of them; empty for an unknown
+  // group.
   std::vector<int> ranks_of(GroupId group) const;
 
   // Add a group to the running job, or remove one. All ranks of the world must call the function

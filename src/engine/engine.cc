@@ -43,10 +43,7 @@ Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Su
   const int rank = parts.formation.topology.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
-    if (!ranks)
-      return Status::fix_call(format_text(
-          "there is no group {}; groups are given to init() on all ranks, or added later",
-          batch[i].group));
+    if (!ranks) return parts.groups->not_found(batch[i].group);
     FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
     const Status call_error = call_error_of(batch[i], *ranks, rank);
     if (call_error.ok()) continue;
@@ -136,6 +133,8 @@ bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_
 std::vector<int> Engine::ranks_of(GroupId group) const {
   if (parts_->abandoned) return {};
   const auto ranks = parts_->groups->find(group);
+  if (!ranks && parts_->groups->lacks_ranks(group))
+    return parts_->formation.given_groups[group - 1];
   return ranks ? *ranks : std::vector<int>();
 }
 

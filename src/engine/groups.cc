@@ -8,6 +8,7 @@
 #include "base/allocation.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "base/rank_names.h"
 #include "base/try.h"
 #include "collective/group_memory.h"
 #include "formation/group_list.h"
@@ -60,9 +61,10 @@ Groups::Groups(Dependencies dependencies)
     : dependencies_(std::move(dependencies)),
       next_id_(static_cast<GroupId>(dependencies_.formation.ranks_of.size())) {
   auto table = table_.lock();
-  for (GroupId id = 0; id < next_id_; ++id)
-    table->emplace(id,
-                   std::make_shared<const std::vector<int>>(dependencies_.formation.ranks_of[id]));
+  for (GroupId id = 0; id < next_id_; ++id) {
+    const std::vector<int>& ranks = dependencies_.formation.ranks_of[id];
+    if (!ranks.empty()) table->emplace(id, std::make_shared<const std::vector<int>>(ranks));
+  }
 }
 
 // The world never changes. So calls in it, which are most calls, need no lock here.
@@ -71,6 +73,25 @@ std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
   auto table = table_.lock();
   const auto found = table->find(group);
   return found == table->end() ? nullptr : found->second;
+}
+
+bool Groups::lacks_ranks(GroupId group) const {
+  const auto& ranks_of = dependencies_.formation.ranks_of;
+  return group < ranks_of.size() && ranks_of[group].empty();
+}
+
+Status Groups::not_found(GroupId group) const {
+  const Formation& formation = dependencies_.formation;
+  if (!lacks_ranks(group))
+    return Status::fix_call(format_text(
+        "there is no group {}; groups are given to init() on all ranks, or added later", group));
+  const std::vector<int>& ranks = formation.given_groups[group - 1];
+  const std::vector<int> missing(std::ranges::lower_bound(ranks, size()), ranks.end());
+  return Status::fix_call(format_text(
+      "the group {} cannot be used now: it lacks {}, because the job has {} rank{} now; it can be "
+      "used again when the job has {} (--min-workers {} lets the job wait for them)",
+      group_text(ranks), name_ranks(missing), size(), size() == 1 ? "" : "s", ranks.back() + 1,
+      ranks.back() + 1));
 }
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
@@ -179,6 +200,7 @@ Status Groups::remove_now(GroupId group) {
   FARANDOLE_TRY(check_same_request(format_text("removes group {}", group)));
   if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
   const auto ranks = find(group);
+  if (!ranks && lacks_ranks(group)) return not_found(group);
   if (!ranks)
     return Status::fix_call(format_text(
         "there is no group {} to remove: it was never added, or removed before", group));
@@ -198,10 +220,11 @@ Status Groups::remove_now(GroupId group) {
 Status Groups::check_new(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_group(ranks, size()));
   auto table = table_.lock();
-  for (const auto& [id, known] : *table)
-    if (*known == ranks)
-      return Status::fix_call(
-          format_text("the group {} exists already, as number {}", group_text(ranks), id));
+  const GroupId first = dependencies_.formation.job_size == JobSize::kFixed ? kWorld : kWorld + 1;
+  for (auto known = table->lower_bound(first); known != table->end(); ++known)
+    if (*known->second == ranks)
+      return Status::fix_call(format_text("the group {} exists already, as number {}",
+                                          group_text(ranks), known->first));
   if (table->size() < kGroupsMax) return {};
   return Status::fix_call(format_text(
       "there are {} groups already, which is the most that is possible; remove one first",

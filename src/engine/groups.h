@@ -33,9 +33,13 @@ class Groups {
   };
   explicit Groups(Dependencies dependencies);
 
-  // Returns the ranks of a group; null if there is no such group. The result is shared with threads
-  // that check calls; the ranks of the world belong to the formation.
+  // Returns the ranks of a group; null if there is no such group, or if it lacks ranks. The result
+  // is shared with threads that check calls; the ranks of the world belong to the formation.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
+  // Whether the job has too few ranks for this group, one of FormationInput::options.
+  bool lacks_ranks(GroupId group) const;
+  // Returns kFixCall, which says why the group is not found.
+  Status not_found(GroupId group) const;
 
   // These functions do what Engine::add_group() and Engine::remove_group() do.
   Result<GroupId> add(const std::vector<int>& ranks);

@@ -380,6 +380,34 @@ TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   });
 }
 
+TEST(Groups, AGroupOfAnElasticJobThatLacksRanksKeepsItsNumber) {
+  run_ranks(3, [](int rank, const std::shared_ptr<LocalStore>& store) {
+    auto options = options_of(rank, 3, {{1, 4, 5}, {0, 1, 2}, {0, 2}});
+    options.elastic_worker = rank;
+    const auto engine = value_or_abort(assemble(options, store));
+    EXPECT_EQ(engine->ranks_of(1), (std::vector{1, 4, 5}));
+    EXPECT_EQ(engine->ranks_of(2), (std::vector{0, 1, 2})) << "the world does not count as given";
+    std::vector<float> values(3, static_cast<float>(rank));
+    EXPECT_EQ(allreduce(*engine, values, "x", 1),
+              Status::fix_call("rank " + std::to_string(rank) +
+                               ": the group [1, 4, 5] cannot be used now: it lacks ranks 4, 5, "
+                               "because the job has 3 ranks now; it can be used again when the job "
+                               "has 6 (--min-workers 6 lets the job wait for them)"));
+    EXPECT_EQ(engine->remove_group(1).code(), StatusCode::kFixCall);
+    EXPECT_EQ(allreduce(*engine, values, "x", 2), Status());
+    EXPECT_EQ(values[0], 3.0F);
+    if (rank != 1) {
+      EXPECT_EQ(allreduce(*engine, values, "x", 3), Status());
+    }
+    EXPECT_EQ(values[0], rank == 1 ? 3.0F : 6.0F);
+    // Sets that are added later must have all their ranks, and may equal the world, too.
+    EXPECT_EQ(error_of(engine->add_group({1, 4, 5})).code(), StatusCode::kFixCall);
+    EXPECT_EQ(error_of(engine->add_group({0, 2})).code(), StatusCode::kFixCall);
+    EXPECT_EQ(engine->remove_group(2), Status());
+    EXPECT_EQ(engine->add_group({0, 1, 2}).value(), 4U);
+  });
+}
+
 // Groups are added while another thread of the same rank waits for a call that completes only
 // later.
 TEST(Groups, AWaitingThreadDoesNotDelayAChange) {

@@ -86,8 +86,11 @@ class FormationProtocol {
   }
 
   Status choose_groups(Formation& formation) {
-    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_.groups, size()));
+    const bool is_elastic = options_.elastic_worker >= 0 && !options_.some_ranks_only;
+    formation.job_size = is_elastic ? JobSize::kChanges : JobSize::kFixed;
+    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_.groups, size(), formation.job_size));
     formation.ranks_of = groups_;
+    formation.given_groups = options_.groups;
     formation.bucket_bytes = options_.bucket_bytes;
     formation.hierarchical_adasum = options_.hierarchical_adasum;
     return {};

@@ -17,6 +17,7 @@
 #include "collective/group.h"
 #include "farandole/engine.h"
 #include "formation/failpoint.h"
+#include "formation/group_list.h"
 #include "formation/hosts.h"
 #include "rendezvous/local_store.h"
 #include "transport/shm/doorbells.h"
@@ -64,9 +65,11 @@ struct Formation {
   // Of this host. It has a line for every rank of the job.
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
-  std::byte* mailbox_memory = nullptr;     // in the segment of the doorbells
-  std::vector<std::vector<int>> ranks_of;  // by GroupId: the world, and the groups given to init()
-  std::vector<FormedGroup> groups;         // the groups of which this rank is a member
+  std::byte* mailbox_memory = nullptr;  // in the segment of the doorbells
+  JobSize job_size = JobSize::kFixed;
+  std::vector<std::vector<int>> ranks_of;      // by GroupId: what all_groups() returns
+  std::vector<std::vector<int>> given_groups;  // to init(): by GroupId, from 1
+  std::vector<FormedGroup> groups;             // the groups of which this rank is a member
 
   // How many hosts the job has. They have the numbers 0 … hosts() − 1.
   int hosts() const;

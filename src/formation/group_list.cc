@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "base/format.h"
@@ -35,16 +36,17 @@ Status check_group(const std::vector<int>& ranks, int size) {
 }
 
 Result<std::vector<std::vector<int>>> all_groups(const std::vector<std::vector<int>>& given,
-                                                 int size) {
+                                                 int size, JobSize job_size) {
   std::vector<std::vector<int>> groups(1, std::vector<int>(static_cast<std::size_t>(size)));
   std::iota(groups[0].begin(), groups[0].end(), 0);
-  for (const auto& ranks : given) {
-    FARANDOLE_TRY(check_group(ranks, size));
-    if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
-      return Status::fix_call(format_text(
-          "the group {} is given twice (the world counts as given); name each group once",
-          group_text(ranks)));
-    groups.push_back(ranks);
+  const bool is_fixed = job_size == JobSize::kFixed;
+  for (auto ranks = given.begin(); ranks != given.end(); ++ranks) {
+    FARANDOLE_TRY(check_group(*ranks, is_fixed ? size : std::numeric_limits<int>::max()));
+    if (std::find(given.begin(), ranks, *ranks) != ranks || (is_fixed && *ranks == groups[0]))
+      return Status::fix_call(format_text("the group {} is given twice{}; name each group once",
+                                          group_text(*ranks),
+                                          is_fixed ? " (the world counts as given)" : ""));
+    groups.push_back(ranks->back() < size ? *ranks : std::vector<int>());
   }
   if (groups.size() > kGroupsMax)
     return Status::fix_call(format_text("{} groups are too many; at most {} are possible",

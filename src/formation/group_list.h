@@ -18,9 +18,13 @@ std::string group_text(const std::vector<int>& ranks);
 std::string groups_text(const std::vector<std::vector<int>>& groups);
 // Checks a list of ranks. Errors: kFixCall unless the list is ascending and within 0 … size − 1.
 Status check_group(const std::vector<int>& ranks, int size);
-// Returns the ranks of each group, by GroupId: the world, then `given`. Errors: kFixCall for a list
-// that is not ascending, not inside the job, empty or given twice, and for too many groups.
+// The size of an elastic job changes. So a group may have ranks that the job lacks at the moment,
+// and it may have the same ranks as the world.
+enum class JobSize { kFixed, kChanges };
+// Returns the ranks of each group, by GroupId: the world, then `given`. A group that lacks ranks is
+// empty, so that each group keeps its number. Errors: kFixCall for a list that is not ascending,
+// not inside the job, empty or given twice, and for too many groups.
 Result<std::vector<std::vector<int>>> all_groups(const std::vector<std::vector<int>>& given,
-                                                 int size);
+                                                 int size, JobSize job_size = JobSize::kFixed);
 
 }  // namespace farandole

@@ -21,6 +21,18 @@ TEST(GroupList, RejectsWhatIsNoGroup) {
     EXPECT_EQ(all_groups({ranks}, 3).status().code(), StatusCode::kFixCall) << group_text(ranks);
 }
 
+TEST(GroupList, MayLackRanksIfTheSizeOfTheJobChanges) {
+  const std::vector<std::vector<int>> given{{1}, {0, 3}, {0, 1, 2}, {7, 9}, {0, 2}};
+  EXPECT_THAT(all_groups(given, 3, JobSize::kChanges).value(),
+              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(1), ElementsAre(), ElementsAre(0, 1, 2),
+                          ElementsAre(), ElementsAre(0, 2)))
+      << "each group has the same number in a job of any size";
+  for (const std::vector<std::vector<int>>& wrong :
+       {std::vector<std::vector<int>>{{}}, {{9, 3}}, {{3, 3}}, {{-1, 3}}, {{3}, {3}}})
+    EXPECT_EQ(all_groups(wrong, 3, JobSize::kChanges).status().code(), StatusCode::kFixCall)
+        << groups_text(wrong);
+}
+
 TEST(GroupList, IsBounded) {
   std::vector<std::vector<int>> groups;
   for (int rank = 0; rank < static_cast<int>(kGroupsMax) - 1; ++rank) groups.push_back({rank});
