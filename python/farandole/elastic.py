@@ -525,6 +525,6 @@ def _is_change_announced() -> bool:
 
 def reset_job() -> None:
     """Leave the job, and join it again with all other ranks that call reset_job(). In an elastic
-    job, these are the ranks that are left, and new workers that wait."""
-    lifecycle.shutdown()
-    lifecycle.init()
+    job, these are the ranks that are left, and new workers that wait. The process sets that init()
+    got are registered again."""
+    lifecycle.rejoin()

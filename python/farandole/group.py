@@ -30,6 +30,10 @@ class Group:
     While the group is not registered, `process_set_id`, size(), rank(), included() and, for the
     world, `ranks` are None. `mpi_comm` exists as in Horovod, but is always None, because there is
     no MPI.
+
+    In an elastic job, the groups that init() got are registered again whenever the job is formed
+    again. While the job has too few ranks for a group, calls in it raise a CallError, which names
+    the missing ranks. Groups of add_process_set() are not registered again.
     """
 
     mpi_comm: None = None
@@ -49,10 +53,12 @@ class Group:
             )
         self.process_set_id: int | None = None
         self._world_rank = -1
+        self.was_added = False  # by add_process_set(), and not removed since
 
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
+        self.was_added = False
         self._begin_period(Period(object(), 0))
 
     def begin_period_after_join(self) -> None:
@@ -78,6 +84,12 @@ class Group:
 
     def number(self) -> int:
         """Return process_set_id; raise CallError if the group is not registered."""
+        if self.process_set_id is None and self.was_added:
+            raise CallError(
+                f"{self!r} is lost, because this process has left the job in which it was added: "
+                "call add_process_set() again on all ranks. In an elastic job, call it at the "
+                "beginning of the function, or give the process set to init(process_sets=[...])"
+            )
         if self.process_set_id is None:
             raise CallError(
                 f"{self!r} is not registered: on all ranks, pass it to init(process_sets=[...]) or "

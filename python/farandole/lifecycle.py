@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 import traceback
@@ -21,6 +22,9 @@ class _Process:
     context = core.ProcessContext()  # shared by all its engines
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
+    # For each group that the last init() got, the objects that stand for it. They outlive the job,
+    # so that they can be registered again when the job is formed again.
+    given_groups: tuple[tuple[Group, ...], ...] = ()
     joining = False  # True while init() runs
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because other launchers (mpirun, torchrun) provide the same variables for all jobs
@@ -82,7 +86,9 @@ def init(
             the whole job. Scripts that were written for Horovod pass it. A job of only some ranks
             cannot be formed.
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
-            "dynamic", which Horovod needs for add_process_set(), changes nothing.
+            "dynamic", which Horovod needs for add_process_set(), means the same as None. In an
+            elastic job, None means the groups that the last init() of this process got. There, a
+            group may have ranks that the job lacks; it can be used when the job has them.
 
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
@@ -97,21 +103,32 @@ def init(
         print(f"rank {hvd.rank()} of {hvd.size()}")
     """
     _check_not_forked()
-    groups = _checked_groups([] if process_sets in (None, "dynamic") else process_sets)
+    are_given = process_sets is not None and process_sets != "dynamic"
+    groups = _checked_groups(process_sets if are_given else [])
     if _process.engine is not None and _process.engine.is_over:
         shutdown()
     if _process.engine is not None:
         _check_is_world(comm, _process.engine.size)
         _register_again(groups)
-        return
-    _join(groups, comm=comm)
+    elif are_given or not is_elastic():
+        _join(tuple((group,) for group in groups), comm=comm)
+    else:
+        _join(_process.given_groups, comm=comm)
+
+
+def rejoin() -> None:
+    """Leave the job, and join it again with all other ranks that do the same. The process sets that
+    init() got are registered again."""
+    shutdown()
+    _check_not_forked()
+    _join(_process.given_groups)
 
 
 def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> None:
     """Join a job. All ranks of the job pass this `rendezvous_id`, and no other job uses it. If they
     are not `on_one_host`, they find each other at FARANDOLE_JOB_STORE."""
     _check_not_forked()
-    _join([], rendezvous_id, (rank, size), on_one_host=on_one_host)
+    _join((), rendezvous_id, (rank, size), on_one_host=on_one_host)
 
 
 def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> core.Engine:
@@ -164,7 +181,7 @@ def is_elastic() -> bool:
 
 
 def _join(
-    groups: Sequence[Group],
+    groups: tuple[tuple[Group, ...], ...],
     rendezvous_id: str = "",
     topology: Sequence[int] = (),
     comm: Any = None,
@@ -177,7 +194,7 @@ def _join(
     try:
         engine = core.Engine(
             context=_process.context,
-            groups=[group.ranks or [] for group in groups],
+            groups=[group.ranks or [] for group, *_ in groups],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
             some_ranks_only=False,
@@ -191,10 +208,12 @@ def _join(
     except CallError as error:
         engine.shutdown(str(error), core.LeaveCause.ORDERLY, "")
         raise
-    registered = (global_process_set, *groups)
-    for number, group in enumerate(registered):
+    for number, (group, *others) in enumerate([(global_process_set,), *groups]):
         group.register(number, engine.ranks_of(number), engine.rank)
-    _process.engine, _process.groups = engine, registered
+        for other in others:
+            other.register_as(group)
+    _process.engine, _process.given_groups = engine, groups
+    _process.groups = (global_process_set, *itertools.chain(*groups))
 
 
 def _check_is_world(comm: Any, size: int) -> None:
@@ -233,13 +252,18 @@ def _register_again(groups: Sequence[Group]) -> None:
         if group.process_set_id is None:
             group.register_as(same)
             _process.groups += (group,)
+            _process.given_groups = tuple(
+                (*objects, group) if same in objects else objects
+                for objects in _process.given_groups
+            )
 
 
 def add_process_set(process_set: Group | Sequence[int]) -> Group:
     """Add a group to the running job, and return its ProcessSet.
 
     All ranks of the world must call it with the same ranks, and in the same order as other such
-    calls. The call waits for the other ranks.
+    calls. The call waits for the other ranks. The group ends when the job is formed again, as in an
+    elastic job; groups that init() got do not.
 
     Args:
         process_set: A ProcessSet, or a list of world ranks.
@@ -266,6 +290,7 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     group = process_set if isinstance(process_set, Group) else Group(process_set)
     number = current.add_group(group.ranks or [])
     group.register(number, current.ranks_of(number), current.rank)
+    group.was_added = True
     _process.groups += (group,)
     return group
 
@@ -291,7 +316,8 @@ def remove_process_set(process_set: Group) -> bool:
     All ranks of the world must call it, as with add_process_set().
 
     Args:
-        process_set: The ProcessSet. It can be registered again later.
+        process_set: The ProcessSet. It can be registered again later. If init() got it, it is
+            registered again when the job is formed again.
 
     Returns:
         False if it is the world or is not registered, otherwise True.
@@ -305,6 +331,7 @@ def remove_process_set(process_set: Group) -> bool:
     removed = [group for group in _process.groups if group.process_set_id == number]
     for group in removed:
         group.unregister()
+        group.was_added = False
     _process.groups = tuple(group for group in _process.groups if group not in removed)
     return True
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 import farandole
-from farandole import elastic, lifecycle
+from farandole import calls, elastic, lifecycle
+from farandole.group import Group
 from farandole.objects import broadcast_object
 
 
@@ -55,6 +56,14 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         f"  rank 1   state {first + 1} (ObjectState) in a Step\n"
         "An elastic program must train with one state, in one function of hvd.elastic.run or with "
         "one Step",
+    )
+    lost = Group([0])
+    lost.was_added = True  # as if the job had been formed again since add_process_set()
+    yield (
+        lambda: calls.barrier(lost),
+        "ProcessSet(process_set_id=None, ranks=[0]) is lost, because this process has left the job "
+        "in which it was added: call add_process_set() again on all ranks. In an elastic job, call "
+        "it at the beginning of the function, or give the process set to init(process_sets=[...])",
     )
 
 

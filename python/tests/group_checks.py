@@ -10,6 +10,8 @@ import reference
 from reference import input_of
 from suite import Suite, forms_of, needs_async
 
+from farandole import elastic
+
 
 class GroupChecks(Suite):
     @needs_async
@@ -73,6 +75,26 @@ class GroupChecks(Suite):
             if same.included():
                 self.api.barrier(process_set=same)
         self.api.init(process_sets="dynamic")
+
+    def check_groups_of_init_come_again_when_the_job_is_formed_again(self) -> None:
+        others = [self.api.ProcessSet(group.ranks) for group in self.groups]
+        self.api.init(process_sets=others)
+        added = [self.api.add_process_set(group) for group in self.new_groups()]
+        removed = [group for group in self.groups if self.api.remove_process_set(group)]
+        assert removed == self.groups
+        elastic.reset_job()
+        for number, (group, same) in enumerate(zip(self.groups, others, strict=True)):
+            assert group.process_set_id == same.process_set_id == number + 1
+            self.expect_group_works(group)
+            self.expect_group_works(same)
+        for group in added:
+            assert (group.process_set_id, group.included()) == (None, None)
+            text = "is lost, because this process has left the job in which it was added"
+            self.expect_error(text, self.api.allreduce, self.tensor((2,)), process_set=group)
+            self.api.add_process_set(group)
+            self.expect_group_works(group)
+            self.api.remove_process_set(group)
+            self.expect_error("not registered", self.api.barrier, process_set=group)
 
     # Groups that are added and removed
 

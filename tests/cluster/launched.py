@@ -145,3 +145,22 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> Launched:
 
 def run_shell(workers: int, script: str) -> Launched:
     return run("run", "-n", str(workers), "sh", "-c", script)
+
+
+def kill(launched: Launched, number: int) -> int:
+    """Kill the worker of an elastic job with this number, and return its process id."""
+    victim = next(
+        pid
+        for pid in launched.remaining_processes()
+        if f"FARANDOLE_ELASTIC_WORKER={number}" in environment_of(pid)
+    )
+    os.kill(victim, signal.SIGKILL)
+    return victim
+
+
+def environment_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/environ") as file:
+            return file.read()
+    except OSError:
+        return ""  # it has ended

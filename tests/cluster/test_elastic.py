@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from launched import Launched, run
+from launched import Launched, environment_of, kill, run
 
 WORKER = ("tests/cluster/elastic_worker.py",)
 FAST = ("--cooldown-range", "0,1")
@@ -59,25 +59,6 @@ def test_a_training_with_jax_goes_on_without_rank_0() -> None:
         assert launched.end() == 0, launched.errors
     assert "the job goes on with 2 workers" in launched.errors
     assert set(pids(launched)) >= {1, 2}
-
-
-def kill(launched: Launched, number: int) -> int:
-    """Kill the worker with this number, and return its process id."""
-    victim = next(
-        pid
-        for pid in launched.remaining_processes()
-        if f"FARANDOLE_ELASTIC_WORKER={number}" in environment_of(pid)
-    )
-    os.kill(victim, signal.SIGKILL)
-    return victim
-
-
-def environment_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/environ") as file:
-            return file.read()
-    except OSError:
-        return ""  # it has ended
 
 
 @pytest.mark.parametrize("form", ["function", "step", "jax"])

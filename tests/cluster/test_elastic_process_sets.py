@@ -1,0 +1,138 @@
+"""Process sets in elastic jobs: workers die and join at random, and calls go on in all sets.
+
+More by hand, each job with other sets and other deaths:
+
+    python tests/cluster/test_elastic_process_sets.py --jobs 100 [--seed 7] [--changes 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from launched import Launched, kill
+
+JOBS, CHANGES = 4, 10
+WORKER = str(Path(__file__).with_name("process_set_worker.py"))
+PROGRESS = re.compile(r"worker (\d+) \(pid (\d+)\) has epoch (\d+): rank (\d+) of (\d+)")
+FAST = ("--cooldown-range", "0,0")
+
+
+class RandomJob:
+    """A job whose workers are killed at random, while at least one that has the state stays."""
+
+    def __init__(self, seed: str, folder: Path, changes: int) -> None:
+        self.chooser = random.Random(f"deaths {seed}")
+        self.folder, self.changes_wanted = folder, changes
+        self.workers = self.chooser.choice((3, 4, 5))
+        self.sizes: set[int] = set()  # of the groups that were formed
+        self.killed: set[int] = set()
+        self.changes = 0
+        flags = ("-n", str(self.workers), "--min-workers", "1", *FAST)
+        self.launched = Launched(
+            *("run", *flags, sys.executable, WORKER, seed, str(folder)),
+            environment={"SET_WORKERS": str(self.workers), "OMP_NUM_THREADS": "1"},
+        )
+
+    def run(self) -> int:
+        with self.launched as launched:
+            assert launched.process.stdout is not None
+            members: dict[int, int] = {}  # the processes of the newest epoch, by rank
+            newest = 0
+            for line in launched.process.stdout:
+                launched.output += line
+                found = PROGRESS.search(line)
+                if not found:
+                    continue
+                pid, epoch, rank, size = map(int, found.groups()[1:])
+                if epoch < newest or pid in self.killed:
+                    continue
+                if epoch > newest:
+                    newest, members = epoch, {}
+                    self.changes += 1
+                members[rank] = pid
+                self.sizes.add(size)
+                if self.changes > self.changes_wanted:
+                    (self.folder / "quiet").touch()
+                # Nothing else changes a job that has all its workers.
+                elif len(members) == self.workers or (
+                    len(members) > 1 and self.chooser.random() < 0.3
+                ):
+                    self._kill_some(members)
+            code = launched.end()
+            assert launched.remaining_processes() == []
+        return code
+
+    def _kill_some(self, members: dict[int, int]) -> None:
+        """Kill some of the members that have the state, and take them off the list."""
+        time.sleep(self.chooser.choice((0, 0.01, 0.05)))
+        for rank in self.chooser.sample(list(members), self.chooser.randint(1, len(members) - 1)):
+            pid = members.pop(rank)
+            self.killed.add(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def what_is_wrong(job: RandomJob, code: int) -> str:
+    """Return what the job has done wrong, or an empty text."""
+    if found := re.search(r"\w+Error.*|exited with code [^0].*", job.launched.errors):
+        return f"a worker has failed by itself: {found[0]}"
+    if code != 0:
+        return f"the job has ended with code {code}"
+    return "" if "ends well" in job.launched.output else "no worker has ended well"
+
+
+@pytest.mark.parametrize("number", range(JOBS))
+def test_calls_go_on_in_all_process_sets(number: int, tmp_path: Path) -> None:
+    seed = f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{number}"
+    job = RandomJob(seed, tmp_path, CHANGES)
+    wrong = what_is_wrong(job, job.run())
+    shown = f"{job.launched.output}\n{job.launched.errors}"
+    assert not wrong, f"seed {seed}: {wrong}\n{shown}\nseed {seed}: {wrong}"
+
+
+def test_a_new_worker_with_other_process_sets_ends_the_training(tmp_path: Path) -> None:
+    program = (sys.executable, WORKER, "1", str(tmp_path), "other sets")
+    with Launched(
+        *("run", "-n", "3", "--min-workers", "1", *FAST, *program),
+        environment={"SET_WORKERS": "3"},
+    ) as launched:
+        launched.read_until("has epoch", 3)
+        kill(launched, 1)
+        assert launched.end() == 1
+    text = r"rank \d calls init with the groups \[\[.*\]\], rank \d with \[\[.*\]\]; all ranks must"
+    assert re.search(text, launched.errors), launched.errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="of the first job")
+    parser.add_argument("--changes", type=int, default=CHANGES, help="in each job")
+    arguments = parser.parse_args()
+    changes = 0
+    for seed in range(arguments.seed, arguments.seed + arguments.jobs):
+        with tempfile.TemporaryDirectory() as folder:
+            job = RandomJob(str(seed), Path(folder), arguments.changes)
+            wrong = "it does not end"
+            with suppress(TimeoutError):
+                wrong = what_is_wrong(job, job.run())
+        changes += job.changes
+        sizes = ", ".join(map(str, sorted(job.sizes)))
+        print(f"seed {seed}: {job.changes} changes, sizes {sizes} {wrong}", flush=True)
+        if wrong:
+            sys.exit(f"{job.launched.output}\n{job.launched.errors}\nseed {seed}: {wrong}")
+    print(f"{changes} changes")
+
+
+if __name__ == "__main__":
+    main()
