@@ -113,6 +113,68 @@ def test_a_new_worker_with_other_process_sets_ends_the_training(tmp_path: Path) 
     assert re.search(text, launched.errors), launched.errors
 
 
+OPTIMIZER = """
+import os, sys, time, torch
+import farandole.torch as hvd
+number, folder = int(os.environ["FARANDOLE_ELASTIC_WORKER"]), sys.argv[1]
+torch.manual_seed(0)
+model = torch.nn.Linear(3000, 4)
+pair = hvd.ProcessSet([0, 1])
+while number > 2 and not os.path.exists(f"{folder}/join.{number}"):
+    time.sleep(0.01)
+hvd.init(process_sets=[pair, hvd.ProcessSet([0, 2])])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), process_set=pair)
+state = hvd.elastic.TorchState(model, optimizer, step=0)
+
+
+def data_of(rank):
+    return torch.full((1, 3000), float(rank + 1)) + state.step % 5
+
+
+def train_in_pair():
+    optimizer.zero_grad()
+    model(data_of(hvd.rank())).sum().backward()
+    wanted = (data_of(0) + data_of(1)) / 2
+    assert torch.equal(model.weight.grad, wanted.expand(4, 3000)), "wrong gradients"
+    optimizer.step()
+    both = hvd.allgather(model.weight.detach(), process_set=pair).reshape(2, 4, 3000)
+    assert torch.equal(both[0], both[1]), "the weights differ"
+
+
+@hvd.elastic.run
+def train(state):
+    while not hvd.allreduce(torch.tensor([float(os.path.exists(folder + "/quiet"))])).item() == 1:
+        if hvd.size() > 1 and pair.included():
+            train_in_pair()
+        state.step += 1
+        if state.step % 5 == 0:
+            print(f"worker {number} trains as rank {hvd.rank()} of {hvd.size()}", flush=True)
+        state.commit()
+        time.sleep(0.01)
+
+
+train(state)
+"""
+
+
+def test_an_optimizer_goes_on_in_its_process_set(tmp_path: Path) -> None:
+    program = (sys.executable, "-c", OPTIMIZER, str(tmp_path))
+    with Launched("run", "-n", "3", "--min-workers", "2", *FAST, *program) as launched:
+        launched.read_until("worker 2 trains as rank 2 of 3")
+        kill(launched, 1)
+        # Worker 2 becomes a member, with an optimizer that it has not used yet.
+        launched.read_until("worker 2 trains as rank 1 of 2")
+        (tmp_path / "join.3").touch()
+        launched.read_until("worker 3 trains as rank 2 of 3")
+        kill(launched, 0)
+        launched.read_until("of 2", launched.output.count("of 2") + 3)
+        (tmp_path / "join.4").touch()
+        launched.read_until("worker 4 trains as rank 2 of 3")
+        (tmp_path / "quiet").touch()
+        assert launched.end() == 0, launched.errors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10)

@@ -20,7 +20,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -36,31 +36,10 @@ from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
 from farandole.training.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
 from farandole.training.bucket_plan import plan_buckets, plan_groups
+from farandole.training.collected_errors import CollectedErrors
 from farandole.training.pairing import paired
 
 _FEW_ELEMENTS = 1 << 12
-
-
-class _Errors:
-    """Collect the errors of actions that must all be tried, because the other ranks wait for
-    them."""
-
-    def __init__(self) -> None:
-        self.found: list[Exception] = []
-
-    def attempt(self, action: Callable[[], Any]) -> bool:
-        try:
-            action()
-        except Exception as problem:
-            self.found.append(problem)
-            return False
-        return True
-
-    def pop_first(self) -> Exception:
-        """Return the first error and remove it. Otherwise the error, the frames in its traceback
-        and this object would form a cycle, and only the garbage collector could free the
-        optimizer."""
-        return self.found.pop(0)
 
 
 class Gradients:
@@ -69,6 +48,9 @@ class Gradients:
     A parameter belongs to the optimizer that was made last. An older optimizer may still exist, for
     example in the traceback of an error that the program keeps. The older optimizer must not
     combine the gradients a second time.
+
+    In an elastic job, this rank may become a member of the group later, or not be one any more.
+    Meanwhile, it trains alone.
     """
 
     _owners: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
@@ -110,6 +92,8 @@ class Gradients:
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
         self._period = combination.group.period  # the period in which places were given
+        self._membership_period: object = None  # the period in which _is_member was found
+        self._is_member = False
         self._has_agreed = False  # whether the first agreement of this step has been made
         self._backward_end = BackwardEnd(self)
         # Whether reduce() was called, and no gradient has been computed since.
@@ -122,15 +106,30 @@ class Gradients:
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:
             check(parameter)
-        for parameter in parameters:
-            former = self._owners.get(id(parameter))
-            if former is not None and former is not self:
-                former._retire()
-            self._owners[id(parameter)] = self
+        if self.is_member():
+            self._own(parameters)
         added = [Gradient(parameter, self._passes) for parameter in parameters]
         self._all_gradients += added
         self._unplaced += added
         self._add_hooks()
+
+    def is_member(self) -> bool:
+        """Return whether this rank combines the gradients. A rank outside of the group does not."""
+        group = self._combination.group
+        if group.period is not self._membership_period:
+            self._membership_period = group.period
+            # If the group is not registered any more, calls raise an error that says so.
+            self._is_member = group.included() is not False
+            if self._is_member:
+                self._own([gradient.parameter for gradient in self._all_gradients])
+        return self._is_member
+
+    def _own(self, parameters: Sequence[torch.Tensor]) -> None:
+        for parameter in parameters:
+            former = self._owners.get(id(parameter))
+            if former is not None and former is not self and former.is_member():
+                former._retire()
+            self._owners[id(parameter)] = self
 
     def _retire(self) -> None:
         self._retired = True
@@ -145,6 +144,8 @@ class Gradients:
                 self._hooks.append(gradient.hook)
 
     def on_gradient_ready(self, gradient: Gradient) -> None:
+        if not self.is_member():
+            return
         if self.reduced:
             self.reduced, self._dropped = False, True
         if gradient.passes_left == 0:
@@ -228,7 +229,7 @@ class Gradients:
         """Wait for all full buckets."""
         if not self._counts_passes or self._retired:
             return
-        errors = _Errors()
+        errors = CollectedErrors()
         last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
             errors.attempt(functools.partial(last.start, self._combination, self._dropped, True))
@@ -268,7 +269,7 @@ class Gradients:
                 "a DistributedOptimizer that was made later has parameters of this one, and "
                 "combines their gradients: use that one, or make a new one for these parameters"
             )
-        errors = _Errors()
+        errors = CollectedErrors()
         if (self.reduced or self._complete_count > 0) and self.are_dropped():
             self._dropped = True  # as on the ranks that have made another pass since then
             self._reset()

@@ -54,7 +54,8 @@ def DistributedOptimizer(  # noqa: N802
     Gradients are combined by `op` over the process_set while backward() runs. backward() waits for
     them. step() combines the gradients that backward() has not combined. Every trained parameter
     takes part in every step; a rank without a gradient for it adds zeros. All ranks must freeze the
-    same parameters. A rank outside of the process_set trains alone.
+    same parameters. A rank outside of the process_set trains alone; in an elastic job, as long as
+    it is outside.
 
     The optimizer also has synchronize(), skip_synchronize(), set_backward_passes_per_step() and
     no_sync(). Use it from the thread that calls backward().
@@ -112,9 +113,9 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
     distributed._combination, distributed._passes, distributed._names = combination, passes, names
-    # A group of one may grow in an elastic job.
+    # In an elastic job, a group of one may grow, and this rank may become a member later.
     is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
-    if is_alone or not process_set.included():
+    if is_alone or not (process_set.included() or lifecycle.is_elastic()):
         return distributed
     distributed._name = name = OptimizerName(process_set)
     if op is Adasum:
@@ -159,7 +160,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the named parameters, by id()
-    _gradients: Gradients | None = None  # None when this rank trains alone
+    _gradients: Gradients | None = None  # None if this rank always trains alone
     _synchronizing = True
     _scaler_has_combined = False  # whether a GradScaler has combined the gradients of this step
     _check: PeriodicCheck | None = None
@@ -178,7 +179,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
         GradScaler.step() asks, first combine the gradients; grad_scaler.py explains why."""
-        scaler, gradients = scaler_in_step(sys._getframe(1)), self._gradients
+        scaler, gradients = scaler_in_step(sys._getframe(1)), self._combined_gradients
         if scaler is not None and gradients is not None and self._synchronizing:
             if gradients.needs_reduce():
                 gradients.reduce(has_unscaled(scaler, self))
@@ -190,6 +191,12 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, value: bool) -> None:
         self.__dict__["_step_supports_amp_scaling"] = value
+
+    @property
+    def _combined_gradients(self) -> Gradients | None:
+        """The gradients that this rank combines with others. None while it trains alone."""
+        gradients = self._gradients
+        return gradients if gradients is not None and gradients.is_member() else None
 
     # The attributes of Horovod's optimizer that programs read.
 
@@ -234,14 +241,14 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @property
     def _handles(self) -> dict[torch.Tensor, Any]:
         """The parameters whose gradients synchronize() would wait for."""
-        gradients = self._gradients
+        gradients = self._combined_gradients
         return {} if gradients is None else dict.fromkeys(gradients.parameters_in_flight())
 
     def synchronize(self) -> None:
         """Combine the gradients that backward() has not combined, such as those that this rank
         lacks. Block until all gradients are combined."""
-        if self._gradients is not None:
-            self._gradients.reduce()
+        if (gradients := self._combined_gradients) is not None:
+            gradients.reduce()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -283,7 +290,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._check.after_step(self._named_parameters, self._options)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
-        gradients = self._gradients
+        gradients = self._combined_gradients
         # Without a closure, pass no argument: the step() of some optimizers takes none.
         if gradients is None:
             return super().step() if closure is None else super().step(closure)
@@ -445,12 +452,17 @@ class _Deltas:
 class _DistributedDeltas(AnyDistributedOptimizer):
     """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
-    _deltas: _Deltas | None = None  # None when this rank trains alone
+    _deltas: _Deltas | None = None  # None if this rank always trains alone
     # Because this is True, a GradScaler calls step() even after an overflow, with the attributes
     # `found_inf` and `grad_scale`, as for the fused optimizers of torch.
     _step_supports_amp_scaling = True
     found_inf: torch.Tensor | None
     grad_scale: torch.Tensor | None
+
+    @property
+    def _combined_deltas(self) -> _Deltas | None:
+        """What combines the changes of this rank with others. None while it trains alone."""
+        return None if self.process_set.included() is False else self._deltas
 
     def synchronize(self) -> None:
         """Do nothing: with Adasum, each rank makes its step with its own gradients."""
@@ -472,10 +484,10 @@ class _DistributedDeltas(AnyDistributedOptimizer):
         # The user's optimizer must not see the two attributes, nor must a later step() after an
         # error.
         self.found_inf = self.grad_scale = None
-        if self._deltas is None:
+        if (deltas := self._combined_deltas) is None:
             overflow = found_inf.item() > 0
         else:
-            overflow = self._deltas.any_overflow(found_inf)
+            overflow = deltas.any_overflow(found_inf)
         if scale is not None and not overflow:
             for parameter in parameters_of(self.param_groups):
                 if parameter.grad is not None:
@@ -485,17 +497,17 @@ class _DistributedDeltas(AnyDistributedOptimizer):
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         if self._skip_or_unscale():
             return None
-        if self._deltas is None:
+        if (combination := self._combined_deltas) is None:
             return super()._step(closure)
         trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
-        trained = self._deltas.paired(trained)
+        trained = combination.paired(trained)
         values_before = [parameter.detach().clone() for parameter in trained]
         result = super()._step(closure)
         pairs = list(zip(trained, values_before, strict=True))
         deltas = [parameter.detach() - before for parameter, before in pairs]
         combined: list[torch.Tensor] | None = None
         try:
-            combined = self._deltas.combine(deltas)
+            combined = combination.combine(deltas)
         finally:  # after an error, undo this rank's step, or the ranks would drift apart
             for index, (parameter, before) in enumerate(pairs):
                 parameter.detach().copy_(before if combined is None else before + combined[index])

@@ -34,6 +34,8 @@ class PeriodicCheck:
         """Check the parameters if a check is due. `describe_options` returns the optimizer's class
         and options as a text. If the texts of the ranks differ, too, the error contains them as a
         likely cause."""
+        if self._group.included() is False:
+            return  # in an elastic job, this rank may not be a member any more
         if self._group.period != self._period:
             # Some members may have a new optimizer, or have made fewer steps before they joined. So
             # all members count from 0 again.

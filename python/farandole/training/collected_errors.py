@@ -1,0 +1,27 @@
+"""Go on after an error, and raise it later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class CollectedErrors:
+    """The errors of actions that must all be tried, because the other ranks wait for them."""
+
+    def __init__(self) -> None:
+        self.found: list[Exception] = []
+
+    def attempt(self, action: Callable[[], Any]) -> bool:
+        try:
+            action()
+        except Exception as problem:
+            self.found.append(problem)
+            return False
+        return True
+
+    def pop_first(self) -> Exception:
+        """Return the first error and remove it. Otherwise the error, the frames in its traceback
+        and this object would form a cycle, and only the garbage collector could free the
+        optimizer."""
+        return self.found.pop(0)
