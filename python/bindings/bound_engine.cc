@@ -57,7 +57,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
         "there"));
   }
   options->context = context.context;
-  options->groups = std::move(groups);
+  options->groups = groups;
   settings_ = options->same_on_all_ranks();
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
@@ -77,7 +77,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   engine_ = *std::move(engine);
   topology_ = engine_->topology();
   is_of_whole_job_ = !some_ranks_only;
-  if (is_of_whole_job_) begin_current_engine(engine_);
+  if (is_of_whole_job_) begin_current_engine(engine_, std::move(groups));
 }
 
 std::shared_ptr<Engine> BoundEngine::running_engine() const {

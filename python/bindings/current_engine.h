@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "farandole/engine.h"
 
@@ -14,11 +15,14 @@ struct CurrentEngine {
   // How many jobs this process has joined. A program that was compiled in an earlier job has the
   // numbers of that job's groups.
   std::int64_t number = 0;
+  // The first of these jobs from which on the groups given to init() have had the same numbers.
+  std::int64_t same_groups_since = 0;
 };
 
 // Any thread may call these functions.
 CurrentEngine current_engine();
-void begin_current_engine(std::shared_ptr<Engine> engine);
+void begin_current_engine(std::shared_ptr<Engine> engine,
+                          std::vector<std::vector<int>> given_groups);
 void end_current_engine();
 
 }  // namespace farandole::python

@@ -147,8 +147,14 @@ class Attributes {
 struct Kernel {
   std::vector<std::string> names;
   Submission common;  // without name, dtype, shape and memory
+  // The job for which the program was made. 0: any job, because it uses only the world. −N: job N,
+  // and later jobs as long as init() gets the same groups.
   std::int64_t job = 0;
   std::chrono::milliseconds wait_limit{};
+
+  bool may_run_in(const CurrentEngine& current) const {
+    return job == 0 || job == current.number || (job < 0 && -job >= current.same_groups_since);
+  }
 };
 
 template <Operation operation>
@@ -320,10 +326,11 @@ Status TensorFlowBatch::set_received_rows(std::size_t index,
 void compute(void* pointer, KernelContext* context, Done* done) {
   const Kernel& kernel = *static_cast<Kernel*>(pointer);
   auto batch = std::make_unique<TensorFlowBatch>(context, done);
-  const auto [engine, number] = current_engine();
+  const CurrentEngine current = current_engine();
+  const auto& engine = current.engine;
   if (!engine)
     return batch->finish(Status::fix_call("farandole is not initialized: call init() first"));
-  if (kernel.job != 0 && kernel.job != number)
+  if (!kernel.may_run_in(current))
     return batch->finish(Status::fix_call(
         "this function was traced before the last init(), for the ranks and groups of that time: "
         "make a new tf.function after init()"));

@@ -154,10 +154,11 @@ ffi::Future failed(const Status& status) {
 ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
                  const ffi::Dictionary& dictionary) {
   const Attributes attributes(dictionary);
-  const auto [engine, number] = current_engine();
+  const CurrentEngine current = current_engine();
+  const auto& engine = current.engine;
   if (!engine)
     return failed(Status::fix_call("a compiled program makes a call outside a job: call init()"));
-  if (attributes.number("job") != number)
+  if (attributes.number("job") != current.number)
     return failed(Status::fix_call(
         "this program was compiled before the last init(), for the ranks and groups of that time: "
         "call jax.clear_caches() after init()"));

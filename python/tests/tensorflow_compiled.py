@@ -221,20 +221,38 @@ class TensorFlowCompiledChecks(Suite):
 
     def check_functions_of_an_earlier_job(self) -> None:
         """Calls of all ranks still work in a function that was traced before init(). Calls of a
-        process set do not, because its number is that of another job."""
+        process set do if init() has got the same sets again, because it has the same number."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
         groups = self.my_groups()[1:]
         calls = [
             tf.function(functools.partial(hvd.allreduce, op=hvd.Sum, process_set=group))
             for group in groups
         ]
+        for _ in range(2):
+            assert world(tf.ones([])) == self.size
+            for group, call in zip(groups, calls, strict=True):
+                assert call(tf.ones([])) == len(group.ranks)
+            self.api.shutdown()
+            self.init()
+        self.api.shutdown()
+        hvd.init()
         assert world(tf.ones([])) == self.size
-        for group, call in zip(groups, calls, strict=True):
-            assert call(tf.ones([])) == group.size()
         self.api.shutdown()
         self.init()
-        assert world(tf.ones([])) == self.size
         for call in calls:
+            self.expect_rejected("traced before the last init()", call, tf.ones([]))
+
+    def check_functions_with_a_set_that_was_added_to_an_earlier_job(self) -> None:
+        if self.size == 1:
+            return
+        first = hvd.add_process_set([0])
+        call = tf.function(lambda x: hvd.allreduce(x, process_set=first))
+        if self.rank == 0:
+            assert call(tf.ones([])) == 1
+        self.api.shutdown()
+        self.init()
+        assert hvd.add_process_set([1]).process_set_id == len(self.groups) + 1  # as `first` had
+        if self.rank == 0:
             self.expect_rejected("traced before the last init()", call, tf.ones([]))
 
     def expect_rejected(self, text: str, call: Callable[..., Any], *args: Any) -> None:

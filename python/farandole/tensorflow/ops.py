@@ -71,9 +71,15 @@ def run(
     tensor, if the operation is an Alltoall."""
     text = arguments.call_name(name) or name_of_our_own("")
     names = [text] if len(tensors) == 1 else arguments.batch_names(text, len(tensors))
-    # The number of the world is the same in every job, so a function may outlive its job.
-    job = _ANY_JOB if operation.group is global_process_set else core.job_number()
-    return _run(operation, tensors, names, splits, job)
+    return _run(operation, tensors, names, splits, _job_of(operation.group))
+
+
+def _job_of(group: Group) -> int:
+    """Return for which jobs an operation is made, because a function may outlive its job: N for job
+    N only, -N for job N and later ones as long as init() gets the same groups."""
+    if group is global_process_set:  # its number is the same in every job
+        return _ANY_JOB
+    return core.job_number() if group.was_added else -core.job_number()
 
 
 def _run(
