@@ -53,7 +53,7 @@ CallerFlags::CallerFlags(CLI::App& command) {
       "A pidfd of the program: when the program ends, the job gets SIGHUP, or SIGTERM with -H");
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
-      "`cause RANK`");
+      "`cause RANK PID`");
   add("--channels", channels_,
       "One descriptor for each rank, such as 7,8,9; the worker finds its number in "
       "FARANDOLE_CHANNEL_DESCRIPTOR");

@@ -648,7 +648,8 @@ int Agent::finish(int exit_code) {
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
-  if (const auto failure = this->failure()) report_.first_cause(failure->rank);
+  if (const auto failure = supervision_ ? supervision_->failure() : std::nullopt)
+    report_.first_cause(failure->rank, failure->pid);
   collect_timelines();
   output_.close();
   driver_.job_ends(layout_.node, exit_code);

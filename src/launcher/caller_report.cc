@@ -17,7 +17,9 @@ void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
                          killed ? how.signal : how.code));
 }
 
-void CallerReport::first_cause(int rank) { write_line(format_text("{}{}\n", kCauseLine, rank)); }
+void CallerReport::first_cause(int rank, pid_t pid) {
+  write_line(format_text("{}{} {}\n", kCauseLine, rank, pid));
+}
 
 void CallerReport::write_line(std::string_view line) {
   if (!wanted_) return;

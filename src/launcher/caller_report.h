@@ -1,6 +1,7 @@
 // CallerReport: tells the program that started the job the process id of each rank, how each rank
 // ended, and which rank failed first. It writes one line for each event: `started RANK PID`,
-// `ended RANK code N`, `ended RANK signal N`, `cause RANK`.
+// `ended RANK code N`, `ended RANK signal N`, `cause RANK PID`. In an elastic job, the rank is the
+// slot of the worker, and a slot may have several workers, one after another.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +28,7 @@ class CallerReport {
 
   void worker_started(int rank, pid_t pid);
   void worker_ended(int rank, const ProcessEnd& how);
-  void first_cause(int rank);
+  void first_cause(int rank, pid_t pid);
   // Writes a line that the launcher of another host has written.
   void pass_on(std::string_view line) { write_line(line); }
 
