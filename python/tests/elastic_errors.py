@@ -76,5 +76,23 @@ def _in_an_elastic_job(call: Callable[[], object]) -> None:
         call()
 
 
+def jobs() -> Iterator[tuple[Callable[[], object], str]]:
+    run = farandole.run
+    yield (
+        lambda: run(int, reset_limit=3),
+        "reset_limit is for elastic jobs: also say how many workers are enough, with min_workers",
+    )
+    for wrong in (-1, True, "2"):
+        yield (
+            lambda wrong=wrong: run(int, min_workers=wrong),
+            f"min_workers must be a whole number, 0 or more; got {wrong!r}",
+        )
+    for pair in (3, (1,), "1,60"):
+        yield (
+            lambda pair=pair: run(int, min_workers=1, cooldown_range=pair),
+            f"cooldown_range must be two whole numbers of seconds, such as (1, 60); got {pair!r}",
+        )
+
+
 def _new_state() -> elastic.ObjectState:
     return elastic.ObjectState(broadcast_object, lifecycle.rank)

@@ -130,6 +130,7 @@ class ErrorTexts:
             self.expect(cases())
         for cases in (tensorflow_errors.cases, keras_errors.cases, elastic_errors.cases):
             self.expect(cases())
+        self.expect(elastic_errors.jobs())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
             self.expect(cases())

@@ -32,6 +32,7 @@ import cloudpickle
 
 from farandole import arguments
 from farandole.errors import CallError
+from farandole.jobs.elastic_jobs import Elasticity, results_of
 from farandole.jobs.html_table import html_table
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
@@ -61,6 +62,10 @@ def run(
     output_dir: str | os.PathLike[str] | None = None,
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
+    min_workers: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    elastic_timeout: int | None = None,
 ) -> list[Result]:
     """Call `fn(*args, **kwargs)` on n workers of this host or of other hosts, and return the list
     of their results by rank.
@@ -70,6 +75,11 @@ def run(
     Blocks until all workers have ended. If one fails, the others are ended. An exception in this
     process, such as KeyboardInterrupt after Ctrl-C, also ends the workers. Large NumPy arrays in
     results are sent without copying them into a pickle.
+
+    With min_workers, the job is elastic: if a worker fails, the others go on, and a new worker
+    calls fn, too. Such a function needs a state and hvd.elastic. The results are those of the
+    workers that were in the last group, by their ranks there, so there may be more or fewer of them
+    than n.
 
     Args:
         fn: The function. It may be defined anywhere, also interactively.
@@ -89,17 +99,25 @@ def run(
         start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
+        min_workers: Makes the job elastic: the job goes on as long as it has so many workers.
+        reset_limit: Elastic jobs: how often the group may be formed again before the job ends.
+        cooldown_range: Elastic jobs: the seconds until a failed worker is replaced, such as (1,
+            60). The time begins with the first number and doubles with each failure.
+        elastic_timeout: Elastic jobs: seconds that the workers wait until there are min_workers.
 
     Raises:
         WorkerError: A worker has failed, or its result cannot be pickled. The error names the
-            rank that failed first, its exception and its traceback.
+            rank that failed first, its exception and its traceback. In an elastic job, it is raised
+            only if the job has failed, and its `rank` is the worker's slot.
         CallError: An argument is wrong. CallError is also a ValueError.
-        FarandoleError: A limit of the system was reached. All these errors are RuntimeErrors.
+        FarandoleError: A limit of the system was reached, or an elastic job could not go on, for
+            example because of the reset_limit. All these errors are RuntimeErrors.
     """
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
     places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
-    settings = _Settings(env, start_timeout, executable, places)
+    elasticity = Elasticity(min_workers, reset_limit, cooldown_range, elastic_timeout)
+    settings = _Settings(env, start_timeout, executable, places, elasticity)
     workers = 1 if n is None and not places.are_given() else n
     job = _function_job((fn, args, kwargs), workers, settings, flags)
     try:
@@ -108,9 +126,11 @@ def run(
     except BaseException as error:
         _end_after_error(job, error)
         raise
+    if elasticity.is_wanted():
+        return results_of(job)
     results = [worker.result for worker in job.plan.workers]
     failed = [worker for worker in job.plan.workers if worker.failure is not None]
-    failed.sort(key=lambda worker: worker.rank != job.first_failed_rank)
+    failed.sort(key=lambda worker: (worker.rank, worker.pid) != job.first_failed)
     if failed:
         raise failed[0].failure  # type: ignore[misc]
     return results
@@ -227,7 +247,7 @@ def launch_workers(
         FarandoleError: A limit of the system was reached.
     """
     places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
-    settings = _Settings(env, start_timeout, executable, places)
+    settings = _Settings(env, start_timeout, executable, places, Elasticity())
     if callable(target):
         job = _function_job((target, args, kwargs), n, settings, None)
     else:
@@ -291,6 +311,7 @@ class _Settings:
     start_timeout: int | None
     executable: str | os.PathLike[str] | None
     places: Places
+    elasticity: Elasticity
 
     def environment(self) -> dict[str, str]:
         given = {} if self.env is None else self.env
@@ -301,12 +322,13 @@ class _Settings:
         raise CallError(f"env must map names of variables to text; got {self.env!r}")
 
     def flags(self) -> list[str]:
-        timeout = [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
+        flags = self.elasticity.flags()
+        flags += [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
         if not self.places.are_given():
-            return timeout
+            return flags
         # Other hosts do not get all variables of this process, but those that the user has given.
         given = [word for name in self.env or {} for word in ("-x", name)]
-        return [*timeout, *given, *self.places.flags()]
+        return [*flags, *given, *self.places.flags()]
 
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
@@ -404,7 +426,8 @@ def _workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Wo
         addresses = settings.places.addresses(count, settings.environment())
     else:
         addresses = [socket.gethostname()] * (count or 0)
-    return [Worker(rank, address, runs_function) for rank, address in enumerate(addresses)]
+    name = "worker" if settings.elasticity.is_wanted() else "rank"
+    return [Worker(rank, address, runs_function, name) for rank, address in enumerate(addresses)]
 
 
 def _end_after_error(job: LaunchedJob, error: BaseException) -> None:

@@ -4,7 +4,7 @@ Messages are sent on socket pairs. Only the program, its launcher, its workers, 
 children hold an end of a pair, and there is no address for others to connect to. A message is a
 list of parts: their count and their lengths (u64, little-endian), then their bytes. On a socket
 that does not block, advance() sends or receives as much as it can at once. On a blocking socket,
-advance() finishes the message.
+advance() finishes the message. A message to a worker begins with a mark: see SlotChannel.
 """
 
 from __future__ import annotations
@@ -13,14 +13,34 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
+# 16 random bytes. They are written as text, so that no function whose code is sent has them.
+_MARK = bytes.fromhex("8d1f5b0e93c7426aa2e04f7719d6b83c")
+_PEEKED_BYTES = 1 << 16
+
+
+def skip_to_mark(channel: socket.socket) -> bool:
+    """Read from a blocking socket up to the end of the next mark. Return False if the other process
+    has ended before that."""
+    last = b""  # the last bytes that were read: a mark may have begun there
+    while seen := channel.recv(_PEEKED_BYTES, socket.MSG_PEEK):
+        place = (last + seen).find(_MARK)
+        end = len(seen) if place < 0 else place + len(_MARK) - len(last)
+        channel.recv(end, socket.MSG_WAITALL)
+        if place >= 0:
+            return True
+        last = (last + seen)[1 - len(_MARK) :]
+    return False
+
 
 class OutgoingMessage:
     """A message to send. Borrows its parts, which must have the buffer protocol."""
 
-    def __init__(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+    def __init__(
+        self, parts: Iterable[bytes | bytearray | memoryview], is_marked: bool = False
+    ) -> None:
         views = [memoryview(part) for part in parts]
         head = struct.pack(f"<{len(views) + 1}Q", len(views), *map(len, views))
-        self._rest = [memoryview(head), *views]
+        self._rest = [memoryview(_MARK if is_marked else b""), memoryview(head), *views]
 
     def advance(self, channel: socket.socket) -> bool:
         """Send what is possible now; return whether all is sent. Raise OSError if the other end

@@ -22,8 +22,8 @@ from typing import Any
 import cloudpickle
 
 from farandole.errors import CallError
-from farandole.jobs.channel import IncomingMessage, OutgoingMessage
-from farandole.lifecycle import described
+from farandole.jobs.channel import IncomingMessage, OutgoingMessage, skip_to_mark
+from farandole.lifecycle import described, last_place
 
 # A buffer of at least this size is sent as a part of its own. Smaller buffers stay in the pickle.
 _OWN_PART_BYTES_MIN = 1 << 16
@@ -32,7 +32,8 @@ _OWN_PART_BYTES_MIN = 1 << 16
 def main() -> None:
     with _inherited_channel() as channel:
         call = IncomingMessage()
-        call.advance(channel)
+        if skip_to_mark(channel):
+            call.advance(channel)
         if not call.complete:
             sys.exit("the program that has started this job has ended")
         try:
@@ -88,7 +89,8 @@ def packed(result: Any) -> list[bytes | memoryview]:
             f"the result of rank {os.environ.get('FARANDOLE_RANK')}, of the type {kind}, cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from None
-    return [json.dumps({"kind": "result", "type": kind}).encode(), content, *parts]
+    description = {"kind": "result", "type": kind, "place": last_place()}
+    return [json.dumps(description).encode(), content, *parts]
 
 
 def _failure(error: BaseException) -> bytes:

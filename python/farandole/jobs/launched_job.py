@@ -16,8 +16,8 @@ from functools import partial
 from typing import IO, Any
 
 from farandole.errors import CallError, FarandoleError
-from farandole.jobs.channel import OutgoingMessage
 from farandole.jobs.launched_worker import OutputTail, Worker
+from farandole.jobs.slot_channel import SlotChannel
 from farandole.launcher_command import launcher_command
 
 # At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
@@ -28,7 +28,7 @@ _REJECTIONS = (2, 126, 127)
 
 @dataclass
 class JobPlan:
-    workers: list[Worker]
+    workers: list[Worker]  # by rank; in an elastic job, more are added when they are started
     program: Sequence[str]
     flags: Sequence[str]  # of `farandole run`
     environment: Mapping[str, str]
@@ -51,14 +51,16 @@ class LaunchedJob:
         self.messages = OutputTail()  # the output of the launcher
         self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
-        self.first_failed_rank: int | None = None
+        self.first_failed: tuple[int, int] | None = None  # rank (or slot) and process id
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
         self._launched = threading.Event()  # set when a worker has started, or when none will start
         self._problem: Exception | None = None
         self._signal = 0
-        self._exit_code: int | None = None
+        self.exit_code: int | None = None  # of the launcher, which is that of the job
         self._process: subprocess.Popen[bytes] | None = None
+        self._newest = {worker.rank: worker for worker in plan.workers}  # of each slot
+        self._channels: dict[int, SlotChannel] = {}
         # For each rank, functions that read its channel and output. They return whether more may
         # come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
@@ -77,7 +79,7 @@ class LaunchedJob:
             return
         if self._problem is not None:
             raise FarandoleError(f"cannot start the launcher: {self._problem}")
-        error_type = CallError if self._exit_code in _REJECTIONS else FarandoleError
+        error_type = CallError if self.exit_code in _REJECTIONS else FarandoleError
         raise error_type(f"no worker could be started: {self._launcher_errors()}")
 
     def _launcher_errors(self) -> str:
@@ -190,13 +192,12 @@ class LaunchedJob:
     ) -> list[int]:
         descriptors = []
         for worker in self.plan.workers if self.plan.call else ():
-            channel, workers_end = socket.socketpair()
-            ours.enter_context(channel)
+            end, workers_end = socket.socketpair()
             descriptors.append(theirs.enter_context(workers_end).fileno())
-            channel.setblocking(False)
-            sender = partial(_send, selector, channel, OutgoingMessage(self.plan.call), worker)
-            selector.register(channel, selectors.EVENT_WRITE, sender)
-            self._readers.setdefault(worker.rank, []).append(partial(worker.receive, channel))
+            channel = SlotChannel(end, self.plan.call, selector)
+            ours.callback(channel.close)
+            self._channels[worker.rank] = channel
+            self._readers.setdefault(worker.rank, []).append(channel.receive)
         return descriptors
 
     def _make_streams(
@@ -234,22 +235,31 @@ class LaunchedJob:
 
     def _handle_event(self, words: list[str]) -> None:
         event, rank, *facts = words
-        worker = self.plan.workers[int(rank)]
+        worker = self._newest[int(rank)]
         if event == "started":
-            worker.record_start(int(facts[0]))
-            self._launched.set()
+            self._worker_started(worker, int(facts[0]))
         elif event == "ended":
             for reader in self._readers.get(worker.rank, []):
                 reader()
             worker.record_end(facts[0], int(facts[1]), self.stopping)
         else:
-            self.first_failed_rank = worker.rank
+            self.first_failed = worker.rank, int(facts[0])
+
+    def _worker_started(self, worker: Worker, pid: int) -> None:
+        if worker.pid is not None:  # it has failed, and the job is elastic
+            worker.record_unknown_end("another worker has taken its place", self.stopping)
+            worker = self._newest[worker.rank] = worker.successor()
+            self.plan.workers.append(worker)
+        worker.record_start(pid)
+        if (channel := self._channels.get(worker.rank)) is not None:
+            channel.begin(worker)
+        self._launched.set()
 
     def _finish(self) -> None:
         if self._process is not None:
             if self._problem is not None:
                 self._process.terminate()
-            self._exit_code = self._process.wait()
+            self.exit_code = self._process.wait()
         why = "the launcher has ended before it"
         if self._problem is not None:
             problem = f"{type(self._problem).__name__}: {self._problem}"
@@ -258,6 +268,7 @@ class LaunchedJob:
             worker.record_unknown_end(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
+        self._channels.clear()
         self.ended.set()
         self._launched.set()
 
@@ -292,15 +303,3 @@ def _read_text(descriptor: int, take: Callable[[bytes], None]) -> bool:
     chunk = _read(descriptor)
     take(chunk or b"")
     return chunk != b""
-
-
-def _send(
-    selector: selectors.BaseSelector, channel: socket.socket, call: OutgoingMessage, worker: Worker
-) -> bool:
-    try:
-        sent = call.advance(channel)
-    except OSError:  # the worker has ended before it got its message
-        return False
-    if sent:
-        selector.modify(channel, selectors.EVENT_READ, partial(worker.receive, channel))
-    return True

@@ -51,17 +51,17 @@ class OutputTail:
 class Worker:
     """A worker of a job, with its state and its results so far."""
 
-    def __init__(self, rank: int, address: str, runs_function: bool) -> None:
-        self.rank = rank
+    def __init__(self, rank: int, address: str, runs_function: bool, name: str = "rank") -> None:
+        self.rank = rank  # in an elastic job, its slot
         self.address = address  # the name of its host
         self.pid: int | None = None  # None until it has started
         self.exit_code: int | None = None  # None until it has ended; 128 + N after signal N
         # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
         self.state = "starting"
-        self._runs_function = runs_function
+        self._runs_function, self._name = runs_function, name
         self._tail = OutputTail()
         self._incoming = IncomingMessage()
-        self._outcome: dict[str, str] = {}
+        self._outcome: dict[str, Any] = {}
         self._end = ""  # describes how it has ended
         self._value: Any = None
         self._lock = threading.Lock()
@@ -69,6 +69,10 @@ class Worker:
     def __repr__(self) -> str:
         code = "" if self.exit_code is None else f", exit_code={self.exit_code}"
         return f"Worker(rank={self.rank}, pid={self.pid}, state={self.state!r}{code})"
+
+    def successor(self) -> Worker:
+        """Return a worker that takes the place of this one in an elastic job."""
+        return Worker(self.rank, self.address, self._runs_function, self._name)
 
     @property
     def stdout(self) -> str:
@@ -97,6 +101,13 @@ class Worker:
         if self.state not in ("failed", "stopped"):
             return None
         return self._described_failure()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The worker's last place in the job: see lifecycle.last_place(). Known when its function
+        has returned."""
+        epoch, rank = self._outcome.get("place", (0, -1))
+        return epoch, rank
 
     @property
     def has_ended(self) -> bool:
@@ -161,7 +172,7 @@ class Worker:
                 self.state = "failed"
 
     def _described_failure(self) -> WorkerError:
-        who = f"rank {self.rank}" + (f" (pid {self.pid})" if self.pid is not None else "")
+        who = f"{self._name} {self.rank}" + (f" (pid {self.pid})" if self.pid is not None else "")
         if self._outcome.get("kind") != "failure":
             return WorkerError(f"{who} {self._end}", self.rank, self.exit_code)
         kind, text, trace = (self._outcome[name] for name in ("type", "text", "traceback"))

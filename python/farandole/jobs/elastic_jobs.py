@@ -1,0 +1,105 @@
+"""Elastic jobs of functions: their arguments, and their results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from farandole import arguments
+from farandole.errors import CallError, FarandoleError, WorkerError
+from farandole.jobs.launched_job import LaunchedJob
+from farandole.jobs.launched_worker import Worker
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """The arguments of run() for elastic jobs. They mean the same as the flags of `farandole run`
+    with these names."""
+
+    min_workers: int | None = None
+    reset_limit: int | None = None
+    cooldown_range: Sequence[int] | None = None
+    elastic_timeout: int | None = None
+
+    def is_wanted(self) -> bool:
+        """Return whether the job is elastic. Raise CallError if arguments contradict each other."""
+        if self.min_workers is not None:
+            return True
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                raise CallError(
+                    f"{field.name} is for elastic jobs: also say how many workers are enough, with "
+                    "min_workers"
+                )
+        return False
+
+    def flags(self) -> list[str]:
+        """Return the flags of `farandole run`, which checks the numbers itself."""
+        if not self.is_wanted():
+            return []
+        given = {
+            "--min-workers": _whole_number("min_workers", self.min_workers),
+            "--reset-limit": _whole_number("reset_limit", self.reset_limit),
+            "--cooldown-range": self._cooldown(),
+            "--elastic-timeout": _whole_number("elastic_timeout", self.elastic_timeout),
+        }
+        return [f"{flag}={value}" for flag, value in given.items() if value is not None]
+
+    def _cooldown(self) -> str | None:
+        pair = self.cooldown_range
+        if pair is None:
+            return None
+        if isinstance(pair, (list, tuple)) and len(pair) == 2:
+            return ",".join(str(_whole_number("cooldown_range", seconds)) for seconds in pair)
+        raise CallError(
+            f"cooldown_range must be two whole numbers of seconds, such as (1, 60); got {pair!r}"
+        )
+
+
+def _whole_number(name: str, value: Any) -> int | None:
+    if value is None or value == 0:
+        return value
+    number = arguments.positive_whole_number(value)
+    if number is None or isinstance(value, bool):
+        raise CallError(f"{name} must be a whole number, 0 or more; got {value!r}")
+    return number
+
+
+def results_of(job: LaunchedJob) -> list[Any]:
+    """Return the results of the workers that were in the last group, by rank. Raise WorkerError if
+    the job has failed because of a worker, or if one of them has no result, and FarandoleError if
+    the job could not go on for another reason."""
+    workers = job.plan.workers
+    if job.exit_code != 0 and (cause := _cause_of_failure(job)) is not None:
+        raise cause
+    last_epoch = max((worker.place[0] for worker in workers), default=0)
+    in_last_group = [worker for worker in workers if _may_be_in(last_epoch, worker)]
+    in_last_group.sort(key=lambda worker: worker.place)
+    results = [worker.result for worker in in_last_group]
+    for worker in in_last_group:
+        if worker.failure is not None:
+            raise worker.failure
+    return results
+
+
+def _may_be_in(epoch: int, worker: Worker) -> bool:
+    """Return whether the worker was in the group of this epoch, or has ended well without a result,
+    so that its place is unknown."""
+    return worker.exit_code == 0 and (worker.state == "failed" or worker.place[0] == epoch)
+
+
+def _cause_of_failure(job: LaunchedJob) -> FarandoleError | None:
+    """Return the error of the worker that has failed first, with the reason why the job could not
+    go on without it. If no worker is the cause, return an error with the reason."""
+    reasons = re.findall("^farandole: (the job ends: .*)$", job.messages.text("stderr"), re.M)
+    if job.first_failed is None and reasons:
+        return FarandoleError(reasons[0])
+    failed = [worker for worker in job.plan.workers if worker.failure is not None]
+    failed.sort(key=lambda worker: (worker.rank, worker.pid) != job.first_failed)
+    failure = failed[0].failure if failed else None
+    if failure is None or not reasons:
+        return failure
+    facts = (failure.exception_type, failure.exception_text, failure.remote_traceback)
+    return WorkerError(f"{failure}\n\n{reasons[0]}", failure.rank, failure.exit_code, facts)
