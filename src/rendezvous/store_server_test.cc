@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -75,6 +76,28 @@ TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
   EXPECT_EQ(bad->set("key", {}).code(), StatusCode::kStop);
   EXPECT_TRUE(good->set("key", {}).ok());
   EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
+}
+
+// As in CVE-2026-25506 of MUNGE: there, such a length made the server write past its memory, and
+// tell its key.
+TEST(StoreServer, ALengthThatLiesGetsNoAnswer) {
+  const Bytes good = StoreRequest{StoreRequestKind::kSet, 1, {"key"}, "unless", 0, {}}.encode();
+  const std::size_t count = 1 + sizeof(std::uint64_t);  // where the number of keys is
+  const std::size_t key = count + 4, unless = key + 4 + 3;
+  for (const std::size_t at : {count, key, unless}) {
+    for (const std::uint32_t length : {200U, 1U << 16U, 1U << 31U, 0xffff'fff0U, 0xffff'ffffU}) {
+      ServingThread serving(2);
+      auto other = client_of(serving, 0);
+      Bytes lying = good;
+      std::memcpy(lying.data() + at, &length, sizeof(length));
+      ASSERT_EQ(::send(serving.end(1).get(), lying.data(), lying.size(), 0),
+                static_cast<ssize_t>(lying.size()));
+      std::byte answer{};
+      EXPECT_EQ(::recv(serving.end(1).get(), &answer, 1, 0), 0) << at << " " << length;
+      EXPECT_TRUE(other->set("key", {}).ok());
+      EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
+    }
+  }
 }
 
 TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
