@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import farandole.torch as hvd
+from farandole.torch.distributed.process_group import ProcessGroup
 from farandole.torch.distributed.work import Work, _after_backward
 
 Tensors = list[torch.Tensor]
@@ -605,6 +607,26 @@ class OnAnyHosts:
             train_parallel(network(), unequal)
         tensor = torch.ones(1)
         dist.all_reduce(tensor)
+        assert tensor == size()
+        dist.destroy_process_group()
+
+    def check_an_error_that_is_there_before_backward_waits(self) -> None:
+        """DistributedDataParallel must not take the error for the result of the call."""
+        init_process_group("farandole")
+        start = ProcessGroup.allreduce
+
+        def start_unequal(self: ProcessGroup, tensors: Tensors, options: Any) -> Work:
+            work = start(self, [tensor[rank() :].clone() for tensor in tensors], options)
+            while not work.is_completed():
+                pass
+            return work
+
+        with (
+            mock.patch.object(ProcessGroup, "allreduce", start_unequal),
+            pytest.raises(hvd.CallError, match=r"torch\.group0"),
+        ):
+            train_parallel(network())
+        dist.all_reduce(tensor := torch.ones(1))
         assert tensor == size()
         dist.destroy_process_group()
 

@@ -87,18 +87,25 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future of the list of outputs. Within a hook of backward(), the future is
         complete at the end of backward() at the latest. Elsewhere this call waits for the result,
-        so the future is complete."""
+        so the future is complete.
+
+        Raises:
+            Exception: Within a hook, the call has failed already. A DistributedDataParallel would
+                take the error in the future for its result, and crash.
+        """
         if self._future is None:
             self._future = _Future(self)
+        in_hook = torch._C._current_autograd_node() is not None
         if not self._future.done():
             # Outside of a hook, a callback that is queued already may wait for this future at the
             # end of backward(). Callbacks run in the order in which they were queued, so a new one
             # could not complete the future in time. So wait here.
-            in_hook = torch._C._current_autograd_node() is not None
             if in_hook and not self._handle.poll():
                 _finish_after_backward(self)
             else:
                 self._wait_quietly()
+        if in_hook and (error := self.exception()) is not None:
+            raise error
         return self._future
 
     def _wait_quietly(self) -> None:
