@@ -54,6 +54,18 @@ def set_has_state() -> None:
     _process.context.set_has_state()
 
 
+def check_has_state(function: str) -> None:
+    """In an elastic job, raise MisuseError if this process has not got the state of the training.
+    A worker that joins later would wait in this function, on which all ranks must agree, while the
+    others wait for the worker to sync the state."""
+    if is_elastic() and not _process.has_state:
+        raise MisuseError(
+            f"{function} was called before this process got the state of the training: in an "
+            "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
+            "Step.ready(), so that all ranks call it whenever the job is formed again"
+        )
+
+
 def add_preparation(prepare: Callable[[], object]) -> None:
     """In an elastic job, call this function before the process joins for the first time, so that
     the other ranks do not wait for what it does."""
@@ -282,13 +294,7 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
         hvd.remove_process_set(first)
     """
     current = engine()
-    if is_elastic() and not _process.has_state:
-        # A worker that comes later would wait here, while the others wait for it to sync the state.
-        raise MisuseError(
-            "add_process_set() was called before this process got the state of the training: in an "
-            "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
-            "Step.ready(), so that all ranks call it whenever the job is formed again"
-        )
+    check_has_state("add_process_set()")
     group = process_set if isinstance(process_set, Group) else Group(process_set)
     number = current.add_group(group.ranks or [])
     group.register(number, current.ranks_of(number), current.rank)

@@ -15,7 +15,7 @@ from farandole.objects import broadcast_object
 
 def cases() -> Iterator[tuple[Callable[[], object], str]]:
     yield (
-        lambda: _in_an_elastic_job(lambda: farandole.add_process_set([0, 1])),
+        lambda: in_an_elastic_job(lambda: farandole.add_process_set([0, 1])),
         "add_process_set() was called before this process got the state of the training: in an "
         "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
         "Step.ready(), so that all ranks call it whenever the job is formed again",
@@ -67,7 +67,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
     )
 
 
-def _in_an_elastic_job(call: Callable[[], object]) -> None:
+def in_an_elastic_job(call: Callable[[], object]) -> None:
     """Make the call as a new worker, which does not have the state yet."""
     with (
         mock.patch.dict(os.environ, {"FARANDOLE_ELASTIC_WORKER": "0"}),

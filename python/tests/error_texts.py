@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import os
 import resource
 import shutil
@@ -19,22 +18,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import elastic_errors
 import jax_errors
 import keras_errors
 import notice_errors
+import process_group_errors
 import tensorflow_errors
 import torch
-import torch.distributed as dist
 
 import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.launcher_command import launcher_command
-from farandole.torch.distributed import rendezvous
 
 Case = tuple[Callable[[], object], str]
 
@@ -131,7 +128,7 @@ class ErrorTexts:
         for cases in (tensorflow_errors.cases, keras_errors.cases, elastic_errors.cases):
             self.expect(cases())
         self.expect(elastic_errors.jobs())
-        self.expect(self.process_groups())
+        self.expect(process_group_errors.cases())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
             self.expect(cases())
         for cases in (
@@ -492,72 +489,6 @@ class ErrorTexts:
             lambda: hvd.broadcast_optimizer_state(given, 0),  # type: ignore[arg-type]
             "not all ranks could load the optimizer state of rank 0:\n"
             "  rank 1   optimizer must be a torch.optim.Optimizer; got a list",
-        )
-
-    def process_groups(self) -> Iterator[Case]:
-        rank, tensor = hvd.rank(), torch.ones(3)
-        elsewhere = (
-            "ranks 1 are on another host, or in another network namespace, than rank 0, so the "
-            "ranks need a secret: make a file with `farandole secret FILE`, which all hosts can "
-            "read, and set FARANDOLE_SECRET=FILE for all ranks; or start the job with `farandole "
-            "run`, or all ranks on one host"
-        )
-        store = dist.HashStore()
-        calls = (rendezvous._init_without_our_launcher, rendezvous.join_some_ranks)
-        with mock.patch.object(rendezvous, "_has_our_launcher", lambda: False):
-            for turn, call in enumerate(calls, 1):
-                store.set(f"farandole/{turn}/host/1", "another one")
-                yield functools.partial(call, store, 0, 2), elsewhere
-        yield (
-            lambda: rendezvous.join(store, 3, 4),
-            f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
-            "farandole: start all ranks with one launcher",
-        )
-        with mock.patch.object(lifecycle, "local_size", lambda: 1):
-            yield (
-                lambda: next(rendezvous.rendezvous_handler("farandole://")),
-                "farandole:// keeps torch's store in the memory of rank 0, which ranks on other "
-                "hosts cannot open: call init_process_group() without init_method, with RANK, "
-                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment; `farandole run` and "
-                "torchrun set them",
-            )
-        handler = rendezvous.rendezvous_handler("farandole://")
-        next(handler)
-        text = "a rendezvous can be used only once: call init_process_group() again"
-        yield lambda: next(handler), text
-        dist.init_process_group("farandole")
-        yield from self.calls_of_a_process_group(tensor)
-        dist.destroy_process_group()
-
-    def calls_of_a_process_group(self, tensor: torch.Tensor) -> Iterator[Case]:
-        yield (
-            lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR),
-            "a bitwise_xor needs whole numbers or bool; got torch.float32: view() shows the same "
-            "bits as whole numbers",
-        )
-        yield (
-            lambda: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(torch.ones(1))),
-            "PREMUL_SUM by a tensor is not supported; use PREMUL_SUM by a number, or multiply "
-            "before",
-        )
-        yield (
-            lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
-            "reduce_scatter got an input of 3 elements (torch.float32) and an output of 2 "
-            "(torch.float32) for 2 ranks; the input must have as many elements as the outputs of "
-            "all ranks together",
-        )
-        yield (
-            lambda: dist.all_gather_single(torch.ones(4, 2).t(), torch.ones(4)),
-            "the output of all_gather_single must be contiguous",
-        )
-        yield (
-            lambda: dist.all_to_all_single(tensor, tensor),
-            "3 elements cannot be divided evenly among 2 ranks",
-        )
-        yield (
-            lambda: dist.all_gather([torch.ones(3), torch.ones(2)], torch.ones(3)),
-            "member 1 of the group has sent 3 elements (torch.float32), but the output for it has "
-            "2: all ranks must agree on the sizes",
         )
 
     def parameters(self) -> Iterator[Case]:

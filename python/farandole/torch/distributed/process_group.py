@@ -13,6 +13,7 @@ tensor is sent as bytes.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,13 @@ from torch.distributed import distributed_c10d as c10d
 
 from farandole import core, lifecycle
 from farandole.calls import start, start_batch
-from farandole.errors import CallError, FarandoleError, text_for_other_ranks
+from farandole.errors import (
+    CallError,
+    FarandoleError,
+    GroupLostError,
+    MisuseError,
+    text_for_other_ranks,
+)
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
@@ -41,7 +48,7 @@ from farandole.torch.distributed.reductions import (
     check_bitwise,
     reduction_of,
 )
-from farandole.torch.distributed.work import Work
+from farandole.torch.distributed.work import MAKE_AGAIN, Work, explained
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import (
     DTYPE_CODES,
@@ -56,11 +63,34 @@ from farandole_torch_backend import NAME
 
 Tensors = Sequence[torch.Tensor]
 Result = TypeVar("Result")
-# Numbers the default groups of this process. torch gives the same names again after
-# destroy_process_group(), and messages of an older group must not match those of a newer one.
-_worlds = itertools.count()
-# For each tuple of ranks, the number of groups that these ranks have made without the other ranks.
-_member_groups: Counter[tuple[int, ...]] = Counter()
+
+
+class _Made:
+    """The groups that this process has made in the job with this number. All members of a job have
+    the same counts, even if some of them are new in an elastic job."""
+
+    def __init__(self, job: int) -> None:
+        self.job = job
+        # Numbers the default groups. torch gives the same names again after
+        # destroy_process_group(), and messages of an older group must not match those of a newer
+        # one.
+        self.worlds = itertools.count()
+        # For each tuple of ranks, the groups that these ranks have made without the other ranks.
+        self.member_groups: Counter[tuple[int, ...]] = Counter()
+
+
+_made_before = _Made(0)
+
+
+def _made() -> _Made:
+    global _made_before  # noqa: PLW0603
+    if _made_before.job != core.job_number():
+        if _made_before.job > 0:
+            # A DistributedDataParallel that has lost its job in backward() still has its hooks at
+            # the parameters, and is part of a cycle.
+            gc.collect()
+        _made_before = _Made(core.job_number())
+    return _made_before
 
 
 def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
@@ -73,7 +103,7 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
         made = _group_of_members(spec, options.group_id)
     else:
         rendezvous.join(options.store, rank, size)
-        made = ProcessGroup(global_process_set, options.group_id, next(_worlds))
+        made = ProcessGroup(global_process_set, options.group_id, next(_made().worlds))
         made._has_joined, made._store = True, options.store
     made._add_others(backends_in_helper(), spec)
     return made
@@ -83,8 +113,9 @@ def _among_members(spec: GroupSpec) -> GroupSpec:
     """Return the spec with a name that is the same on all members. If only the members make the
     group, torch's name contains the number of groups of this rank, which may differ between the
     members."""
-    number = _member_groups[tuple(spec.ranks)]
-    _member_groups[tuple(spec.ranks)] += 1
+    counts = _made().member_groups
+    number = counts[tuple(spec.ranks)]
+    counts[tuple(spec.ranks)] += 1
     key = f"{'-'.join(map(str, spec.ranks))}.{number}"
     store = dist.PrefixStore(f"farandole/members/{key}/", c10d._get_default_store())
     return spec._replace(name=key, store=store)
@@ -103,7 +134,11 @@ def _group_of_members(spec: GroupSpec, name: str, world: int = 0) -> ProcessGrou
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
-    return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
+    lifecycle.check_has_state("new_group()")
+    try:
+        return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
+    except GroupLostError as error:
+        raise explained(error) from None
 
 
 def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
@@ -117,12 +152,13 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
             other = self._others.operation(operation.__name__, tensors)
             if other is not None:
                 return other(*tensors, **options)
+        self._check_job()
         first = self._call_count
         try:
             return operation(self, *tensors, **options)
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
-                raise  # the group has ended, so no rank waits
+                raise explained(error) from None  # the group has ended, so no rank waits
             count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
             self._call_count = first + count
             for number in range(first, self._call_count):
@@ -158,6 +194,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._channel = f"{world}.{key or name}"
         self._call_count = 0  # the number of calls so far
         self._engine = engine
+        self._job = core.job_number()
         self._has_joined = False
         self._store: dist.Store | None = None
         self._others: OtherBackends | None = None
@@ -207,6 +244,15 @@ class ProcessGroup(dist.ProcessGroup):
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
+    def _check_job(self) -> None:
+        """Raise if the job was formed again after this group was made. Its ranks, its size and the
+        numbers of its calls may be wrong now, and would give wrong results or a hang."""
+        if self._engine is None and self._job != core.job_number():
+            raise MisuseError(
+                "this process group was made before the job was formed again, so its ranks may be "
+                f"wrong: {MAKE_AGAIN}"
+            )
+
     # Making groups of some ranks, and ending a group.
 
     # size waiver: torch's arguments
@@ -222,6 +268,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Make a group. All ranks must call it; a rank outside of the group gets None. With
         use_local_synchronization=True, only its members call it. From version 2.13 on, torch calls
         this method even for a group of another backend."""
+        self._check_job()
         is_member, backends = self.rank() in ranks, backends_of_new_group(backend)
         assert self._store is not None
         store = dist.PrefixStore(f"{group_name}/", self._store)
@@ -431,6 +478,7 @@ class ProcessGroup(dist.ProcessGroup):
             end = () if peer is None else (peer,)
             work: Work = self._others.operation(kind, tensors)(list(tensors), *end, tag)
             return work
+        self._check_job()
         other = "any" if peer is None else str(peer)
         ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
         # Several threads may send: setdefault() and next() are atomic.
@@ -448,7 +496,10 @@ class ProcessGroup(dist.ProcessGroup):
             view, text = core.BufferView(0, (0,), 0, 0), text_for_other_ranks(error)
             self._announce(make(name, self._number, view, message, text))
             raise
-        return Work(start(call, engine=self._engine), tensors, self._source_of)
+        try:
+            return Work(start(call, engine=self._engine), tensors, self._source_of)
+        except GroupLostError as error:
+            raise explained(error) from None
 
     def _source_of(self, source: int) -> int:
         """Return the rank in this group that has sent, or -1 if the call was a send."""

@@ -30,8 +30,15 @@ Rendezvous = tuple[dist.Store, int, int]
 
 def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     """Provide store, rank and size for the scheme farandole://."""
+    lifecycle.check_has_state("init_process_group()")
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
+    if lifecycle.local_size() < size and lifecycle.is_elastic():
+        raise CallError(
+            "torch.distributed cannot be used in an elastic job over several hosts, because its "
+            "store is in the memory of rank 0, which ranks on other hosts cannot open: use the "
+            "calls of farandole.torch, such as DistributedOptimizer, instead"
+        )
     if lifecycle.local_size() < size:
         raise CallError(
             "farandole:// keeps torch's store in the memory of rank 0, which ranks on other hosts "
@@ -39,6 +46,7 @@ def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
             "MASTER_ADDR and MASTER_PORT in the environment; `farandole run` and torchrun set them"
         )
     path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
+    _shared.has_own_store = True
     yield dist.PrefixStore(prefix, dist.FileStore(path, size)), rank, size
     raise CallError("a rendezvous can be used only once: call init_process_group() again")
 
@@ -56,6 +64,7 @@ class _Shared:
     # torch's store of the last process group. With env://, rank 0 serves it. The store must outlive
     # the group, because another rank may already connect to it for the next group.
     served: dist.Store | None = None
+    has_own_store = False  # whether farandole:// has provided the store of the last default group
 
     def next_store(self) -> tuple[str, str]:
         """Return the path by which the other ranks open the file, and the prefix of this store's
@@ -87,6 +96,13 @@ def leave() -> None:
 
 def join(store: dist.Store, rank: int, size: int) -> None:
     """Join the job with torch's rank and size, if this process is not in a job yet."""
+    if lifecycle.is_elastic() and not _shared.has_own_store:
+        # Otherwise, the next group would wait for ranks that are not in the job any more.
+        raise CallError(
+            'in an elastic job, call init_process_group("farandole", '
+            'init_method="farandole://"): RANK, WORLD_SIZE and MASTER_ADDR in the environment are '
+            "those of the start"
+        )
     if _has_our_launcher():
         _join(lifecycle.init)
     else:

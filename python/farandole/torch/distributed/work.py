@@ -11,10 +11,18 @@ from weakref import WeakValueDictionary
 import torch
 import torch.distributed as dist
 
+from farandole import lifecycle
+from farandole.errors import GroupLostError
 from farandole.handle import BatchHandle, Handle
 from farandole.torch.dynamo import outside_dynamo
 
 _NO_TIMEOUT = datetime.timedelta(0)
+# What an elastic program must do after each forming of its job.
+MAKE_AGAIN = (
+    'call torch.distributed.destroy_process_group(), then init_process_group("farandole", '
+    'init_method="farandole://"), and make again what uses the process group, such as a '
+    "DistributedDataParallel"
+)
 
 # Before 2.7, torch's C++ code keeps only the C++ part of a Work alive, so that its wait() would
 # never return. So a Work is kept here until the program has waited for it.
@@ -48,6 +56,8 @@ class Work(dist.Work):
         """Wait for the result and return True, or raise the call's error."""
         try:
             self._handle.wait()
+        except GroupLostError as error:
+            raise explained(error) from None
         finally:
             self._complete_future()
             _forget(self)
@@ -67,7 +77,9 @@ class Work(dist.Work):
         try:
             self._handle.wait()
         except Exception as error:
-            return error
+            # The future keeps the error. It must not keep the frames of the program, because one of
+            # them may have a DistributedDataParallel, whose hooks would stay at the parameters.
+            return explained(error).with_traceback(None)
         return None
 
     def is_success(self) -> bool:
@@ -125,6 +137,14 @@ class Work(dist.Work):
         else:
             future.set_exception(error)
         _forget(self)
+
+
+def explained(error: Exception) -> Exception:
+    """Return the error of a call. If the group of an elastic job is lost, it also says what the
+    program must do."""
+    if not isinstance(error, GroupLostError) or not lifecycle.is_elastic():
+        return error
+    return GroupLostError(f"{error}. When hvd.elastic has formed the job again, {MAKE_AGAIN}")
 
 
 def _forget(work: Work) -> None:
