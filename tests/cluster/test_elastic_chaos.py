@@ -147,7 +147,8 @@ class Chaos:
     def _strike(self) -> None:
         """Kill or stop a random worker from outside, or kill a launcher."""
         if self.has_hosts and self.chooser.random() < 0.2:
-            return self._kill_launcher()
+            self._kill_launcher()
+            return
         action = self.chooser.choice(("kill", "stop"))
         running = [
             pid
