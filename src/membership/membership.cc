@@ -54,7 +54,7 @@ void Membership::rank_wanted(int worker, std::int64_t left, bool has_state) {
     epoch_.number = left;
     for (Slot& other : slots_) other.is_member = other.is_member || other.may_be_member;
   }
-  if (left > 0 && left == epoch_.number) slot.is_member = true;
+  slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
   slot.left = left;
   slot.has_state = has_state;

@@ -425,6 +425,19 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
   EXPECT_THAT(last_.end, HasSubstr("the limit of 8 resets")) << "6 were before";
 }
 
+TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
+  job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
+  for (const int worker : {0, 1}) job_->worker_started(worker, now_);
+  job_->continue_from({.number = 2, .workers = {0}}, {0, 1},
+                      now_);  // it is not known who was in it
+  job_->rank_wanted(1, 0, false);
+  decide();
+  EXPECT_THAT(last_.end, IsEmpty());
+  end(0);
+  EXPECT_THAT(formed(), IsEmpty());
+  EXPECT_THAT(last_.end, HasSubstr("no worker is left that has the state"));
+}
+
 TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
