@@ -58,7 +58,7 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     worker.epoch = request->left;
     if (membership_.is_member(static_cast<int>(slot))) tell_that_member_is_gone();
     if (request->knows_state) membership_.had_state();
-    membership_.rank_wanted(static_cast<int>(slot), request->left, request->has_state);
+    membership_.rank_wanted(static_cast<int>(slot), request->left, request->state_epoch);
   }
   Membership::Decisions decisions = membership_.decide(now);
   if (decisions.epoch) give_ranks(*decisions.epoch);

@@ -24,7 +24,7 @@ class ElasticJobTest : public ::testing::Test {
   }
   void start(int slot) { numbers_[slot] = job_.worker_started(slot, now_); }
   void ask(int slot, std::int64_t left) {
-    const keys::RankRequest request{.left = left, .has_state = left > 0};
+    const keys::RankRequest request{.left = left, .state_epoch = left};
     ASSERT_TRUE(store_->set(keys::rank_wanted(numbers_[slot]), request.encode()).ok());
   }
   void ask_all() {

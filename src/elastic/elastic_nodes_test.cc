@@ -32,7 +32,7 @@ std::unique_ptr<StoreServer> new_store() { return StoreServer::create("the launc
 class FirstNodeOfElasticJob : public ::testing::Test {
  protected:
   void ask(int number, std::int64_t left) {
-    const keys::RankRequest request{.left = left, .has_state = left > 0};
+    const keys::RankRequest request{.left = left, .state_epoch = left};
     ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
   }
   void form_first_group() {
@@ -161,7 +161,7 @@ TEST_F(FirstNodeOfElasticJob, ANodeLeavesAtTheNextChange) {
   for (const int number : {0, 1, 2}) ask(number, 1);
   EXPECT_TRUE(node_.advance(now_).group_formed);
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
-  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(GroupFormed{2, {0}, {0}, true})),
+  EXPECT_THAT(link_.told, ElementsAre(std::pair(-1, NodeMessage(GroupFormed{2, {0}, {0}, 1})),
                                       std::pair(1, NodeMessage(WorkerKill{1, true})),
                                       std::pair(1, NodeMessage(WorkerKill{2, true}))));
   exit(1, false);
@@ -226,7 +226,7 @@ class NewLauncherOfNode0 : public ::testing::Test {
     orders_ = node_.advance(now_);
   }
   void ask(int number, std::int64_t left, bool has_state) {
-    const keys::RankRequest request{.left = left, .has_state = has_state};
+    const keys::RankRequest request{.left = left, .state_epoch = has_state ? left : 0};
     ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
     orders_ = node_.advance(now_);
   }
@@ -244,7 +244,7 @@ class NewLauncherOfNode0 : public ::testing::Test {
   ElasticOrders orders_;
 };
 
-const GroupFormed kLastGroup{3, {2, 0, 1}, {2, 9, 1}, true};
+const GroupFormed kLastGroup{3, {2, 0, 1}, {2, 9, 1}, 2};
 
 TEST_F(NewLauncherOfNode0, FindsTheGroupAndItsWorkers) {
   come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
@@ -292,7 +292,7 @@ TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
 
 TEST_F(NewLauncherOfNode0, WorkersOfAnOlderGroupCannotGiveTheirState) {
   // The driver knows epoch 3, whose members are all lost.
-  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, true}, .slots = {2}, .numbers = {2}});
+  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, 1}, .slots = {2}, .numbers = {2}});
   expect_nobody();
   ask(2, 2, true);
   EXPECT_FALSE(orders_.group_formed);
@@ -368,14 +368,14 @@ TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
 }
 
 TEST_F(OtherNodeOfElasticJob, TellsANewLauncherOfNode0WhatItKnows) {
-  take(GroupFormed{4, {1, 0}, {1, 0}, true});
+  take(GroupFormed{4, {1, 0}, {1, 0}, 3});
   node_.worker_stopped(1, kStart);
   NodeNews news;
   news.node_0_is_back = true;
   link_.told.clear();
   node_.take_news(news, kStart);
   NodeState known{.node = 1,
-                  .group = {4, {1, 0}, {1, 0}, true},
+                  .group = {4, {1, 0}, {1, 0}, 3},
                   .slots = {1, 2},
                   .numbers = {1, 2},
                   .stopped_slots = {2}};

@@ -131,23 +131,21 @@ void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
   if (state.is_leaving) node_leaves(node);
 }
 
-// The driver may know a newer group than all nodes that are back. Then all workers may be members
-// of it, and the state of those that are not is too old.
 void FirstElasticNode::take_over(TimePoint now) {
   const TakeOver known = *std::exchange(taking_over_, std::nullopt);
   const GroupFormed& last = known.last;
-  std::vector<int> members;
-  for (int slot = 0; slot < layout_.size(); ++slot) {
+  Membership::Past past{.last = {.number = std::max(known.epoch, last.epoch),
+                                 .workers = {last.slots.begin(), last.slots.end()}},
+                        .knows_members = known.epoch <= last.epoch,
+                        .state_epoch = last.state_epoch};
+  for (int slot = 0; slot < layout_.size() && past.knows_members; ++slot) {
     const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
     const bool was_member = std::ranges::find(last.numbers, number) != last.numbers.end();
-    if (job_.runs(slot) && (was_member || known.epoch > last.epoch)) members.push_back(slot);
+    if (job_.runs(slot) && was_member) past.members.push_back(slot);
   }
-  job_.membership().continue_from({.number = std::max(known.epoch, last.epoch),
-                                   .workers = {last.slots.begin(), last.slots.end()}},
-                                  members, now);
-  if (last.has_state) job_.membership().had_state();
+  job_.membership().continue_from(past, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
-                                 workers_text(members.size())));
+                                 workers_text(past.members.size())));
 }
 
 void FirstElasticNode::add_nodes() {
@@ -211,7 +209,7 @@ void FirstElasticNode::tell_group() const {
   GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number),
                      .slots = {},
                      .numbers = {},
-                     .has_state = job_.membership().somebody_had_state()};
+                     .state_epoch = static_cast<std::uint32_t>(job_.membership().state_epoch())};
   for (const int slot : epoch.workers) {
     formed.slots.push_back(static_cast<std::uint32_t>(slot));
     formed.numbers.push_back(static_cast<std::uint32_t>(job_.number_of(slot)));

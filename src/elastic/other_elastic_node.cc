@@ -71,7 +71,7 @@ NodeState OtherElasticNode::state() const {
                   .group = {.epoch = static_cast<std::uint32_t>(epoch_),
                             .slots = {slots_.begin(), slots_.end()},
                             .numbers = numbers_,
-                            .has_state = has_state_},
+                            .state_epoch = state_epoch_},
                   .is_finishing = no_more_workers_ || has_succeeded_,
                   .is_leaving = leaves_by_.has_value()};
   for (int local_rank = 0; local_rank < layout_.local_size(); ++local_rank) {
@@ -106,7 +106,7 @@ void OtherElasticNode::take_order(const GroupFormed& formed) {
   epoch_ = formed.epoch;
   slots_.assign(formed.slots.begin(), formed.slots.end());
   numbers_ = formed.numbers;
-  has_state_ = formed.has_state;
+  state_epoch_ = formed.state_epoch;
   orders_.group_formed = true;
   for (std::size_t i = 0; i < workers_.size(); ++i)
     if (!workers_[i].runs && is_member(static_cast<int>(i)))

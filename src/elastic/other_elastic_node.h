@@ -64,7 +64,7 @@ class OtherElasticNode final : public ElasticNode {
   std::int64_t epoch_ = 0;
   std::vector<int> slots_;              // by rank
   std::vector<std::uint32_t> numbers_;  // of the members, by rank
-  bool has_state_ = false;              // see GroupFormed
+  std::uint32_t state_epoch_ = 0;       // see GroupFormed
   bool no_more_workers_ = false;
   bool has_succeeded_ = false;          // a worker
   std::optional<TimePoint> leaves_by_;  // it is about to leave

@@ -44,7 +44,7 @@ struct Process {
   State state = State::kLoading;
   std::int64_t epoch = 0;  // in which it is, or was last
   int rank = 0;
-  bool has_state = false;
+  std::int64_t state_epoch = 0;  // in which it got the state; 0: not yet
   bool is_stopped = false;
   bool waits_for_local_ranks = false;  // while it forms: it sees only the Store of its node
   int store = 0;                       // the Store of the job to which it has a connection
@@ -377,6 +377,7 @@ class SimulatedJob {
     for (const auto& [local_rank, number] : orders.starts) start(0, local_rank, number);
     for (const int local_rank : orders.kills)
       if (nodes_[0].processes.contains(local_rank)) end(0, local_rank);
+    if (!is_over_ && !orders.end.empty()) check_end(orders.end);
     is_over_ = is_over_ || !orders.end.empty();
   }
 
@@ -401,8 +402,9 @@ class SimulatedJob {
     process.state = Process::State::kAsking;
     if (!can_reach_store(process)) return;
     process.store = stores_;
-    const keys::RankRequest request{
-        .left = process.epoch, .has_state = process.has_state, .knows_state = process.knows_state};
+    const keys::RankRequest request{.left = process.epoch,
+                                    .state_epoch = process.state_epoch,
+                                    .knows_state = process.knows_state};
     ASSERT_TRUE(store_->set(keys::rank_wanted(process.number), request.encode()).ok());
   }
   void take_rank(Process& process) {
@@ -478,7 +480,7 @@ class SimulatedJob {
     ASSERT_EQ(process.progress, progress_) << "steps are lost";
     ++progress_;
     for (Process* member : members) {
-      member->has_state = true;  // rank 0 has sent it
+      member->state_epoch = member->epoch;  // rank 0 has sent the state
       member->progress = progress_;
     }
     const auto announced = keys::epoch_prefix(process.epoch) + keys::change_announced();
@@ -487,6 +489,16 @@ class SimulatedJob {
     for (Process* member : members) leave_group(*member);
   }
 
+  // A job ends only if the newest state is lost.
+  void check_end(const std::string& why) {
+    for (const Node& node : nodes_) {
+      if (!node.is_connected || !node.node_0_knows) continue;
+      for (const auto& [local_rank, process] : node.processes)
+        has_ended_needlessly_ =
+            has_ended_needlessly_ || (progress_ > 0 && process.progress == progress_);
+    }
+    if (has_ended_needlessly_) std::fprintf(stderr, "needless end: %s\n", why.c_str());
+  }
   void check_new_group() {
     const auto& slots = first_->slots_by_rank();
     ASSERT_EQ(std::set<int>(slots.begin(), slots.end()).size(), slots.size());
@@ -502,8 +514,8 @@ class SimulatedJob {
         // Without the Store, no group can be completed.
         ASSERT_TRUE(process.state != Process::State::kForming || process.store != stores_)
             << "the fence: it forms its old group";
-        somebody_has_state = somebody_has_state || process.has_state;
-        if (slots[0] == process.slot) rank_0_has_state = process.has_state;
+        somebody_has_state = somebody_has_state || process.state_epoch > 0;
+        if (slots[0] == process.slot) rank_0_has_state = process.state_epoch > 0;
       }
     }
     for (int node = 0; node < count(); ++node)
@@ -548,6 +560,7 @@ class SimulatedJob {
   std::map<std::pair<std::int64_t, int>, int> local_sizes_;  // by epoch and node
   std::map<int, int> numbers_;                               // of the members, by slot
   bool is_over_ = false;
+  bool has_ended_needlessly_ = false;
 };
 
 TEST(SimulatedJobs, KeepTheRulesAndComeTogetherAgain) {

@@ -24,7 +24,7 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
   const keys::RankRequest request{.left = left,
-                                  .has_state = options.context->has_state(),
+                                  .state_epoch = options.context->state_epoch(),
                                   .knows_state = options.context->knows_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
   const Status asked = store->set(keys::rank_wanted(worker), request.encode());

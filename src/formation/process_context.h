@@ -59,9 +59,12 @@ class ProcessContext {
   // The epoch of an elastic job in which this process was last; 0: none.
   std::int64_t epoch() { return parts_.lock()->epoch; }
   void set_epoch(std::int64_t epoch) { parts_.lock()->epoch = epoch; }
-  // Whether this process has the state of the training of an elastic job.
-  bool has_state() { return parts_.lock()->has_state; }
-  void set_has_state() { parts_.lock()->has_state = true; }
+  // In which epoch this process got the state of the training of an elastic job; 0: not yet.
+  std::int64_t state_epoch() { return parts_.lock()->state_epoch; }
+  void set_has_state() {
+    auto parts = parts_.lock();
+    parts->state_epoch = parts->epoch;
+  }
   // Whether this process knows that somebody in the job had that state.
   bool knows_state() { return parts_.lock()->knows_state; }
   void set_knows_state() { parts_.lock()->knows_state = true; }
@@ -89,7 +92,7 @@ class ProcessContext {
     std::shared_ptr<Store> kept_store;                       // of an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
-    bool has_state = false;
+    std::int64_t state_epoch = 0;
     bool knows_state = false;
     std::string failpoint_text;
     std::shared_ptr<Failpoint> failpoint;  // also owned by engines

@@ -35,30 +35,36 @@ void Membership::worker_started(int worker, TimePoint now) {
   slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
 }
 
-void Membership::continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now) {
-  epoch_ = last;
+void Membership::continue_from(const Past& past, TimePoint now) {
+  epoch_ = past.last;
+  state_epoch_ = past.state_epoch;
+  somebody_had_state_ = somebody_had_state_ || state_epoch_ > 0;
   skips_number_ = true;
-  resets_ = static_cast<int>(std::max<std::int64_t>(last.number - 1, 0));
-  for (const int worker : members) slot(worker).is_member = true;
+  resets_ = static_cast<int>(std::max<std::int64_t>(epoch_.number - 1, 0));
+  for (const int worker : past.members) slot(worker).is_member = true;
   for (Slot& slot : slots_) {
-    slot.may_be_member = slot.runs;
+    slot.was_found = slot.runs;
+    slot.is_awaited = slot.runs && !past.knows_members;
     if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
   }
   failed_early_ = false;
 }
 
-void Membership::rank_wanted(int worker, std::int64_t left, bool has_state) {
+void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "only a worker that runs can ask");
   if (left > epoch_.number) {  // see continue_from()
     epoch_.number = left;
-    for (Slot& other : slots_) other.is_member = other.is_member || other.may_be_member;
+    for (Slot& other : slots_) {
+      other.is_member = false;
+      other.is_awaited = other.was_found;
+    }
   }
   slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
   slot.left = left;
-  slot.has_state = has_state;
-  somebody_had_state_ = somebody_had_state_ || has_state;
+  slot.state_epoch = state_epoch;
+  somebody_had_state_ = somebody_had_state_ || state_epoch > 0;
 }
 
 void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
@@ -115,8 +121,15 @@ bool Membership::may_form() const {
              return slot.joins() || (!slot.runs && !slot.has_succeeded);
            });
   return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
-           return slot.runs && slot.is_member && !slot.is_ready();
+           return slot.runs && (slot.is_member || slot.is_awaited) && !slot.is_ready();
          });
+}
+
+// Whether there is a member that runs, or may be one that has not asked yet.
+bool Membership::has_members() const {
+  return std::ranges::any_of(slots_, [](const Slot& slot) {
+    return slot.runs && (slot.is_member || (slot.is_awaited && !slot.wants_rank));
+  });
 }
 
 // Whether nobody has the state of the training any more. When may_form(), all members have asked,
@@ -231,9 +244,16 @@ void Membership::start_workers(Decisions& decisions, TimePoint now) {
 void Membership::form(Decisions& decisions, TimePoint now) {
   if (epoch_.number > 0) ++resets_;
   const int step = std::exchange(skips_number_, false) ? 2 : 1;
-  epoch_ = {.number = epoch_.number + step, .workers = by_rank(next_members())};
+  const std::vector<int> members = next_members();
+  // As long as no member has been sent the state in the new epoch, these states are equal.
+  std::int64_t oldest = 0;
+  for (const int worker : members)
+    if (const Slot& one = slot(worker); has_newest_state(one))
+      oldest = oldest == 0 ? one.state_epoch : std::min(oldest, one.state_epoch);
+  epoch_ = {.number = epoch_.number + step, .workers = by_rank(members)};
+  state_epoch_ = oldest;
   has_announced_ = has_named_late_ = false;
-  for (Slot& slot : slots_) slot.is_member = slot.may_be_member = false;
+  for (Slot& slot : slots_) slot.is_member = slot.was_found = slot.is_awaited = false;
   for (const int worker : epoch_.workers) {
     slot(worker).is_member = true;
     slot(worker).wants_rank = false;
@@ -308,7 +328,7 @@ std::string Membership::reason_to_end(TimePoint now) const {
     const bool cannot_form = has_slot(&Slot::has_succeeded) && has_slot(&Slot::wants_rank);
     return cannot_form ? "a worker has ended before all workers had come together in init()" : "";
   }
-  if ((running_members() == 0 || state_is_lost()) && !finishing_)
+  if ((!has_members() || state_is_lost()) && !finishing_)
     return somebody_had_state_ ? "no worker is left that has the state of the training"
                                : "no worker is left that has the state of the training; only "
                                  "programs that use hvd.elastic have one";

@@ -59,10 +59,10 @@ class Membership {
 
   void worker_started(int worker, TimePoint now);
   // The worker has left this epoch, or none if `left` is 0, and asks for a rank in the next one.
-  // `has_state` says whether it has got the state of the training. A new worker has not, until it
-  // has been sent the state; so it may be a member without having it. The state of a worker that
-  // was not in the last epoch is too old.
-  void rank_wanted(int worker, std::int64_t left, bool has_state);
+  // `state_epoch` is that in which it got the state of the training. A new worker has not, until it
+  // has been sent the state; so it may be a member without having it. Before any step of an epoch,
+  // all its members are sent the state.
+  void rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch);
   // The worker has ended and was reaped.
   void worker_ended(int worker, bool succeeded, TimePoint now);
   void worker_stopped(int worker, TimePoint now);
@@ -76,12 +76,18 @@ class Membership {
   // Workers can be started in this slot again.
   void slot_opened(int worker);
 
-  // The job has begun already, and its former launcher of node 0 is lost. `last` is the newest
-  // epoch that is known, and `members` are those workers that were in it and still run; all workers
-  // that run were started by worker_started(). Call it once, before the first decision. If there
-  // was a newer epoch, rank_wanted() tells it. The next epoch skips a number, because the group
-  // with that number may have been given to some of its members only.
-  void continue_from(const Epoch& last, const std::vector<int>& members, TimePoint now);
+  // What is known of a job that has begun already, and whose former launcher of node 0 is lost.
+  struct Past {
+    Epoch last{};                  // the newest epoch
+    bool knows_members = true;     // whether `members` is complete
+    std::vector<int> members{};    // the workers that were in it and still run
+    std::int64_t state_epoch = 0;  // see state_epoch()
+  };
+  // Continues such a job. All workers that run were started by worker_started(). Call it once,
+  // before the first decision. If there was a newer epoch, rank_wanted() tells it. The next epoch
+  // skips a number, because the group with that number may have been given to some of its members
+  // only.
+  void continue_from(const Past& past, TimePoint now);
   // No more workers are started, because one has succeeded.
   void finish() { finishing_ = true; }
 
@@ -103,6 +109,9 @@ class Membership {
   void had_state() { somebody_had_state_ = true; }
   // Whether a worker has ever asked with the state of the training.
   bool somebody_had_state() const { return somebody_had_state_; }
+  // A member of the current epoch has the newest state if it got it in this epoch or later; 0:
+  // nobody had the state when the epoch was formed.
+  std::int64_t state_epoch() const { return state_epoch_; }
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
   int running_members() const;
@@ -124,12 +133,12 @@ class Membership {
     bool is_closed = false;   // no worker can be started there
     bool is_leaving = false;  // see slot_leaves()
     bool is_member = false;   // of the current epoch
-    // It ran when the job was continued. If there was a newer epoch, it may have been a member.
-    bool may_be_member = false;
+    bool was_found = false;   // it ran when the job was continued
+    bool is_awaited = false;  // it may be a member, because the members are not known
     bool wants_rank = false;
     // What it has said when it asked.
     std::int64_t left = 0;
-    bool has_state = false;
+    std::int64_t state_epoch = 0;
     bool has_succeeded = false;
     bool is_ending = false;  // we have decided to end its worker
     bool is_superfluous = false;
@@ -148,10 +157,11 @@ class Membership {
 
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
   const Slot& slot(int worker) const { return slots_.at(static_cast<std::size_t>(worker)); }
+  bool has_members() const;
   bool may_form() const;
   bool state_is_lost() const;
   bool has_newest_state(const Slot& slot) const {
-    return slot.has_state && slot.left == epoch_.number;
+    return slot.is_member && slot.state_epoch > 0 && slot.state_epoch >= state_epoch_;
   }
   bool may_have_rank_0(int worker) const;
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
@@ -171,6 +181,7 @@ class Membership {
   Options options_;
   std::vector<Slot> slots_;
   Epoch epoch_;
+  std::int64_t state_epoch_ = 0;
   bool somebody_had_state_ = false;
   bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
   bool skips_number_ = false;   // see continue_from()

@@ -26,7 +26,8 @@ class MembershipTest : public ::testing::Test {
     for (int worker = 0; worker < options.workers; ++worker) ask(worker);
   }
   void ask(int worker, bool has_state = false) {
-    job_->rank_wanted(worker, job_->is_member(worker) ? job_->epoch().number : 0, has_state);
+    const std::int64_t left = job_->is_member(worker) ? job_->epoch().number : 0;
+    job_->rank_wanted(worker, left, has_state ? left : 0);
     decide();
   }
   void end(int worker, bool succeeded = false) {
@@ -407,7 +408,7 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
   job_.emplace(Membership::Options{.workers = 4, .workers_min = 1, .resets_max = 8});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
   job_->worker_ended(2, false, now_);
-  job_->continue_from({.number = 7, .workers = {1, 0}}, {0, 1}, now_);
+  job_->continue_from({.last = {.number = 7, .workers = {1, 0}}, .members = {0, 1}}, now_);
   decide();
   EXPECT_THAT(last_.end, IsEmpty());
   EXPECT_TRUE(job_->is_member(0) && job_->is_member(1));
@@ -428,9 +429,8 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
 TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
   job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
   for (const int worker : {0, 1}) job_->worker_started(worker, now_);
-  job_->continue_from({.number = 2, .workers = {0}}, {0, 1},
-                      now_);  // it is not known who was in it
-  job_->rank_wanted(1, 0, false);
+  job_->continue_from({.last = {.number = 2, .workers = {0}}, .knows_members = false}, now_);
+  job_->rank_wanted(1, 0, 0);
   decide();
   EXPECT_THAT(last_.end, IsEmpty());
   end(0);
@@ -441,12 +441,13 @@ TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
 TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
-  job_->continue_from({.number = 3, .workers = {0, 1}}, {0, 1}, now_);
-  job_->rank_wanted(0, 3, true);  // it was not in epoch 4
-  job_->rank_wanted(1, 4, true);
+  job_->continue_from(
+      {.last = {.number = 3, .workers = {0, 1}}, .members = {0, 1}, .state_epoch = 3}, now_);
+  job_->rank_wanted(0, 3, 3);  // it was not in epoch 4
+  job_->rank_wanted(1, 4, 4);
   decide();
   EXPECT_THAT(formed(), IsEmpty()) << "worker 2 may still be in epoch 4";
-  job_->rank_wanted(2, 4, true);
+  job_->rank_wanted(2, 4, 4);
   decide();
   EXPECT_EQ(last_.epoch->number, 6);
   EXPECT_THAT(formed(), ElementsAre(1, 0, 2)) << "the state of epoch 3 is too old for rank 0";

@@ -111,7 +111,8 @@ class RandomJob {
     if (one.is_member && somebody_has_state() && between(0, 3) > 0) one.has_state = true;
     if (one.is_member && last_.number == 1 && between(0, 1) > 0) one.has_state = true;
     somebody_had_state_ = somebody_had_state_ || one.has_state;
-    job_->rank_wanted(number, one.is_member ? last_.number : 0, one.has_state);
+    const std::int64_t left = one.is_member ? last_.number : 0;
+    job_->rank_wanted(number, left, one.has_state ? left : 0);
     decide();
   }
   void end(int number) {

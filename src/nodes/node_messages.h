@@ -180,7 +180,7 @@ struct GroupFormed {
   std::uint32_t epoch = 0;
   std::vector<std::uint32_t> slots;    // by rank
   std::vector<std::uint32_t> numbers;  // of the workers, by rank
-  bool has_state = false;              // a worker had the state of the training by then
+  std::uint32_t state_epoch = 0;       // as Membership::state_epoch()
   friend bool operator==(const GroupFormed&, const GroupFormed&) = default;
 };
 

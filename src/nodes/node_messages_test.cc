@@ -32,7 +32,7 @@ std::vector<NodeMessage> all_messages() {
           GroupFormed{2, {0, 3}, {0, 8}},
           NoMoreWorkers{},
           NodeLeaves{3},
-          NodeState{1, {2, {0, 3}, {0, 8}, true}, {3, 4}, {8, 9}, {4}, true, true}};
+          NodeState{1, {2, {0, 3}, {0, 8}, 1}, {3, 4}, {8, 9}, {4}, true, true}};
 }
 
 TEST(NodeMessages, SurviveTheTrip) {

@@ -39,7 +39,7 @@ Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
 Bytes RankRequest::encode() const {
   ByteWriter writer;
   writer.put(left);
-  writer.put(static_cast<std::uint8_t>(has_state ? 1 : 0));
+  writer.put(state_epoch);
   writer.put(static_cast<std::uint8_t>(knows_state ? 1 : 0));
   return writer.take();
 }
@@ -48,9 +48,10 @@ Result<RankRequest> RankRequest::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   RankRequest request;
   request.left = reader.get<std::int64_t>();
-  request.has_state = reader.get<std::uint8_t>() != 0;
+  request.state_epoch = reader.get<std::int64_t>();
   request.knows_state = reader.get<std::uint8_t>() != 0;
-  const bool is_possible = request.left >= 0 && request.left < kEpochMax;
+  const bool is_possible =
+      request.state_epoch >= 0 && request.state_epoch <= request.left && request.left < kEpochMax;
   if (!reader.ok() || !reader.at_end() || !is_possible)
     return malformed("a request for a rank", bytes.size());
   return request;

@@ -136,9 +136,9 @@ struct ProcessRecord {
 
 // What a worker of an elastic job says when it asks for a rank.
 struct RankRequest {
-  std::int64_t left = 0;     // the epoch that it has left; 0: none
-  bool has_state = false;    // whether it has the state of the training
-  bool knows_state = false;  // as its last RankRecord has said, somebody had the state
+  std::int64_t left = 0;         // the epoch that it has left; 0: none
+  std::int64_t state_epoch = 0;  // in which it got the state of the training; 0: not yet
+  bool knows_state = false;      // as its last RankRecord has said, somebody had the state
 
   Bytes encode() const;
   static Result<RankRequest> decode(std::span<const std::byte> bytes);

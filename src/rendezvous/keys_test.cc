@@ -56,15 +56,17 @@ TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
 }
 
 TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
-  const Bytes bytes = RankRequest{7, true, true}.encode();
+  const Bytes bytes = RankRequest{7, 5, true}.encode();
   const auto decoded = RankRequest::decode(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->left, 7);
-  EXPECT_TRUE(decoded->has_state && decoded->knows_state);
+  EXPECT_EQ(decoded->state_epoch, 5);
+  EXPECT_TRUE(decoded->knows_state);
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(RankRequest::decode(std::span(bytes).first(length)).ok()) << length;
-  EXPECT_FALSE(RankRequest::decode(RankRequest{-1, true}.encode()).ok());
-  EXPECT_FALSE(RankRequest::decode(RankRequest{std::int64_t{1} << 40, true}.encode()).ok());
+  for (const RankRequest& wrong : {RankRequest{-1, 0}, RankRequest{std::int64_t{1} << 40, 0},
+                                   RankRequest{3, -1}, RankRequest{3, 4}})
+    EXPECT_FALSE(RankRequest::decode(wrong.encode()).ok());
 }
 
 TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
