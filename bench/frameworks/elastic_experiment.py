@@ -50,7 +50,7 @@ SCHEDULES = {
     FIXED: [4],
     "±1": [4, 5, 4, 3, 4],
     "±3": [4, 7, 4, 1, 4],
-    "doubling": [2, 4, 8],
+    "doubling": [1, 2, 4, 8],
     "halving": [8, 4, 2, 1],
 }
 BATCH_IMAGES = 128
