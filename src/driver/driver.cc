@@ -245,6 +245,10 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
     return true;
   }
   if (index != 0 || stream != 0) return false;
+  if (line == kJobIsOver) {
+    process.job_is_over = true;
+    return true;
+  }
   if (plan_.elastic && take_line_about_node(line)) return true;
   if (process.takes_part) return false;
   if (line.starts_with(kListens)) {
@@ -592,10 +596,6 @@ bool Driver::take_line_about_node(const std::string& line) {
   }
   if (const auto epoch = number_in_line(kEpoch, line)) {
     epoch_ = *epoch;
-    return true;
-  }
-  if (line == kJobIsOver) {
-    processes_.front().job_is_over = true;
     return true;
   }
   const auto index = node_after(kLostNode, line, processes_.size());
