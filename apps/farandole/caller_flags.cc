@@ -54,8 +54,9 @@ CallerFlags::CallerFlags(CLI::App& command) {
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
       "`cause RANK PID`");
-  add("--channels", channels_,
-      "One descriptor for each rank, such as 7,8,9; the worker finds its number in "
+  add("--door", door_,
+      "A socket of the type SOCK_SEQPACKET, over which the program gets a channel for each rank: "
+      "the number of the rank, and a stream socket, whose other end the worker finds in "
       "FARANDOLE_CHANNEL_DESCRIPTOR");
   add("--streams", streams_,
       "Two descriptors for each rank, such as 3,4,5,6: its standard output and error, which the "
@@ -72,7 +73,7 @@ Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {
   CallerDescriptors caller;
   FARANDOLE_TRY_ASSIGN(caller.pidfd, descriptor_in("--caller", caller_));
   FARANDOLE_TRY_ASSIGN(caller.report, descriptor_in("--report", report_));
-  FARANDOLE_TRY_ASSIGN(caller.channels, descriptors_in("--channels", channels_, count));
+  FARANDOLE_TRY_ASSIGN(caller.door, descriptor_in("--door", door_));
   FARANDOLE_TRY_ASSIGN(caller.streams, descriptors_in("--streams", streams_, 2 * count));
   return caller;
 }

@@ -26,7 +26,7 @@ class CallerFlags {
  private:
   std::string caller_;
   std::string report_;
-  std::string channels_;
+  std::string door_;
   std::string streams_;
   bool only_lists_hosts_ = false;
 };

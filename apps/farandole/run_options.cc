@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/format.h"
 #include "base/knobs.h"
 #include "base/system_files.h"
@@ -15,6 +16,7 @@
 #include "base/visible_text.h"
 #include "base/whole_number.h"
 #include "foreign_flags.h"
+#include "launcher/channel_door.h"
 #include "launcher/signal_setup.h"
 #include "network/tcp/listen_knobs.h"
 #include "rank_list.h"
@@ -117,6 +119,15 @@ Status check_ports(const std::string& text, int workers) {
       "FARANDOLE_PORTS (--ports) has {} of the {} ports that the workers of this host need; give a "
       "range such as {}-{}, or a larger one if the program makes groups of its own",
       ports, workers, range.first, range.first + workers - 1));
+}
+
+// The channels stay open until this process ends.
+Status open_channels(JobOptions& job) {
+  for (int rank = 0; rank < job.workers && job.caller.door >= 0; ++rank) {
+    FARANDOLE_TRY_ASSIGN(Descriptor channel, open_channel(job.caller.door, rank));
+    job.caller.channels.push_back(channel.release());
+  }
+  return {};
 }
 
 // Parses "NAME=VALUE", or "NAME", which means the value of this variable in the launcher's
@@ -333,6 +344,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));
   FARANDOLE_TRY_ASSIGN(job.output, output(workers_max));
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
+  FARANDOLE_TRY(open_channels(job));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
   FARANDOLE_TRY_ASSIGN(const Knobs knobs, this->knobs(variables));
@@ -380,7 +392,6 @@ Status RunOptions::check_discovery() const {
   std::string other;
   if (nodes_.has_hosts()) other = "-H or --hostfile";
   if (command_->count("--output-dir") > 0) other = "--output-dir";
-  if (command_->count("--caller") > 0) other = "--caller";
   if (other.empty()) return {};
   return Status::fix_call(format_text(
       "--host-discovery-script does not go together with {}; leave one of them out", other));
@@ -405,9 +416,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
     FARANDOLE_TRY(check_discovery());
     FARANDOLE_TRY_ASSIGN(plan.discovery, elastic_.discovery(workers, *plan.elastic));
   }
-  if (!discovers_hosts) {
-    FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
-  }
+  FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
   // Most errors in the other flags show here, before anything is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(parse_bind_to(bind_to_).status());

@@ -26,7 +26,7 @@ class _Process:
     # so that they can be registered again when the job is formed again.
     given_groups: tuple[tuple[Group, ...], ...] = ()
     joining = False  # True while init() runs
-    place = (0, -1)  # see last_place()
+    place = (0, -1, 0)  # see last_place()
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because other launchers (mpirun, torchrun) provide the same variables for all jobs
     # of a process.
@@ -226,7 +226,7 @@ def _join(
         for other in others:
             other.register_as(group)
     _process.engine, _process.given_groups = engine, groups
-    _process.place = (engine.epoch, engine.rank)
+    _process.place = (engine.epoch, engine.rank, engine.size)
     _process.groups = (global_process_set, *itertools.chain(*groups))
 
 
@@ -387,9 +387,10 @@ def is_initialized() -> bool:
     return _process.engine is not None
 
 
-def last_place() -> tuple[int, int]:
+def last_place() -> tuple[int, int, int]:
     """Return how often the group of the elastic job had been formed (0 in other jobs) when this
-    process joined last, and its rank. The rank is -1 if the process has never joined a job."""
+    process joined last, and the rank and the size. They are -1 and 0 if the process has never
+    joined a job."""
     return _process.place
 
 

@@ -28,9 +28,9 @@ constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
   return channel_stream(local_rank) + 3 + stream;
 }
 
-// The streams of the workers of a host, and the launcher's report, which `taker` gets. They own the
-// caller's descriptors of these workers, so call it once for each host. Errors: kStop if there is
-// no free descriptor.
+// The streams of the workers of a host, and the launcher's report, which `taker` gets. The channels
+// are opened now. The output streams of the caller are owned by the result, so if there are any,
+// call it once for each host. Errors: as open_channel(); kStop if there is no free descriptor.
 Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
                                                  int workers,
                                                  std::function<void(std::string_view)> taker);

@@ -13,14 +13,14 @@ namespace {
 
 TEST(CallerStreams, WithoutADescriptorTheRankIsNamed) {
   std::array<int, 2> ends{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const Descriptor first(ends[0]);
-  const Descriptor second(ends[1]);
-  const CallerDescriptors caller{.channels = {-1, -1, first.get()}, .streams = {}, .copies = {}};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
+  const Descriptor door(ends[0]);
+  const Descriptor of_program(ends[1]);
+  const CallerDescriptors caller{.door = door.get(), .channels = {}, .streams = {}, .copies = {}};
   const NoFreeDescriptors none;
   const auto streams = streams_of_host(caller, 2, 1, [](std::string_view) {});
   EXPECT_EQ(streams.status().code(), StatusCode::kStop);
-  EXPECT_TRUE(streams.status().message().starts_with("cannot relay the channel of rank 2: fcntl: "))
+  EXPECT_TRUE(streams.status().message().starts_with("cannot open the channel of rank 2: "))
       << streams.status().message();
 }
 

@@ -761,8 +761,9 @@ int run_driver(const DriverPlan& plan) {
   }
   DriverPlan with_hosts = plan;
   if (plan.discovery) {
-    auto found = find_first_hosts(*plan.discovery, plan.elastic->shortage_max, state, signals,
-                                  [](const std::string& line) { (void)report(line); });
+    auto found =
+        find_first_hosts(*plan.discovery, {plan.elastic->shortage_max, signals, plan.caller.pidfd},
+                         state, [](const std::string& line) { (void)report(line); });
     if (!found.ok()) return report(found.status().message());
     if (found->signal != 0) return 128 + found->signal;
     with_hosts.hosts = found->hosts;

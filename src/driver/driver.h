@@ -28,8 +28,8 @@ struct DriverPlan {
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
   std::chrono::seconds grace{};          // for workers to end after a signal
-  // Of the program that has started the job: as many channels and streams as the job has workers.
-  // The driver takes over the channels and streams, and closes them.
+  // Of the program that has started the job. The driver opens the channels. There are as many
+  // streams as the job has workers, which the driver takes over and closes; none in elastic jobs.
   CallerDescriptors caller{};
   std::string output_folder;                     // for RankFiles of all ranks; empty: no files
   std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed

@@ -13,7 +13,9 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -355,14 +357,31 @@ struct Ends {
   }
 };
 
+// Receives a channel, with the number of its rank.
+std::pair<std::uint32_t, Descriptor> receive_channel(const Descriptor& door) {
+  std::uint32_t rank = 0;
+  iovec part{&rank, sizeof rank};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  EXPECT_EQ(::recvmsg(door.get(), &message, MSG_CMSG_CLOEXEC), 4);
+  int number = -1;
+  if (const cmsghdr* const rights = CMSG_FIRSTHDR(&message))
+    std::memcpy(&number, CMSG_DATA(rights), sizeof number);
+  return {rank, Descriptor(number)};
+}
+
 TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
-  Ends channels;
+  Ends door;
   Ends streams;
   Ends report;
   std::array<int, 2> pair{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair.data()), 0);
+  door.add(pair);
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
-    channels.add(pair);
     for (int stream = 0; stream < 2; ++stream) {
       ASSERT_EQ(::pipe(pair.data()), 0);
       streams.add(pair);
@@ -370,13 +389,18 @@ TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
   }
   ASSERT_EQ(::pipe(pair.data()), 0);
   report.add(pair);
-  plan_.caller.channels = channels.theirs;
+  plan_.caller.door = door.theirs.front();
   plan_.caller.streams = streams.theirs;
   plan_.caller.report = report.theirs.front();
   start("read -r word <&5; echo \"$word back from $NODE\" >&5; echo output of $NODE");
-  for (Ends* ends : {&channels, &streams, &report}) ends->close_theirs();
-  for (const Descriptor& channel : channels.ours)
+  for (Ends* ends : {&door, &streams, &report}) ends->close_theirs();
+  Ends channels;
+  channels.ours.resize(2);
+  for (int i = 0; i < 2; ++i) {
+    auto [rank, channel] = receive_channel(door.ours.front());
     ASSERT_EQ(::write(channel.get(), "hello\n", 6), 6);
+    channels.ours.at(rank) = std::move(channel);
+  }
   for (std::size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(channels.text_of(rank), "hello back from " + std::to_string(rank) + "\n");
     EXPECT_EQ(streams.text_of(2 * rank), "output of " + std::to_string(rank) + "\n");

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint64_t kProgramTag = 0;
 constexpr std::uint64_t kSignalTag = 1;
+constexpr std::uint64_t kCallerTag = 2;
 
 // Returns a signal that asks the job to end; 0 if there is none.
 int read_ending_signal(const Descriptor& signals) {
@@ -39,15 +40,16 @@ std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slo
   return hosts;
 }
 
-Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seconds time_max,
-                                    const OriginalState& state, const Descriptor& signals,
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds& ends,
+                                    const OriginalState& state,
                                     const std::function<void(const std::string&)>& show) {
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
-  if (!poller.add(signals.get(), Poller::Interest::kReading, kSignalTag))
+  if (!poller.add(ends.signals.get(), Poller::Interest::kReading, kSignalTag) ||
+      (ends.caller >= 0 && !poller.add(ends.caller, Poller::Interest::kReading, kCallerTag)))
     return Status::stop("the driver cannot watch its own descriptors");
   HostDiscovery discovery(plan, poller, kProgramTag, state);
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const TimePoint limit = now() + time_max;
+  const TimePoint limit = now() + ends.time_max;
   int slots_shown = -1;
   while (now() < limit) {
     auto [listed, complaint] = discovery.advance(now());
@@ -60,13 +62,14 @@ Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seco
         show(format_text("the hosts have {} slots so far; the job starts when there are {}", slots,
                          plan.slots_first));
     }
-    (void)poller.wait(std::min(limit, discovery.deadline()));
-    if (const int signal = read_ending_signal(signals); signal != 0)
+    const auto ready = poller.wait(std::min(limit, discovery.deadline()));
+    if (std::ranges::count(ready, kCallerTag) > 0) return FirstHosts{.signal = SIGTERM};
+    if (const int signal = read_ending_signal(ends.signals); signal != 0)
       return FirstHosts{.signal = signal};
   }
   return Status::stop(
       format_text("no hosts with {} slots were found within {} s (--elastic-timeout)",
-                  plan.slots_first, time_max.count()));
+                  plan.slots_first, ends.time_max.count()));
 }
 
 }  // namespace farandole

@@ -23,10 +23,17 @@ struct FirstHosts {
   int signal = 0;  // a signal has ended the search; 0: none
 };
 
-// Runs the program until it lists hosts with enough slots. `show` gets lines for the user.
-// `signals` is a signalfd. Blocks for at most `time_max`. Errors: kStop.
-Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, std::chrono::seconds time_max,
-                                    const OriginalState& state, const Descriptor& signals,
+// What can end the search.
+struct SearchEnds {
+  std::chrono::seconds time_max{};
+  const Descriptor& signals;  // a signalfd
+  int caller = -1;            // a pidfd of the program that has started the job; −1: none
+};
+
+// Runs the program until it lists hosts with enough slots. `show` gets lines for the user. Blocks
+// for at most `time_max`. If the caller ends, the result is SIGTERM. Errors: kStop.
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds& ends,
+                                    const OriginalState& state,
                                     const std::function<void(const std::string&)>& show);
 
 }  // namespace farandole

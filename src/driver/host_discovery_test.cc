@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -104,12 +106,12 @@ TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
   std::vector<std::string> lines;
   const auto show = [&](const std::string& line) { lines.push_back(line); };
   const auto found = find_first_hosts({.program = "echo a:2", .slots_first = 2, .slots_max = 4},
-                                      seconds(60), state_, signals, show);
+                                      {seconds(60), signals}, state_, show);
   ASSERT_TRUE(found.ok());
   EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
   EXPECT_THAT(lines, IsEmpty());
   const auto missing = find_first_hosts({.program = "echo a:2", .slots_first = 3, .slots_max = 4},
-                                        seconds(3), state_, signals, show);
+                                        {seconds(3), signals}, state_, show);
   EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 3 s"));
   EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
 }
@@ -123,8 +125,23 @@ TEST_F(HostDiscoveryTest, ASignalEndsTheSearch) {
   const Descriptor signals(::signalfd(-1, &signal, SFD_CLOEXEC | SFD_NONBLOCK));
   ::raise(SIGTERM);
   const auto found = find_first_hosts({.program = "sleep 1000", .slots_first = 1, .slots_max = 4},
-                                      seconds(60), state_, signals, [](const std::string&) {});
+                                      {seconds(60), signals}, state_, [](const std::string&) {});
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->signal, SIGTERM);
+}
+
+TEST_F(HostDiscoveryTest, TheEndOfTheCallerEndsTheSearch) {
+  sigset_t none;
+  sigemptyset(&none);
+  const Descriptor signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+  const pid_t caller = ::fork();
+  if (caller == 0) ::_exit(0);
+  const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, caller, 0)));
+  const auto found =
+      find_first_hosts({.program = "sleep 1000", .slots_first = 1, .slots_max = 4},
+                       {seconds(60), signals, pidfd.get()}, state_, [](const std::string&) {});
+  ::waitpid(caller, nullptr, 0);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->signal, SIGTERM);
 }

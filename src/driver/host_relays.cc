@@ -13,7 +13,7 @@
 namespace farandole {
 
 std::optional<RelayedParts> HostRelays::parts() const {
-  const RelayedParts parts{.has_channels = !caller_.channels.empty(),
+  const RelayedParts parts{.has_channels = caller_.door >= 0,
                            .has_streams = !caller_.streams.empty(),
                            .has_copies = files_.has_value()};
   const bool has_any = caller_.report >= 0 || parts != RelayedParts();

@@ -23,7 +23,8 @@ namespace farandole {
 struct CallerDescriptors {
   int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none
-  std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
+  int door = -1;              // a socket for open_channel(); −1: there are no channels
+  std::vector<int> channels;  // by local rank: a descriptor that the worker inherits; empty: none
   std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
   std::vector<int> copies;    // two per rank: pipes that get an unchanged copy of what we show
 };

@@ -149,24 +149,38 @@ def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
     assert sorted(job.output.splitlines()) == [f"[{rank}] True True" for rank in range(3)]
 
 
+CALLER_WITH_A_DOOR = """
+import socket, subprocess, sys
+door, launchers_door = socket.socketpair(type=socket.SOCK_SEQPACKET)
+number = launchers_door.fileno()
+words = [sys.argv[1], "run", "-n", "2", "--door", str(number), *sys.argv[2:]]
+process = subprocess.Popen(words, pass_fds=[3, 6, 7, 8, 9, number])
+launchers_door.close()
+for _ in range(2):
+    slot, descriptors, *_ = socket.recv_fds(door, 9, 9)
+    channel = socket.socket(fileno=descriptors[0])
+    channel.sendall(b"for %d\\n" % int.from_bytes(slot, "little"))
+    channel.shutdown(socket.SHUT_WR)
+sys.exit(process.wait())
+"""
+
+
 def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     """Test the flags for programs that start jobs; test_jobs.py tests such programs."""
-    paths = [tmp_path / name for name in ("report", "0", "1", "out0", "err0", "out1", "err1")]
+    paths = [tmp_path / name for name in ("report", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
     script = f"cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3"
-    flags = "--report 3 --channels 4,5 --streams 6,7,8,9"
-    opened = f"exec 3>{paths[0]} 4<{paths[1]} 5<{paths[2]} 6>{paths[3]} 7>{paths[4]} 8>{paths[5]} "
-    for rank in (0, 1):
-        paths[1 + rank].write_text(f"for {rank}\n")
-    caller = f"{opened} 9>{paths[6]}; \"$0\" run -n 2 {flags} sh -c '{script}'"
-    with Launched("-c", caller, command(), program="sh") as job:
-        assert job.end() == 3
+    flags = "--report 3 --streams 6,7,8,9"
+    opened = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
+    caller = f"{opened}; '{sys.executable}' -c \"$1\" \"$0\" {flags} bash -c '{script}'"
+    with Launched("-c", caller, command(), CALLER_WITH_A_DOOR, program="sh") as job:
+        assert job.end() == 3, job.errors
         assert job.remaining_processes() == []
     assert job.output == ""
     for rank in (0, 1):
         # Besides its own three descriptors: rendezvous, flight record, channel.
-        assert paths[3 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
-        assert paths[4 + 2 * rank].read_text() == "err\n"
+        assert paths[1 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
+        assert paths[2 + 2 * rank].read_text() == "err\n"
     lines = paths[0].read_text().splitlines()
     assert sorted(re.sub(r"(started \d) \d+", r"\1", line) for line in lines) == [
         lines[-1],
@@ -179,10 +193,16 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
 
 
 def test_a_list_with_too_few_descriptors_is_rejected() -> None:
-    caller = '"$0" run -n 2 --channels 3 true 3</dev/null'
+    caller = '"$0" run -n 2 --streams 3,4,5 true 3</dev/null 4<&3 5<&3'
     with Launched("-c", caller, command(), program="sh") as job:
         assert job.end() == 2
-    assert '--channels is "3"; 2 descriptors are needed, not 1' in job.errors
+    assert '--streams is "3,4,5"; 4 descriptors are needed, not 3' in job.errors
+
+
+def test_a_door_of_another_kind_is_rejected() -> None:
+    with Launched("-c", '"$0" run -n 2 --door 3 true 3</dev/null', command(), program="sh") as job:
+        assert job.end() == 2
+    assert "farandole run: " in job.errors and "socket" in job.errors, job.errors
 
 
 def test_words_after_the_program_belong_to_it() -> None:

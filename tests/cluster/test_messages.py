@@ -40,7 +40,7 @@ WRONG_RUNS = {
     ),
     "-n 2 --caller 2 true": '--caller is "2"; it must be a whole number from 3 to 2147483647',
     "-n 2 --report 99 true": '--report is "99"; 99 is not an open descriptor',
-    "-n 2 --channels ,3 true": '--channels is ""; it must be a whole number from 3 to 2147483647',
+    "-n 1 --streams ,3 true": '--streams is ""; it must be a whole number from 3 to 2147483647',
     "-n 2 --streams 99 true": '--streams is "99"; 99 is not an open descriptor',
     "-n 2 --log-hide-time=maybe true": "--log-hide-time = maybe: this flag takes no value",
     "-n 2 -x": "-x needs a value",

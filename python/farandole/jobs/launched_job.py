@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import selectors
 import socket
@@ -54,15 +55,16 @@ class LaunchedJob:
         self.first_failed: tuple[int, int] | None = None  # rank (or slot) and process id
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
+        self._has_process = threading.Event()  # set when the launcher runs, or when none will run
         self._launched = threading.Event()  # set when a worker has started, or when none will start
         self._problem: Exception | None = None
         self._signal = 0
         self.exit_code: int | None = None  # of the launcher, which is that of the job
         self._process: subprocess.Popen[bytes] | None = None
         self._newest = {worker.rank: worker for worker in plan.workers}  # of each slot
-        self._channels: dict[int, SlotChannel] = {}
-        # For each rank, functions that read its channel and output. They return whether more may
-        # come.
+        self._channels: dict[int, SlotChannel] = {}  # by slot
+        self._take_channels: Callable[[], object] = lambda: None
+        # For each rank, functions that read its output. They return whether more may come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
         self._incomplete_line = b""  # of the launcher's report
         self._thread = threading.Thread(target=self._run, name="farandole-job", daemon=True)
@@ -74,6 +76,17 @@ class LaunchedJob:
         started.
         """
         self._thread.start()
+        self.check_start()
+
+    def start_and_show(self) -> None:
+        """The same as start() and show(), but show what the launcher says before there is a worker,
+        too: an elastic job may have to wait for hosts."""
+        self._thread.start()
+        self.show()
+        self.check_start()
+
+    def check_start(self) -> None:
+        """Wait for the first worker. Raise the errors of start()."""
         self._launched.wait()
         if any(worker.pid is not None for worker in self.plan.workers):
             return
@@ -83,7 +96,9 @@ class LaunchedJob:
         raise error_type(f"no worker could be started: {self._launcher_errors()}")
 
     def _launcher_errors(self) -> str:
-        if self._process is not None and not self.plan.keeps_output:
+        streams = self._launcher_streams()
+        if streams and not self.plan.keeps_output and not any(row[0].closed for row in streams):
+            assert self._process is not None
             self.messages.add("stderr", self._process.communicate()[1])
         return self.messages.text("stderr").strip()
 
@@ -109,7 +124,7 @@ class LaunchedJob:
 
         If show() raises, for example after Ctrl-C, it can be called again.
         """
-        self._launched.wait()
+        self._has_process.wait()
         with selectors.DefaultSelector() as selector:
             for pipe, target, name in self._launcher_streams():
                 if not pipe.closed:
@@ -160,10 +175,10 @@ class LaunchedJob:
             theirs.callback(os.close, caller_pidfd)
             report, launchers_report = _pipe(ours, theirs)
             selector.register(report, selectors.EVENT_READ, partial(self._read_report, report))
-            channels = self._make_channels(selector, ours, theirs)
+            door = self._make_door(selector, ours, theirs)
             streams = self._make_streams(selector, ours, theirs)
             flags = ["--caller", str(caller_pidfd), "--report", str(launchers_report)]
-            flags += ["--channels", ",".join(map(str, channels))] if channels else []
+            flags += ["--door", *map(str, door)] if door else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self._process = subprocess.Popen(
                 [launcher_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
@@ -171,11 +186,12 @@ class LaunchedJob:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self.plan.environment,
-                pass_fds=(caller_pidfd, launchers_report, *channels, *streams),
+                pass_fds=(caller_pidfd, launchers_report, *door, *streams),
                 # Keep a terminal's Ctrl-C from the launcher, because this process passes it on.
                 start_new_session=True,
             )
         self.launcher_pid = self._process.pid
+        self._has_process.set()
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
@@ -187,18 +203,40 @@ class LaunchedJob:
         ours.callback(os.close, launcher_pidfd)
         return launcher_pidfd
 
-    def _make_channels(
+    def _make_door(
         self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
     ) -> list[int]:
-        descriptors = []
-        for worker in self.plan.workers if self.plan.call else ():
-            end, workers_end = socket.socketpair()
-            descriptors.append(theirs.enter_context(workers_end).fileno())
-            channel = SlotChannel(end, self.plan.call, selector)
-            ours.callback(channel.close)
-            self._channels[worker.rank] = channel
-            self._readers.setdefault(worker.rank, []).append(channel.receive)
-        return descriptors
+        """Make the socket over which the channels come: the launcher opens one for each slot."""
+        if not self.plan.call:
+            return []
+        door, launchers_door = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        ours.enter_context(door).setblocking(False)
+        self._take_channels = partial(self._receive_channels, door, selector)
+        selector.register(door, selectors.EVENT_READ, self._take_channels)
+        ours.callback(self._close_channels)
+        return [theirs.enter_context(launchers_door).fileno()]
+
+    def _receive_channels(self, door: socket.socket, selector: selectors.BaseSelector) -> bool:
+        """Receive the channels that are there; return whether more may come."""
+        while True:
+            try:
+                slot, descriptors, *_ = socket.recv_fds(door, 4, 1, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return True
+            if not slot:
+                return False
+            if not descriptors:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            end = socket.socket(fileno=descriptors[0])
+            number = int.from_bytes(slot, "little")
+            if number in self._channels:  # the host of this slot was lost, and is back
+                self._channels[number].close()
+            self._channels[number] = SlotChannel(end, self.plan.call, selector)
+
+    def _close_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
 
     def _make_streams(
         self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
@@ -235,23 +273,29 @@ class LaunchedJob:
 
     def _handle_event(self, words: list[str]) -> None:
         event, rank, *facts = words
-        worker = self._newest[int(rank)]
+        self._take_channels()  # that of a worker comes before the worker is started
         if event == "started":
-            self._worker_started(worker, int(facts[0]))
-        elif event == "ended":
+            self._worker_started(int(rank), int(facts[0]))
+            return
+        worker = self._newest[int(rank)]
+        if event == "ended":
+            if (channel := self._channels.get(worker.rank)) is not None:
+                channel.receive()
             for reader in self._readers.get(worker.rank, []):
                 reader()
             worker.record_end(facts[0], int(facts[1]), self.stopping)
         else:
             self.first_failed = worker.rank, int(facts[0])
 
-    def _worker_started(self, worker: Worker, pid: int) -> None:
-        if worker.pid is not None:  # it has failed, and the job is elastic
-            worker.record_unknown_end("another worker has taken its place", self.stopping)
-            worker = self._newest[worker.rank] = worker.successor()
+    def _worker_started(self, slot: int, pid: int) -> None:
+        worker = self._newest.get(slot)
+        if worker is None or worker.pid is not None:  # the job is elastic
+            if worker is not None:
+                worker.record_unknown_end("another worker has taken its place", self.stopping)
+            worker = self._newest[slot] = Worker(slot, "", self.plan.call != (), "worker")
             self.plan.workers.append(worker)
         worker.record_start(pid)
-        if (channel := self._channels.get(worker.rank)) is not None:
+        if (channel := self._channels.get(slot)) is not None:
             channel.begin(worker)
         self._launched.set()
 
@@ -268,8 +312,8 @@ class LaunchedJob:
             worker.record_unknown_end(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
-        self._channels.clear()
         self.ended.set()
+        self._has_process.set()
         self._launched.set()
 
 

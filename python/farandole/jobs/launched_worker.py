@@ -70,10 +70,6 @@ class Worker:
         code = "" if self.exit_code is None else f", exit_code={self.exit_code}"
         return f"Worker(rank={self.rank}, pid={self.pid}, state={self.state!r}{code})"
 
-    def successor(self) -> Worker:
-        """Return a worker that takes the place of this one in an elastic job."""
-        return Worker(self.rank, self.address, self._runs_function, self._name)
-
     @property
     def stdout(self) -> str:
         """The part of the standard output that is in the last MiB of the worker's output so far."""
@@ -103,11 +99,11 @@ class Worker:
         return self._described_failure()
 
     @property
-    def place(self) -> tuple[int, int]:
+    def place(self) -> tuple[int, int, int]:
         """The worker's last place in the job: see lifecycle.last_place(). Known when its function
         has returned."""
-        epoch, rank = self._outcome.get("place", (0, -1))
-        return epoch, rank
+        epoch, rank, size = self._outcome.get("place", (0, -1, 0))
+        return epoch, rank, size
 
     @property
     def has_ended(self) -> bool:

@@ -42,6 +42,8 @@ class SlotChannel:
 
     def advance(self) -> bool:
         """Send and receive what is possible now. Return False if nothing more can come."""
+        if self._end.fileno() < 0:
+            return True  # it was closed meanwhile, so nobody waits for it any more
         self._send()
         return self.receive()
 
