@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
+import socket
 from collections.abc import Callable, Iterator
 from unittest import mock
 
 import farandole
 from farandole import calls, elastic, lifecycle
 from farandole.group import Group
+from farandole.jobs.elastic_jobs import results_of
+from farandole.jobs.launched_job import JobPlan, LaunchedJob
+from farandole.jobs.launched_worker import Worker
 from farandole.objects import broadcast_object
 
 
@@ -82,6 +87,30 @@ def jobs() -> Iterator[tuple[Callable[[], object], str]]:
         lambda: run(int, reset_limit=3),
         "reset_limit is for elastic jobs: also say how many workers are enough, with min_workers",
     )
+    yield (
+        lambda: run(int, discover_hosts=list),
+        "discover_hosts is for elastic jobs: also say how many workers are enough, with "
+        "min_workers",
+    )
+    yield (
+        lambda: run(int, min_workers=1, discover_hosts=3),
+        "discover_hosts must be a command, the path of a script, or a function; got 3",
+    )
+    for hosts, problem in (
+        (
+            "hen",
+            'must return hosts and slots, such as {"hen": 4}, or a list such as ["hen:4"]; it has '
+            "returned 'hen'",
+        ),
+        ({3: 1}, "has returned 3 as a host; it must be text, such as hen"),
+        (["hen 4"], "has returned 'hen 4' as a host; it must be text, such as hen"),
+        ({"hen": 0}, "has returned 0 slots for hen; it must be a whole number, 1 or more"),
+        ({"hen": True}, "has returned True slots for hen; it must be a whole number, 1 or more"),
+    ):
+        yield (
+            lambda hosts=hosts: run(int, min_workers=1, discover_hosts=lambda: hosts),
+            f"discover_hosts {problem}",
+        )
     for wrong in (-1, True, "2"):
         yield (
             lambda wrong=wrong: run(int, min_workers=wrong),
@@ -92,6 +121,23 @@ def jobs() -> Iterator[tuple[Callable[[], object], str]]:
             lambda pair=pair: run(int, min_workers=1, cooldown_range=pair),
             f"cooldown_range must be two whole numbers of seconds, such as (1, 60); got {pair!r}",
         )
+
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    theirs.send(bytes(4))
+    job = LaunchedJob(JobPlan([Worker(0, "", True)], [], [], {}))
+    yield (
+        lambda: job._receive_channels(ours, selectors.DefaultSelector()),
+        "this process has no descriptor left for the channel of a worker: raise the limit of "
+        "`ulimit -n`",
+    )
+    (worker,) = job.plan.workers
+    worker.exit_code, worker.state, job.exit_code = 0, "done", 0
+    worker._outcome = {"kind": "result", "type": "int", "place": (3, 1, 2)}
+    yield (
+        lambda: results_of(job),
+        "the job has ended well, but the results of the ranks [0] are lost, because the "
+        "connections to their hosts have ended too early",
+    )
 
 
 def _new_state() -> elastic.ObjectState:

@@ -22,6 +22,8 @@ from launched import HANG_SECONDS
 
 import farandole
 from farandole.jobs.channel import IncomingMessage, OutgoingMessage, skip_to_mark
+from farandole.jobs.elastic_jobs import results_of
+from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
 from farandole.jobs.slot_channel import SlotChannel
 
@@ -138,6 +140,138 @@ def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
             farandole.run(wait, (folder,), n=2, min_workers=1, **QUICK)
 
 
+HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # this host, so ssh is not needed
+
+
+def train_with_sizes(folder: str, sizes: list[int]) -> tuple[list[int], int, int]:
+    """Train until the group has had these sizes, one after another. Leave a file for each."""
+    from farandole import calls, elastic, lifecycle  # noqa: PLC0415
+    from farandole.objects import broadcast_object  # noqa: PLC0415
+
+    farandole.init()
+    state = elastic.ObjectState(broadcast_object, lifecycle.rank, reached=0)
+
+    @(lambda function: elastic.run_fn(function, elastic.reset_job))
+    def loop(state: elastic.ObjectState) -> None:
+        while state.reached < len(sizes):
+            calls.barrier()
+            if farandole.size() == sizes[state.reached]:
+                state.reached += 1
+                (Path(folder) / f"reached.{state.reached}").touch()
+            state.commit()
+            time.sleep(0.005)
+
+    loop(state)
+    return sizes, farandole.rank(), int(os.environ["FARANDOLE_RANK"])
+
+
+def test_a_function_of_the_program_lists_the_hosts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    problems = iter([RuntimeError("the cloud is down"), RuntimeError("the cloud is down"), 7])
+
+    def hosts() -> Any:
+        if not (tmp_path / "reached.1").exists():
+            return dict.fromkeys(HOSTS[:2], 1)
+        problem = next(problems, None)
+        if isinstance(problem, Exception):
+            raise problem
+        if problem is not None:
+            return problem
+        if not (tmp_path / "reached.2").exists():
+            return [f"{HOSTS[0]}:1", HOSTS[1], f"{HOSTS[2]}:2"]
+        return {HOSTS[0]: 1, HOSTS[2]: 2}
+
+    results = farandole.run(
+        *(train_with_sizes, (str(tmp_path), [2, 4, 3])),
+        **QUICK,
+        min_workers=2,
+        max_workers=4,
+        discover_hosts=hosts,
+    )
+    assert [result[1:] for result in results] == [(0, 0), (1, results[1][2]), (2, results[2][2])]
+    assert {result[2] for result in results} == {0, 2, 3}
+    errors = capfd.readouterr().err
+    assert errors.count("RuntimeError: the cloud is down\nThe hosts stay as they are.") == 1
+    assert "it has returned 7\nThe hosts stay as they are." in errors
+    assert "_call_again" not in errors
+    assert "farandole-hosts" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("kind", ["command", "path"])
+def test_a_command_lists_the_hosts(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "two words").mkdir()
+    script = tmp_path / "two words" / "hosts.sh"
+    lines = f"echo {HOSTS[0]}:1\necho {HOSTS[1]}\n"
+    script.write_text(f"#!/bin/sh\n{lines}")
+    script.chmod(0o700)
+    source = script if kind == "path" else lines
+    results = farandole.run(
+        *(train_with_sizes, (str(tmp_path), [3])),
+        **QUICK,
+        n=3,
+        min_workers=2,
+        slots_per_host=2,
+        discover_hosts=source,
+    )
+    assert [result[1] for result in results] == [0, 1, 2]
+
+
+def test_the_first_errors_of_the_function_are_raised() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("no hosts")
+
+    with pytest.raises(ZeroDivisionError, match="no hosts"):
+        farandole.run(int, min_workers=1, discover_hosts=fail)
+    with pytest.raises(farandole.CallError, match="it has returned None"):
+        farandole.run(int, min_workers=1, discover_hosts=lambda: None)
+
+
+def test_what_the_launcher_says_before_there_are_hosts_is_shown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(farandole.FarandoleError, match=r"(?s)no worker .*--elastic-t"):
+        farandole.run(int, n=3, min_workers=3, discover_hosts=lambda: [HOSTS[0]], elastic_timeout=1)
+    text = "the hosts have 1 slots so far; the job starts when there are 3"
+    assert text in capfd.readouterr().err
+
+
+def test_the_launcher_of_a_lost_host_gets_new_channels(tmp_path: Path) -> None:
+    def train_and_lose_a_host(folder: str) -> tuple[list[int], int, int]:
+        number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+        if number == 2:
+            launcher = os.getppid()
+
+            def kill_the_launcher() -> None:
+                while not (Path(folder) / "reached.1").exists():
+                    time.sleep(0.01)
+                os.kill(launcher, signal.SIGKILL)
+
+            threading.Thread(target=kill_the_launcher, daemon=True).start()
+        return train_with_sizes(folder, [3, 2, 3])
+
+    hosts = ",".join(f"{host}:1" for host in HOSTS)
+    results = farandole.run(
+        train_and_lose_a_host, (str(tmp_path),), hosts=hosts, min_workers=1, **QUICK
+    )
+    assert {result[2] for result in results} == {0, 1, 2}
+    assert [result[1] for result in results] == [0, 1, 2]
+
+
+def test_a_lost_result_is_an_error() -> None:
+    workers = [Worker(slot, "", True) for slot in range(3)]
+    for worker in workers:
+        worker.exit_code, worker.state = 0, "done"
+    for worker, place in zip(workers, ((4, 2, 3), (4, 0, 3), (3, 1, 3)), strict=True):
+        worker._outcome = {"kind": "result", "type": "int", "place": place}
+    job = LaunchedJob(JobPlan(workers, [], [], {}))
+    job.exit_code = 0
+    with pytest.raises(farandole.FarandoleError, match=r"results of the ranks \[1\] are lost"):
+        results_of(job)
+    workers[2]._outcome["place"] = 4, 1, 3
+    assert results_of(job) == [None] * 3
+
+
 class Slot:
     """A slot whose workers are threads that die at random places."""
 
@@ -177,7 +311,7 @@ def test_a_new_worker_gets_the_function_whatever_the_last_one_has_read(seed: int
         call = IncomingMessage()
         call.advance(slot.workers_end)
         assert call.parts == message
-        outcome = OutgoingMessage([b'{"kind": "result", "type": "int", "place": [3, 1]}', reply])
+        outcome = OutgoingMessage([b'{"kind": "result", "type": "int", "place": [3, 1, 2]}', reply])
         if part == 1:
             outcome.advance(slot.workers_end)
         else:  # it dies in the middle of its answer
@@ -196,7 +330,7 @@ def test_a_new_worker_gets_the_function_whatever_the_last_one_has_read(seed: int
         assert worker.state == "failed"
     worker = Worker(0, "", True)
     slot.follow(worker, threading.Thread(target=answer, args=(1,)))
-    assert worker.state == "done" and worker.place == (3, 1)
+    assert worker.state == "done" and worker.place == (3, 1, 2)
     assert bytes(worker._incoming.parts[1]) == reply
     slot.channel.close()
 

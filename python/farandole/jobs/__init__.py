@@ -33,6 +33,7 @@ import cloudpickle
 from farandole import arguments
 from farandole.errors import CallError
 from farandole.jobs.elastic_jobs import Elasticity, results_of
+from farandole.jobs.host_discovery import HostDiscovery, ListHosts
 from farandole.jobs.html_table import html_table
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
@@ -63,6 +64,9 @@ def run(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
     min_workers: int | None = None,
+    max_workers: int | None = None,
+    discover_hosts: str | os.PathLike[str] | ListHosts | None = None,
+    slots_per_host: int | None = None,
     reset_limit: int | None = None,
     cooldown_range: Sequence[int] | None = None,
     elastic_timeout: int | None = None,
@@ -100,6 +104,14 @@ def run(
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
         min_workers: Makes the job elastic: the job goes on as long as it has so many workers.
+        max_workers: Elastic jobs: how many workers the job has at most, if hosts come and go.
+        discover_hosts: Elastic jobs: what lists the hosts that the job may use, in place of
+            `hosts`. It is a function, which returns hosts and slots, such as {"host1": 4}, or a
+            list such as ["host1:4"]; or a command or the path of a script, which writes one host
+            per line. It is called about once a second, a function in a thread of this process. New
+            hosts join the job, and hosts that it leaves out leave it. The job starts when there are
+            n slots, by default min_workers.
+        slots_per_host: Elastic jobs: the slots of hosts that are listed without a number.
         reset_limit: Elastic jobs: how often the group may be formed again before the job ends.
         cooldown_range: Elastic jobs: the seconds until a failed worker is replaced, such as (1,
             60). The time begins with the first number and doubles with each failure.
@@ -115,17 +127,25 @@ def run(
     """
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
-    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
-    elasticity = Elasticity(min_workers, reset_limit, cooldown_range, elastic_timeout)
+    discovery = None if discover_hosts is None else HostDiscovery(discover_hosts)
+    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts, discovery)
+    elasticity = Elasticity(
+        min_workers,
+        max_workers,
+        slots_per_host,
+        reset_limit,
+        cooldown_range,
+        elastic_timeout,
+        discover_hosts,
+    )
     settings = _Settings(env, start_timeout, executable, places, elasticity)
     workers = 1 if n is None and not places.are_given() else n
-    job = _function_job((fn, args, kwargs), workers, settings, flags)
     try:
-        job.start()
-        job.show()
-    except BaseException as error:
-        _end_after_error(job, error)
-        raise
+        job = _function_job((fn, args, kwargs), workers, settings, flags)
+        _show_until_end(job, may_wait=discovery is not None)
+    finally:
+        if discovery is not None:
+            discovery.end()
     if elasticity.is_wanted():
         return results_of(job)
     results = [worker.result for worker in job.plan.workers]
@@ -134,6 +154,19 @@ def run(
     if failed:
         raise failed[0].failure  # type: ignore[misc]
     return results
+
+
+def _show_until_end(job: LaunchedJob, may_wait: bool) -> None:
+    """Start the job, and show its output. `may_wait` says whether the first worker may be late."""
+    try:
+        if may_wait:
+            job.start_and_show()
+        else:
+            job.start()
+            job.show()
+    except BaseException as error:
+        _end_after_error(job, error)
+        raise
 
 
 class Workers(Sequence[Worker]):
@@ -361,11 +394,13 @@ def _function_job(
             f"pickled: {type(error).__name__}: {error}"
         ) from error
     workers = _workers(n, settings, runs_function=True)
+    count = len(workers) or n  # None if n is not given, and the hosts will be found later
+    size = [] if count is None else ["-n", str(count)]
     return LaunchedJob(
         JobPlan(
             workers=workers,
             program=[settings.python(), *_FUNCTION_WORKER],
-            flags=["-n", str(len(workers)), *settings.flags(), *(output_flags or ())],
+            flags=[*size, *settings.flags(), *(output_flags or ())],
             environment=settings.environment(),
             call=[import_paths, content],
             keeps_output=output_flags is None,

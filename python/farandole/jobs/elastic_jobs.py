@@ -19,9 +19,12 @@ class Elasticity:
     with these names."""
 
     min_workers: int | None = None
+    max_workers: int | None = None
+    slots_per_host: int | None = None
     reset_limit: int | None = None
     cooldown_range: Sequence[int] | None = None
     elastic_timeout: int | None = None
+    discover_hosts: Any = None  # HostDiscovery has it, too
 
     def is_wanted(self) -> bool:
         """Return whether the job is elastic. Raise CallError if arguments contradict each other."""
@@ -41,6 +44,8 @@ class Elasticity:
             return []
         given = {
             "--min-workers": _whole_number("min_workers", self.min_workers),
+            "--max-workers": _whole_number("max_workers", self.max_workers),
+            "--slots-per-host": _whole_number("slots_per_host", self.slots_per_host),
             "--reset-limit": _whole_number("reset_limit", self.reset_limit),
             "--cooldown-range": self._cooldown(),
             "--elastic-timeout": _whole_number("elastic_timeout", self.elastic_timeout),
@@ -81,6 +86,12 @@ def results_of(job: LaunchedJob) -> list[Any]:
     for worker in in_last_group:
         if worker.failure is not None:
             raise worker.failure
+    size = max((worker.place[2] for worker in in_last_group), default=0)
+    if lost := set(range(size)) - {worker.place[1] for worker in in_last_group}:
+        raise FarandoleError(
+            f"the job has ended well, but the results of the ranks {sorted(lost)} are lost, "
+            "because the connections to their hosts have ended too early"
+        )
     return results
 
 

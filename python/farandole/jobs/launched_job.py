@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import os
 import selectors
 import socket
@@ -226,7 +225,10 @@ class LaunchedJob:
             if not slot:
                 return False
             if not descriptors:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                raise FarandoleError(
+                    "this process has no descriptor left for the channel of a worker: raise the "
+                    "limit of `ulimit -n`"
+                )
             end = socket.socket(fileno=descriptors[0])
             number = int.from_bytes(slot, "little")
             if number in self._channels:  # the host of this slot was lost, and is back

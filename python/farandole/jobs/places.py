@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from farandole.errors import CallError
+from farandole.jobs.host_discovery import HostDiscovery
 from farandole.launcher_command import launcher_command
 
 
@@ -21,12 +22,14 @@ class Places:
     ssh_port: int | None = None
     ssh_identity_file: str | os.PathLike[str] | None = None
     ssh_accept_new_hosts: bool = False
+    discovery: HostDiscovery | None = None
 
     def are_given(self) -> bool:
-        """Return whether hosts are given. Raise CallError if only settings for ssh are."""
+        """Return whether hosts are given, or will be found. Raise CallError if only settings for
+        ssh are given."""
         if self.hosts is not None and not isinstance(self.hosts, str):
             raise CallError(f"hosts must be text such as 'host1:4,host2:4'; got {self.hosts!r}")
-        if self.hosts is not None or self.hostfile is not None:
+        if self.hosts is not None or self.hostfile is not None or self.discovery is not None:
             return True
         given = [field.name for field in fields(self) if getattr(self, field.name)]
         if given:
@@ -34,8 +37,11 @@ class Places:
         return False
 
     def flags(self) -> list[str]:
-        """Return the flags of `farandole run` for these hosts."""
+        """Return the flags of `farandole run` for these hosts. If a function of the program finds
+        the hosts, call it for the first time."""
+        command = None if self.discovery is None else self.discovery.begin()
         values = {
+            "--host-discovery-script": command,
             "--hosts": self.hosts,
             "--hostfile": None if self.hostfile is None else os.fspath(self.hostfile),
             "--ssh-port": self.ssh_port,
@@ -48,9 +54,12 @@ class Places:
 
     def addresses(self, n: int | None, environment: Mapping[str, str]) -> list[str]:
         """Return the name of the host of each rank. Without n, all slots of the hosts get a worker.
+        If the hosts will be found later, the result is empty.
 
         Raise CallError if the hosts, the flags for ssh or n are wrong.
         """
+        if self.discovery is not None:
+            return []
         size = [] if n is None else ["-n", str(n)]
         # Only the command knows how hosts are written; it starts nothing here.
         words = [launcher_command(), "run", "--list-hosts", *self.flags(), *size, "--", "true"]
