@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,8 +299,58 @@ def test_run_calls_a_function_on_each_worker() -> None:
     with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
         results = horovod.run(_describe_worker, args=(7,), num_proc=2, use_mpi=True)
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
-    with pytest.raises(ValueError, match="elastic jobs of functions do not work yet"):
-        horovod.run(_describe_worker, num_proc=2, min_num_proc=1)
+
+
+def _train_after_a_loss(number_of_hosts: int) -> tuple[int, int]:
+    """Train until worker 1 is lost and all hosts take part."""
+    hvd = horovod.torch
+    hvd.init()
+    state = hvd.elastic.TorchState(batch=0, losses=0)
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        if state.batch > 0:
+            state.losses += 1
+        while state.losses == 0 or hvd.size() != number_of_hosts:
+            hvd.barrier()
+            state.batch += 1
+            if os.environ["FARANDOLE_ELASTIC_WORKER"] == "1":
+                os._exit(5)
+            state.commit()
+            time.sleep(0.01)
+
+    train(state)
+    return hvd.rank(), hvd.size()
+
+
+def test_run_is_elastic_with_horovods_arguments() -> None:
+    results = horovod.run(
+        _train_after_a_loss, (2,), num_proc=2, min_np=1, cooldown_range=(1, 2), reset_limit=9
+    )
+    assert results == [(0, 2), (1, 2)]
+    calls: list[int] = []
+
+    def list_hosts() -> Any:
+        calls.append(1)
+        hosts = ["127.0.0.1:1", "127.0.0.2:1", "127.0.0.3"]
+        return hosts[:2] if len(calls) == 1 else hosts
+
+    results = horovod.run(
+        _train_after_a_loss,
+        (4,),
+        num_proc=2,
+        min_num_proc=1,
+        max_num_proc=4,
+        slots=2,
+        host_discovery_script=list_hosts,
+        cooldown_range=(0, 1),
+    )
+    assert results == [(rank, 4) for rank in range(4)]
+
+
+def test_elastic_arguments_of_other_jobs_are_named() -> None:
+    with pytest.warns(UserWarning, match="reset_limit has no meaning here"):
+        assert horovod.run(int, reset_limit=3) == [0]
 
 
 @pytest.mark.parametrize("name", ["hosts", "hostfile"])

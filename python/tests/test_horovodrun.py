@@ -250,13 +250,11 @@ def test_wrong_flags_are_rejected(
         ("-np 0", "at least 1"),
         ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
         ("-np 2 -H a:b:c", '"a:b:c" is not a host'),
-        ("-np 2 --min-np 1", "elastic jobs of functions do not work yet"),
         ("-np 2 --min-np 3", "between 1 and 2"),
         ("-np 2 --max-num-proc 4", "never has more workers than at its start"),
-        ("-np 2 --host-discovery-script find.sh", "elastic jobs of functions do not work yet"),
     ],
 )
-def test_wrong_sizes_and_elastic_jobs_are_rejected(words: str, problem: str) -> None:
+def test_wrong_sizes_are_rejected(words: str, problem: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     size = launch.job_size_of(arguments)
     with pytest.raises(ValueError) as caught:
@@ -279,7 +277,7 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     words = "-np 4 --min-np 2 --max-np 4 --reset-limit 3 --blacklist-cooldown-range 5 60"
     arguments = parser.parse_args([*words.split(), "--slots-per-host", "4", "true"])
     size = launch.job_size_of(arguments)
-    assert (size.checked_workers(may_be_elastic=True), size.workers_min) == (4, 2)
+    assert (size.checked_workers(), size.workers_min) == (4, 2)
     values, _ = launch.values_of(arguments)
     run_words = launch.run_arguments(4, values, False, (), size.elastic_flags())
     for flag, value in (
@@ -303,7 +301,7 @@ def test_a_discovery_script_makes_the_job_elastic() -> None:
     words = "-np 4 --min-np 2 --max-np 8 --host-discovery-script ./find.sh --slots-per-host 4 -p 22"
     arguments = parser.parse_args([*words.split(), "true"])
     size = launch.job_size_of(arguments)
-    assert size.checked_workers(may_be_elastic=True) == 4
+    assert size.checked_workers() == 4
     values, _ = launch.values_of(arguments)
     run_words = launch.run_arguments(4, values, False, size.host_flags(), size.elastic_flags())
     for flag, value in (
@@ -325,7 +323,7 @@ def test_a_discovery_script_makes_the_job_elastic() -> None:
         parser.parse_args([*words.replace("--max-np 8", "--max-np 3").split(), "true"])
     )
     with pytest.raises(ValueError, match="must not be smaller"):
-        too_small.checked_workers(may_be_elastic=True)
+        too_small.checked_workers()
 
 
 def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import farandole
 from farandole.errors import WorkerError
-from horovod.runner.flags import FLAGS
+from horovod.runner.flags import FLAGS, elastic_settings_of
 from horovod.runner.job_size import JobSize
 from horovod.runner.workers import PREFIX, worker_variables
 
@@ -29,7 +29,7 @@ def run(
     cooldown_range: Sequence[int] | None = None,
     hosts: str | None = None,
     hostfile: str | None = None,
-    host_discovery_script: str | None = None,
+    host_discovery_script: str | Callable[[], Any] | None = None,
     start_timeout: int | None = None,
     ssh_port: int | None = None,
     ssh_identity_file: str | None = None,
@@ -50,18 +50,26 @@ def run(
     `hostfile`, and return their results by rank. Other hosts are reached over ssh. np, min_np and
     max_np are older names of num_proc, min_num_proc and max_num_proc. Block until all workers have
     ended. If a worker fails, raise a WorkerError, which is a RuntimeError. Its text begins like the
-    text of Horovod's error, and continues with the worker's exception. Raise a ValueError for
-    elastic jobs. Warn about other arguments that have no meaning here.
+    text of Horovod's error, and continues with the worker's exception. Warn about other arguments
+    that have no meaning here.
+
+    With min_num_proc or host_discovery_script, the job is elastic, as with `horovodrun`. Its
+    results are those of the workers that were in the last group. host_discovery_script may also be
+    a function: see discover_hosts of farandole.run().
     """
     given = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc
     workers_max = max_np if max_num_proc is None else max_num_proc
-    size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script)
+    finds_hosts = host_discovery_script is not None
+    script = str(host_discovery_script) if finds_hosts else None
+    size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, script)
     workers = size.checked_workers()
-    over_hosts = bool(size.host_flags())
+    host_flags = size.host_flags()
+    over_hosts = bool(host_flags)
+    elastic_settings = elastic_settings_of(host_flags, size.elastic_flags())
     ignored = [
         f"{name} has no meaning here: {why}"
-        for name, why in _ignored_arguments(over_hosts).items()
+        for name, why in _ignored_arguments(over_hosts, elastic_settings).items()
         if given[name] not in (None, False)
     ]
     if ignored:
@@ -75,8 +83,8 @@ def run(
             args,
             kwargs,
             n=workers,
-            hosts=hosts if over_hosts else None,
-            hostfile=hostfile if over_hosts and hosts is None else None,
+            hosts=hosts if over_hosts and not finds_hosts else None,
+            hostfile=hostfile if over_hosts and hosts is None and not finds_hosts else None,
             ssh_port=ssh_port if over_hosts else None,
             ssh_identity_file=ssh_identity_file if over_hosts else None,
             env=worker_variables(over_hosts) | interfaces,
@@ -84,6 +92,12 @@ def run(
             output_dir=output_filename,
             start_timeout=start_timeout,
             executable=executable,
+            min_workers=(workers_min or workers) if size.is_elastic else None,
+            max_workers=workers_max if finds_hosts else None,
+            discover_hosts=host_discovery_script,
+            slots_per_host=slots if finds_hosts else None,
+            reset_limit=reset_limit if size.is_elastic else None,
+            cooldown_range=cooldown_range if size.is_elastic else None,
         )
     except WorkerError as error:
         raise _with_text_of_horovod(error) from None
@@ -102,14 +116,16 @@ def _with_text_of_horovod(error: WorkerError) -> WorkerError:
     return WorkerError(text, error.rank, error.exit_code, facts)
 
 
-def _ignored_arguments(over_hosts: bool) -> dict[str, str]:
-    """Return the arguments of run() that have no effect in such a job, with the reasons."""
+def _ignored_arguments(over_hosts: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
+    """Return the arguments of run() that have no effect in such a job, with the reasons. For
+    `elastic_settings`, see elastic_settings_of()."""
     reasons = {
         argument: flag.why_ignored
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
         if flag.why_ignored
         and not (over_hosts and flag.to_run_flags)
+        and flag.name not in elastic_settings
         and argument in inspect.signature(run).parameters
     }
     return reasons | {"verbose": "the output of the workers and the launcher is always shown"}

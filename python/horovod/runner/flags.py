@@ -8,7 +8,7 @@ run() read the row.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,3 +342,15 @@ FLAGS = (
     Flag("use_mpi", ("--mpi",), why_ignored=SAME_TRANSPORT),
     Flag("use_jsrun", ("--jsrun",), why_ignored=SAME_TRANSPORT),
 )
+
+
+def elastic_settings_of(host_flags: Sequence[str], elastic_flags: Sequence[str]) -> list[str]:
+    """Return the names of the settings that have an effect because the job is elastic."""
+    if not elastic_flags:
+        return []
+    lists_hosts = "--host-discovery-script" in host_flags
+    return [
+        flag.name
+        for flag in FLAGS
+        if flag.to_elastic_flags and (flag.name != "slots_per_host" or lists_hosts)
+    ]

@@ -24,17 +24,12 @@ class JobSize:
     hostfile: str | None = None
     host_discovery_script: str | None = None
 
-    def checked_workers(self, may_be_elastic: bool = False) -> int:
+    def checked_workers(self) -> int:
         """Return the number of workers with which the job starts. Raises ValueError."""
         if self.workers is None:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:
             raise ValueError(f"{self.workers} workers are asked for; it must be at least 1")
-        if self.host_discovery_script is not None and not may_be_elastic:
-            raise ValueError(
-                "a host discovery script is given, but elastic jobs of functions do not work yet; "
-                "start a script with horovodrun or `farandole run`"
-            )
         if self.host_discovery_script is not None:
             if self.workers_max is not None and self.workers_max < self.workers:
                 raise ValueError(
@@ -52,11 +47,6 @@ class JobSize:
             raise ValueError(
                 f"{self.workers} workers are asked for, and at least {minimum}: the minimum must "
                 f"be between 1 and {self.workers}"
-            )
-        if minimum not in (None, self.workers) and not may_be_elastic:
-            raise ValueError(
-                f"{self.workers} workers are asked for, and at least {minimum}: elastic jobs of "
-                "functions do not work yet; start a script with horovodrun or `farandole run`"
             )
         return self.workers
 

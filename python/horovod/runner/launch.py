@@ -13,7 +13,7 @@ import farandole
 from farandole.launcher_command import launcher_command
 from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
-from horovod.runner.flags import FLAGS, Flag
+from horovod.runner.flags import FLAGS, Flag, elastic_settings_of
 from horovod.runner.job_size import JobSize
 from horovod.runner.workers import PREFIX, worker_variables
 from horovod.version import __version__ as horovod_version
@@ -197,18 +197,6 @@ def ignored_settings(
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
 
 
-def elastic_settings_of(host_flags: Sequence[str], elastic_flags: Sequence[str]) -> list[str]:
-    """Return the names of the settings that have an effect because the job is elastic."""
-    if not elastic_flags:
-        return []
-    lists_hosts = "--host-discovery-script" in host_flags
-    return [
-        flag.name
-        for flag in FLAGS
-        if flag.to_elastic_flags and (flag.name != "slots_per_host" or lists_hosts)
-    ]
-
-
 def run_arguments(
     workers: int,
     values: dict[str, Any],
@@ -290,7 +278,7 @@ def run_commandline() -> None:
         return
     try:
         size = job_size_of(arguments)
-        workers, host_flags = size.checked_workers(may_be_elastic=True), size.host_flags()
+        workers, host_flags = size.checked_workers(), size.host_flags()
         values, unknown = values_of(arguments)
         program = program_of(arguments.command)
         command = launcher_command()
