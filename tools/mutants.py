@@ -43,7 +43,7 @@ class Mutant:
 
     @property
     def in_python(self) -> bool:
-        return self.tests.startswith("python/")
+        return self.tests.startswith(("python/", "tests/"))
 
 
 class BuildError(Exception):

@@ -264,12 +264,13 @@ def test_a_lost_result_is_an_error() -> None:
         worker.exit_code, worker.state = 0, "done"
     for worker, place in zip(workers, ((4, 2, 3), (4, 0, 3), (3, 1, 3)), strict=True):
         worker._outcome = {"kind": "result", "type": "int", "place": place}
+        worker._value = place[1]
     job = LaunchedJob(JobPlan(workers, [], [], {}))
     job.exit_code = 0
     with pytest.raises(farandole.FarandoleError, match=r"results of the ranks \[1\] are lost"):
         results_of(job)
     workers[2]._outcome["place"] = 4, 1, 3
-    assert results_of(job) == [None] * 3
+    assert results_of(job) == [0, 1, 2]
 
 
 class Slot:
