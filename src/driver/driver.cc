@@ -31,7 +31,6 @@
 #include "driver/host_roster.h"
 #include "launcher/driver_lines.h"
 #include "launcher/signal_setup.h"
-#include "launcher/supervision.h"
 #include "network/tcp/job_secret.h"
 #include "network/tcp/socket_address.h"
 #include "output/colors.h"
@@ -41,6 +40,7 @@
 #include "output/worker_stream.h"
 #include "remote/own_host.h"
 #include "remote/remote_process.h"
+#include "supervision/supervision.h"
 #include "workers/worker_process.h"
 
 namespace farandole {

@@ -23,8 +23,8 @@
 #include "jobs/job_sheet.h"
 #include "launcher/agent.h"
 #include "launcher/signal_setup.h"
-#include "launcher/supervision.h"
 #include "output/colors.h"
+#include "supervision/supervision.h"
 #include "workers/process_tree.h"
 #include "workers/worker_process.h"
 

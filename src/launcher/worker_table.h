@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "diagnosis/job_snapshot.h"
-#include "launcher/supervision.h"
+#include "supervision/supervision.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/segment.h"
 #include "workers/worker_process.h"

@@ -1,4 +1,4 @@
-#include "launcher/supervision.h"
+#include "supervision/supervision.h"
 
 #include <signal.h>
 

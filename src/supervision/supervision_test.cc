@@ -1,4 +1,4 @@
-#include "launcher/supervision.h"
+#include "supervision/supervision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
